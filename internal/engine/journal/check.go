@@ -83,9 +83,10 @@ type checkup struct {
 	holes     []*hole
 	files     int               // number of holes in files other than segments
 	missing   int               // number of listed segments whose file is missing
+	unsealed  []*inspection     // segments without a valid index
 	unknown   int               // upper bound for the number of records with unknown content
 	last      place             // position of the last data with unknown content
-	lost      map[uint64]string // keys of lost documents by their logs; a document is lost if its newest state or its deletion cannot be read
+	lost      map[uint64]string // keys of lost documents by their logs: the newest state or the deletion cannot be read
 	orphans   map[uint64]bool   // logs with entries but without a document
 	hurt      map[uint64]bool   // logs with damage
 	lostMarks map[uint64]bool   // logs whose mark (the record of the last trim) is unreadable; the index slot of the mark still tells low
@@ -117,10 +118,8 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 		}
 	}
 	c := newCheckup(j, o)
-	if fault != nil {
-		c.fileDamage(formatFile, "journal format", fault)
-	}
 	if err == nil {
+		c.fileDamage(formatFile, "journal format", fault)
 		err = c.readProof()
 	}
 	if err != nil {
@@ -130,20 +129,22 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	return c, nil
 }
 
-// fileDamage records damage to a file that a repair can write again.
+// fileDamage records damage to a file that a repair can write again. A nil err means no damage.
 func (c *checkup) fileDamage(name, what string, err error) {
 	if d, ok := errors.AsType[*DamageError](err); ok {
 		err = d.Err
 	}
-	c.holes = append(c.holes, &hole{seg: &segment{name: name}, what: what, err: err, fate: Intact})
-	c.files++
+	if err != nil {
+		c.holes = append(c.holes, &hole{seg: &segment{name: name}, what: what, err: err, fate: Intact})
+		c.files++
+	}
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
 // an unsealed tail proves that no later segment was used.
 func (c *checkup) readProof() error {
 	err := c.readEnd()
-	if c.endLost = err != nil && unusable(err); c.endLost {
+	if c.endLost = unusable(err); c.endLost {
 		c.fileDamage(endFile, "end of the log", err)
 		return nil
 	}
@@ -153,8 +154,8 @@ func (c *checkup) readProof() error {
 // newCheckup returns a check of a journal whose format is known and whose lock is held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
 	c := &checkup{
-		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
-		lost: map[uint64]string{}, orphans: map[uint64]bool{},
+		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, lost: map[uint64]string{},
+		orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
 	}
 	c.dropped = map[uint64]bool{}
 	return c
@@ -270,7 +271,7 @@ func (c *checkup) readAll() error {
 			return err
 		}
 		if !x.sealed && (x.seg != c.tail || c.below(n)) {
-			x.holes = append(x.holes, x.unsealed)
+			x.holes = append(x.holes, x.noIndex)
 		}
 		c.ended(before, n, x.first)
 		c.note(x, x.holes...)
@@ -278,11 +279,10 @@ func (c *checkup) readAll() error {
 		if err := c.applyValid(x); err != nil {
 			return err
 		}
-		before = x
-		if c.harmed[n] == nil && x.seg != c.tail { // a repair rewrites only damaged segments and the tail
-			x.slots = nil
-		} else if x.seg == c.tail {
-			c.tailed = x
+		if before = x; !x.sealed {
+			c.unsealed = append(c.unsealed, x)
+		} else if c.harmed[n] == nil {
+			x.slots = nil // only a repair needs them, of the segments that it replaces
 		}
 	}
 	if e := c.j.end.latest; before != nil && before.seg != c.tail {
@@ -314,13 +314,13 @@ func (c *checkup) applyValid(x *inspection) error {
 	c.report.Records += x.records
 	w := &window{seg: x.seg}
 	for b := x.slots; len(b) > 0; b = b[slotSize:] {
-		sl, err := decodeSlot(b), error(nil)
 		var r record
+		var err error
+		sl := decodeSlot(b)
 		if !sl.kind.entry() && sl.kind != kindManifest {
-			r, err = w.record(sl)
-		}
-		if err != nil {
-			return err
+			if r, err = w.record(sl); err != nil {
+				return err
+			}
 		}
 		c.apply(x.seg, sl, &r)
 	}

@@ -16,52 +16,54 @@ const (
 	endTmpFile = "end.tmp"
 )
 
-// proof is the open file "end", which proves how far the log reached. The writer owns it while the
-// journal runs.
+// proof is the file "end", which proves how far the log reached. The writer owns it while the journal
+// runs.
 type proof struct {
 	file   disk.File
 	count  uint64 // count of the newest slot; each write adds 1
 	latest ending
+	salt   [8]byte // of the journal to which the file belongs
+	size   int64   // segment size of that journal
 }
 
-// readEnd reads the file "end". It returns engine.ErrDamaged if neither slot is valid or the file is
-// missing.
+// readEnd reads and opens the file "end". It returns engine.ErrDamaged if neither slot is valid or
+// the file is missing.
 func (j *Journal) readEnd() error {
-	p, salt, size, err := loadEnd(j.fs)
-	if err == nil && (salt != j.salt || size != j.size) {
-		p.file.Close()
+	p, err := loadEnd(j.fs)
+	if err == nil && (p.salt != j.salt || p.size != j.size) {
 		err = &DamageError{File: endFile, What: "end of the log", Err: errors.New("belongs to another journal")}
 	}
-	if err == nil {
-		j.end = p
+	if err != nil {
+		return err
 	}
+	p.file, err = j.fs.Open(endFile)
+	j.end = p
 	return err
 }
 
-// loadEnd reads the newest valid slot of the file "end". The slot also says to which journal it
-// belongs.
-func loadEnd(dir disk.FS) (p proof, salt [8]byte, size int64, err error) {
+// loadEnd reads the newest valid slot of the file "end".
+func loadEnd(dir disk.FS) (p proof, err error) {
 	f, err := dir.Open(endFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return p, salt, 0, &DamageError{File: endFile, What: "end of the log", Err: errMissing}
+		return p, &DamageError{File: endFile, What: "end of the log", Err: errMissing}
 	}
 	if err != nil {
-		return p, salt, 0, fmt.Errorf("open %s: %w", endFile, err)
+		return p, fmt.Errorf("open %s: %w", endFile, err)
 	}
+	defer f.Close()
 	fault := errChecksum
 	for off := int64(0); off < endSize; off += endBlock {
 		b := make([]byte, endSlot)
 		if n, err := f.ReadAt(b, off); n < len(b) {
 			fault = err
-		} else if e, of, bytes, count, ok := decodeEnding(b); ok && count > p.count {
-			p, salt, size = proof{f, count, e}, of, bytes
+		} else if found, ok := decodeEnding(b); ok && found.count > p.count {
+			p = found
 		}
 	}
 	if p.count == 0 {
-		f.Close()
 		err = &DamageError{File: endFile, What: "end of the log", Err: fault}
 	}
-	return p, salt, size, err
+	return p, err
 }
 
 // createEnd writes a new file "end" in place of the old one and opens the new file.

@@ -328,16 +328,13 @@ func (e ending) encode(salt [8]byte, size int64, count uint64) []byte {
 
 // decodeEnding returns the content of a slot of the file "end". The checksum of the slot is not
 // seeded, so that the slot can be read without knowing the salt.
-func decodeEnding(b []byte) (e ending, salt [8]byte, size int64, count uint64, ok bool) {
-	if binary.LittleEndian.Uint32(b[4:]) != endMagic || binary.LittleEndian.Uint32(b) != sum(0, b[4:endSlot]) {
-		return e, salt, 0, 0, false
+func decodeEnding(b []byte) (p proof, ok bool) {
+	p = proof{
+		size: int64(binary.LittleEndian.Uint64(b[16:])), count: binary.LittleEndian.Uint64(b[24:]),
+		latest: ending{binary.LittleEndian.Uint64(b[32:]), int64(binary.LittleEndian.Uint64(b[40:])), binary.LittleEndian.Uint64(b[48:])},
 	}
-	copy(salt[:], b[8:])
-	e = ending{
-		segment: binary.LittleEndian.Uint64(b[32:]), offset: int64(binary.LittleEndian.Uint64(b[40:])),
-		group: binary.LittleEndian.Uint64(b[48:]),
-	}
-	return e, salt, int64(binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint64(b[24:]), true
+	copy(p.salt[:], b[8:])
+	return p, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
 }
 
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -89,10 +88,7 @@ func (j *Journal) list() ([]string, error) {
 // neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
 // crash came after "end" was created and before the format file was.
 func (j *Journal) neverUsed() bool {
-	p, _, _, err := loadEnd(j.fs)
-	if err == nil {
-		p.file.Close()
-	}
+	p, err := loadEnd(j.fs)
 	return err == nil && p.latest.segment == 0
 }
 
@@ -122,28 +118,21 @@ func unusable(err error) bool {
 // salvageFormat finds the salt and the segment size if the format file is lost. The file "end" and
 // the header of every segment hold copies of both.
 func (j *Journal) salvageFormat(names []string) bool {
-	p, salt, size, err := loadEnd(j.fs)
-	ok := err == nil
-	if ok {
-		p.file.Close()
-	}
-	if ok && p.latest.segment == 0 { // never used
-		return false
-	}
+	p, err := loadEnd(j.fs)
+	ok := err == nil && p.latest.segment > 0
 	for _, name := range names {
-		if _, segment := segmentNumber(name); ok || !segment {
+		if _, segment := segmentNumber(name); err == nil || ok || !segment {
 			continue
 		}
 		if f, err := j.fs.Open(name); err == nil {
 			b := make([]byte, headerSize)
-			if n, _ := f.ReadAt(b, 0); n == len(b) {
-				salt, size, ok = saltOf(b)
-			}
+			f.ReadAt(b, 0) // zeros have no valid checksum
+			p.salt, p.size, ok = saltOf(b)
 			f.Close()
 		}
 	}
-	if ok = ok && validSize(size); ok {
-		j.salt, j.size, j.version = salt, size, formatVersion
+	if ok = ok && validSize(p.size); ok {
+		j.salt, j.size, j.version = p.salt, p.size, formatVersion
 		j.commit.init(j)
 	}
 	return ok
@@ -180,42 +169,33 @@ func (j *Journal) readFormat() error {
 // different.
 func (j *Journal) parseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
-	v, ok := strings.CutPrefix(first, "weir journal ")
-	version, err := strconv.Atoi(v)
-	if !ok || err != nil {
+	version, err := strconv.Atoi(strings.TrimPrefix(first, "weir journal "))
+	if err != nil || !strings.HasPrefix(first, "weir") {
 		return fmt.Errorf("%w: %s begins with %q", ErrForeign, formatFile, first)
 	}
-	body, check, _ := strings.Cut(rest, "check ")
 	if version > formatVersion {
 		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, formatVersion)
 	}
-	var salt string
-	_, err = fmt.Sscanf(body, "segment %d\nsalt %s\n", &j.size, &salt)
-	raw, bad := hex.DecodeString(salt)
-	if err != nil || bad != nil || len(raw) != len(j.salt) || !validSize(j.size) ||
-		check != formatCheck(first+"\n"+body) {
+	var salt []byte
+	_, err = fmt.Sscanf(rest, "segment %d\nsalt %x\n", &j.size, &salt)
+	if j.version = version; copy(j.salt[:], salt) < len(j.salt) || err != nil || !validSize(j.size) || text != j.formatText() {
 		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
 	}
-	copy(j.salt[:], raw)
-	j.version = version
 	j.commit.init(j) // the committer's reserve depends on the segment size
 	return nil
 }
 
-func formatCheck(text string) string { return fmt.Sprintf("%08x\n", sum(0, []byte(text))) }
-
-// formatText returns the content of the format file. It always states the current format, because
-// other files may already contain parts of the current format.
+// formatText returns the content of the format file.
 func (j *Journal) formatText() string {
-	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", formatVersion, j.size, j.salt)
-	return text + "check " + formatCheck(text)
+	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", j.version, j.size, j.salt)
+	return text + fmt.Sprintf("check %08x\n", sum(0, []byte(text)))
 }
 
-// writeFormat writes the format file. With this file an empty directory becomes a journal.
+// writeFormat writes the format file. With this file an empty directory becomes a journal. The file
+// always states the current format, because other files may already contain parts of it.
 func (j *Journal) writeFormat() error {
 	j.version = formatVersion
-	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))
-	if err != nil {
+	if err := j.replace(formatFile, formatTmpFile, []byte(j.formatText())); err != nil {
 		return fmt.Errorf("create %s: %w", formatFile, err)
 	}
 	return nil

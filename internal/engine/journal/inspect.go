@@ -19,7 +19,7 @@ type inspection struct {
 	records  int
 	index    []byte // the stored index, if it is valid
 	sealed   bool   // footer and index are valid
-	unsealed *hole  // if sealed is false: the damage, unless the segment was never sealed
+	noIndex  *hole  // if sealed is false: the damage, unless the segment was never sealed
 	proved   bool   // the footer or the final watermark says where the groups end, if this segment was sealed
 	end      int64  // offset of the end of the groups
 	group    uint64 // number of the last group; 0 if there is none
@@ -109,13 +109,13 @@ func (x *inspection) structural(off int64, what string, err error) {
 // footer, the last valid frame determines the end: everything before that frame was synced, and the
 // frame's own group counts if it is complete. The watermark may move the end further.
 func (x *inspection) readIndex() (limit int64) {
-	x.unsealed = &hole{seg: x.seg, off: x.size - footerSize, what: "footer", err: errChecksum, fate: Intact}
+	x.noIndex = &hole{seg: x.seg, off: x.size - footerSize, what: "footer", err: errChecksum, fate: Intact}
 	f, ok := decodeFooter(x.b[x.size-footerSize:], x.seg.seed)
 	if ok && f.number == x.seg.number && f.index >= f.end && f.end >= dataStart &&
 		x.size-footerSize-f.index == int64(f.slots)*slotSize {
 		x.index = x.b[f.index : x.size-footerSize]
 		if x.sealed = sum(x.seg.seed, x.index) == f.indexSum; !x.sealed {
-			x.unsealed.off, x.unsealed.what, x.index = f.index, "index", nil
+			x.noIndex.off, x.noIndex.what, x.index = f.index, "index", nil
 		}
 		x.proved = true
 		return f.end

@@ -181,7 +181,7 @@ func (p *repair) build(stage *stage) error {
 	if err := errors.Join(j.createEnd(e), j.writeFormat()); err != nil || len(p.holes) == p.files {
 		return err
 	}
-	if x := p.tailed; x != nil && !x.sealed {
+	for _, x := range p.unsealed {
 		p.harmed[x.seg.number] = x // the log continues in a new segment, and only sealed segments can precede it
 	}
 	for _, x := range p.harmed {

@@ -80,28 +80,18 @@ func (r *Restore) Add(name string, content io.Reader) error {
 // before.
 func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 	buf := make([]byte, min(zeroStep, r.j.size))
-	off := int64(0)
-	for {
-		n, err := io.ReadFull(content, buf)
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	for off := int64(0); off < r.j.size; off += int64(len(buf)) {
+		clear(buf)
+		b := buf[:min(int64(len(buf)), r.j.size-off)]
+		if _, err := io.ReadFull(content, b); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 			return err
 		}
-		if off+int64(n) > r.j.size {
-			return &DamageError{File: name, Offset: r.j.size, What: "segment", Err: errors.New("longer than a segment")}
-		}
-		if werr := f.WriteAt(off, buf[:n]); werr != nil {
-			return werr
-		}
-		off += int64(n)
-		if err != nil {
-			break
+		if err := f.WriteAt(off, b); err != nil {
+			return err
 		}
 	}
-	clear(buf)
-	for ; off < r.j.size; off += int64(len(buf)) {
-		if err := f.WriteAt(off, buf[:min(int64(len(buf)), r.j.size-off)]); err != nil {
-			return err
-		}
+	if n, _ := io.ReadFull(content, buf[:1]); n > 0 {
+		return &DamageError{File: name, Offset: r.j.size, What: "segment", Err: errors.New("longer than a segment")}
 	}
 	return f.SyncData()
 }
