@@ -135,7 +135,7 @@ func (c *checkup) fileDamage(name, what string, err error) {
 		err = d.Err
 	}
 	if err != nil {
-		c.holes = append(c.holes, &hole{seg: &segment{name: name}, what: what, err: err, fate: Intact})
+		c.holes = append(c.holes, &hole{Damage: Damage{File: name, What: what, Why: err.Error(), Fate: Intact}})
 		c.files++
 	}
 }
@@ -179,14 +179,14 @@ func (c *checkup) run() (*Report, error) {
 // openAll opens the segment files. inspect checks their content later, including the header.
 func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
 
-// inspect reads one segment and reports progress. findEnd and readAll both read the tail, so the
-// total is the size of all files plus one segment.
-func (c *checkup) inspect(n uint64) (*inspection, error) {
+// inspect reads one segment, calls visit with its records and reports progress. findEnd and readAll
+// both read the tail, so the total is the size of all files plus one segment.
+func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, error) {
 	synced := int64(0)
 	if c.j.end.latest.segment == n {
 		synced = c.j.end.latest.offset
 	}
-	x, err := inspect(c.segments[n], c.j.size, synced, c.buf)
+	x, err := inspect(c.segments[n], c.j.size, synced, c.buf, visit)
 	if c.done += c.j.size; c.o.Progress != nil {
 		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.size))
 	}
@@ -196,7 +196,7 @@ func (c *checkup) inspect(n uint64) (*inspection, error) {
 // findEnd finds the tail and the list of segments that should exist.
 func (c *checkup) findEnd() error {
 	for _, n := range slices.Backward(c.numbers) {
-		x, err := c.inspect(n)
+		x, err := c.inspect(n, func(slot, *record) {})
 		if err != nil {
 			return err
 		}
@@ -211,9 +211,9 @@ func (c *checkup) findEnd() error {
 			c.tail, c.tailed, c.report.Torn = x.seg, x, x.torn
 		}
 		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
-		if m := x.manifest; m != nil {
-			c.listed = append(c.listed, m.list...)
-			c.manifest, c.j.commit.next = place{uint32(n), uint32(m.off)}, m.next
+		if x.manifest > 0 {
+			c.listed = append(c.listed, x.list...)
+			c.manifest, c.j.commit.next = place{uint32(n), uint32(x.manifest)}, x.next
 			break
 		}
 	}
@@ -259,14 +259,14 @@ func (c *checkup) readAll() error {
 	var before *inspection
 	for _, n := range c.listed {
 		if c.segments[n] == nil {
-			s := &segment{number: n, name: segmentName(n)}
-			c.holes = append(c.holes, &hole{seg: s, what: "segment", err: errMissing, fate: Unknown, count: room(c.j.size - dataStart)})
+			gone := Damage{File: segmentName(n), What: "segment", Why: errMissing.Error(), Fate: Unknown}
+			c.holes = append(c.holes, &hole{Damage: gone, number: n, count: room(c.j.size - dataStart)})
 			c.missing++
 			c.ended(before, n, 0)
 			before = nil
 			continue
 		}
-		x, err := c.inspect(n)
+		x, err := c.inspect(n, func(sl slot, r *record) { c.apply(place{uint32(n), sl.off}, sl, r) })
 		if err != nil {
 			return err
 		}
@@ -276,13 +276,10 @@ func (c *checkup) readAll() error {
 		c.ended(before, n, x.first)
 		c.note(x, x.holes...)
 		c.j.store.addSegment(x.seg)
-		if err := c.applyValid(x); err != nil {
-			return err
-		}
+		x.seg.sealed.Store(x.sealed)
+		c.report.Records += x.records
 		if before = x; !x.sealed {
 			c.unsealed = append(c.unsealed, x)
-		} else if c.harmed[n] == nil {
-			x.slots = nil // only a repair needs them, of the segments that it replaces
 		}
 	}
 	if e := c.j.end.latest; before != nil && before.seg != c.tail {
@@ -307,44 +304,10 @@ func (c *checkup) ended(x *inspection, next, group uint64) {
 	}
 }
 
-// applyValid applies the valid records of a segment, and the records in which it can correct a
-// single flipped bit.
-func (c *checkup) applyValid(x *inspection) error {
-	x.seg.sealed.Store(x.sealed)
-	c.report.Records += x.records
-	w := &window{seg: x.seg}
-	for b := x.slots; len(b) > 0; b = b[slotSize:] {
-		var r record
-		var err error
-		sl := decodeSlot(b)
-		if !sl.kind.entry() && sl.kind != kindManifest {
-			if r, err = w.record(sl); err != nil {
-				return err
-			}
-		}
-		c.apply(x.seg, sl, &r)
-	}
-	for _, h := range x.holes {
-		if next := &c.j.commit.next; h.known {
-			switch h.slot.kind {
-			case kindMark:
-				*next = max(*next, uint64(h.slot.time)+1)
-			case kindDocument, kindDeleted, kindManifest:
-				*next = max(*next, h.slot.seq+1)
-			}
-		}
-		if h.mended != nil {
-			c.hurt[h.slot.log] = c.hurt[h.slot.log] || h.slot.kind.entry() // the entry on disk cannot be read yet
-			c.apply(x.seg, h.slot, h.mended)
-		}
-	}
-	return nil
-}
-
 // apply applies one record. If several states of the same document or mark are found, the one with
 // the highest revision wins.
-func (c *checkup) apply(s *segment, sl slot, r *record) {
-	if at := (place{uint32(s.number), sl.off}); sl.kind.entry() {
+func (c *checkup) apply(at place, sl slot, r *record) {
+	if sl.kind.entry() {
 		c.insert(at, sl)
 	} else {
 		c.applyRecord(at, r)
@@ -369,7 +332,7 @@ func (c *checkup) ask() error {
 			return err
 		}
 		if err != nil {
-			c.add(Damage{
+			c.report.Damages = append(c.report.Damages, Damage{
 				File: segmentName(uint64(d.at.segment)), Offset: int64(d.at.off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
 			})
 		}
@@ -392,8 +355,6 @@ func (f asked) Restore(note []byte, entries iter.Seq[engine.Header]) error { ret
 func (asked) Admit(*engine.Entry) bool                                     { return false }
 func (asked) Commit(int)                                                   {}
 func (asked) Dropped()                                                     {}
-
-func (c *checkup) add(d Damage) { c.report.Damages = append(c.report.Damages, d) }
 
 // sum fills in the counts of the report.
 func (c *checkup) sum() {

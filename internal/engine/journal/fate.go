@@ -14,8 +14,9 @@ var kindNames = map[kind]string{
 // come first, because the lost documents decide which logs exist.
 func (c *checkup) judge() error {
 	for _, h := range c.holes {
+		c.skipRevision(h)
 		switch {
-		case h.fate != "":
+		case h.Fate != "":
 		case h.slot.kind == kindDocument || h.slot.kind == kindDeleted:
 			c.judgeDocument(h)
 		case h.slot.kind == kindManifest:
@@ -37,23 +38,12 @@ func (c *checkup) judge() error {
 	if err := c.settle(); err != nil {
 		return err
 	}
+	c.report.Damages = []Damage{}
 	for _, h := range c.holes {
-		_, owned := owners[h.slot.log]
-		if h.fate == "" {
-			h.fate = c.fate(h, owned || c.orphans[h.slot.log])
-		}
-		d := Damage{File: h.seg.name, Offset: h.off, What: h.what, Why: h.err.Error(), Fate: h.fate}
 		if h.known {
-			d.What, d.Log, d.Document = kindNames[h.slot.kind], engine.LogID(h.slot.log), owners[h.slot.log]
-			if h.key != "" && !h.slot.kind.entry() {
-				d.Document = h.key
-			}
-			if seq := weir.Seq(h.slot.seq); h.slot.kind.entry() {
-				d.Seq = &seq
-			}
-			c.hurt[h.slot.log] = c.hurt[h.slot.log] || h.fate == Lost
+			c.describe(h, owners)
 		}
-		c.add(d)
+		c.report.Damages = append(c.report.Damages, h.Damage)
 	}
 	for it := range c.orphaned {
 		if it.kind == kindBatch && it.flags&engine.Lost == 0 {
@@ -61,6 +51,33 @@ func (c *checkup) judge() error {
 		}
 	}
 	return nil
+}
+
+// skipRevision makes sure that the revision of a damaged record is not used again.
+func (c *checkup) skipRevision(h *hole) {
+	switch next := &c.j.commit.next; {
+	case h.known && h.slot.kind == kindMark:
+		*next = max(*next, uint64(h.slot.time)+1)
+	case h.known && !h.slot.kind.entry():
+		*next = max(*next, h.slot.seq+1)
+	}
+}
+
+// describe says which record was damaged, and determines its fate if that is still open.
+func (c *checkup) describe(h *hole, owners map[uint64]string) {
+	id, seq := h.slot.log, weir.Seq(h.slot.seq)
+	h.What, h.Log, h.Document = kindNames[h.slot.kind], engine.LogID(id), owners[id]
+	if h.slot.kind.entry() {
+		h.Seq = &seq
+	} else if h.key != "" {
+		h.Document = h.key
+	}
+	if _, owned := owners[id]; h.Fate == "" {
+		h.Fate = c.fate(h, owned || c.orphans[id])
+	}
+	if h.Fate == Lost || h.Fate == Mended && h.slot.kind.entry() { // the entries cannot be read until the repair
+		c.hurt[id] = true
+	}
 }
 
 // orphaned visits the entries of logs whose document is lost.
@@ -81,10 +98,10 @@ func (c *checkup) orphaned(yield func(item) bool) {
 // there is no way to tell which of the two.
 func (c *checkup) findUnknown(owners map[uint64]string) {
 	for _, h := range c.holes {
-		if h.fate == Unknown {
+		if h.Fate == Unknown {
 			c.unknown += h.count
-			if at := (place{uint32(h.seg.number), uint32(h.off)}); c.last.before(at) {
-				c.last = at
+			if c.last.before(h.at()) {
+				c.last = h.at()
 			}
 		}
 	}
@@ -95,6 +112,8 @@ func (c *checkup) findUnknown(owners map[uint64]string) {
 	}
 }
 
+func (h *hole) at() place { return place{uint32(h.number), uint32(h.Offset)} }
+
 // stale reports whether the state of a document at this position may be outdated, because a newer
 // state may have been in the unknown data. A record after all unknown data is the newest state,
 // even if the record is a copy, because only current records are copied.
@@ -104,9 +123,9 @@ func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(
 // one is used, which may list segments that were freed later. They may hold states of documents
 // whose deletions were in segments freed later too.
 func (c *checkup) judgeManifest(h *hole) {
-	h.fate = Intact
-	if c.manifest.before(place{uint32(h.seg.number), uint32(h.off)}) {
-		h.fate, h.known, h.what, h.count = Unknown, false, kindNames[kindManifest], 1
+	h.Fate = Intact
+	if c.manifest.before(h.at()) {
+		h.Fate, h.known, h.What, h.count = Unknown, false, kindNames[kindManifest], 1
 	}
 }
 
@@ -114,7 +133,7 @@ func (c *checkup) judgeManifest(h *hole) {
 // of the document never replaces the unreadable one: otherwise a revoked key could become valid
 // again.
 func (c *checkup) judgeDocument(h *hole) {
-	h.fate = Lost
+	h.Fate = Lost
 	key, revision := h.key, engine.Revision(h.slot.seq)
 	for k, d := range c.docs {
 		if key == "" && uint64(d.Created) == h.slot.log {
@@ -129,7 +148,7 @@ func (c *checkup) judgeDocument(h *hole) {
 	d, t := c.docs[key], c.deleted[key]
 	if d != nil && (d.Revision >= revision || uint64(d.Created) > h.slot.log) || t != nil && t.revision >= revision ||
 		d == nil && h.slot.kind == kindDeleted {
-		h.fate = Dead
+		h.Fate = Dead
 		return
 	}
 	delete(c.docs, key)

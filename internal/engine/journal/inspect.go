@@ -14,66 +14,66 @@ import (
 type inspection struct {
 	seg      *segment
 	size     int64
-	b        []byte // the whole file
-	slots    []byte // slots of the valid records, in offset order
+	b        []byte              // the whole file
+	visit    func(slot, *record) // called with every record that is valid or can be corrected, in offset order; the payload is valid during the call
+	slots    []byte              // slots of the valid records
 	records  int
-	index    []byte // the stored index, if it is valid
-	sealed   bool   // footer and index are valid
-	noIndex  *hole  // if sealed is false: the damage, unless the segment was never sealed
-	proved   bool   // the footer or the final watermark says where the groups end, if this segment was sealed
-	end      int64  // offset of the end of the groups
-	group    uint64 // number of the last group; 0 if there is none
-	first    uint64 // number of the first group
-	manifest *manifest
+	index    []byte   // the stored index, if it is valid
+	sealed   bool     // footer and index are valid
+	noIndex  *hole    // if sealed is false: the damage, unless the segment was never sealed
+	proved   bool     // the footer or the final watermark says where the groups end, if this segment was sealed
+	end      int64    // offset of the end of the groups
+	group    uint64   // number of the last group; 0 if there is none
+	first    uint64   // number of the first group
+	manifest int64    // offset of the last manifest; 0 if there is none
+	list     []uint64 // segments of the journal, according to that manifest
+	next     uint64   // next revision, according to that manifest
 	holes    []*hole
 	torn     int64 // bytes of the newest group that a crash cut short; that group was never acknowledged
 }
 
-// manifest is a list of the journal's segments, and the offset of the record that holds the list.
-type manifest struct {
-	off  int64
-	next uint64
-	list []uint64
-}
-
-// hole is a damaged range of a file.
+// hole is a damaged range of a file. Its Fate is empty until judge has compared it with other data.
 type hole struct {
-	seg    *segment
-	off    int64
-	what   string
-	err    error
-	fate   Fate    // empty if the content of the logs and documents decides
-	slot   slot    // slot of the record that was there; valid only if known is true
-	known  bool    // the index or the record's own head says which record was there
-	mended *record // the corrected record, if one flipped bit explains the damage
-	count  int     // if the fate is Unknown: upper bound for the number of records that were there
-	key    string  // key of the record, if known is true and the head is valid
+	Damage
+	number uint64 // of the segment
+	slot   slot   // slot of the record that was there; valid only if known is true
+	known  bool   // the index or the record's own head says which record was there
+	count  int    // if the fate is Unknown: upper bound for the number of records that were there
+	key    string // key of the record, if known is true and the head is valid
 }
 
 // inspect reads and checks a whole segment. Everything below the offset synced is known to have
 // been written. inspect reads the file into buf; the result holds no reference to buf.
-func inspect(s *segment, size, synced int64, buf []byte) (*inspection, error) {
-	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart}
+func inspect(s *segment, size, synced int64, buf []byte, visit func(slot, *record)) (*inspection, error) {
+	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart, visit: visit}
 	have, err := s.file.Size()
 	if err != nil {
 		return nil, fmt.Errorf("size of %s: %w", s.name, err)
 	}
 	clear(x.b)
 	if off, err := s.readable(x.b[:min(have, size)], 0); err != nil {
-		x.structural(off, "data", err)
+		x.damage(off, "data", err, Intact)
 	}
 	if err := checkHeader(x.b, s.seed, s.number, size); err != nil {
-		x.structural(0, "segment header", err)
+		x.damage(0, "segment header", err, Intact)
 	}
 	if have != size {
-		x.structural(0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size))
+		x.damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size), Intact)
 	}
 	x.walk(max(x.readIndex(), min(synced, size-footerSize)))
 	if len(x.holes) == 0 && x.sealed && !bytes.Equal(x.slots, x.index) {
-		x.structural(size-footerSize-int64(len(x.index)), "index", errors.New("does not match the records"))
+		x.damage(size-footerSize-int64(len(x.index)), "index", errors.New("does not match the records"), Intact)
 	}
-	x.b, x.index = nil, nil
+	x.b, x.index, x.slots = nil, nil, nil
 	return x, nil
+}
+
+// damage records damage. The fate is Intact if it hit something other than a record, such as a
+// header or a frame (the head of a group).
+func (x *inspection) damage(off int64, what string, err error, fate Fate) *hole {
+	h := &hole{Damage: Damage{File: x.seg.name, Offset: off, What: what, Why: err.Error(), Fate: fate}, number: x.seg.number}
+	x.holes = append(x.holes, h)
+	return h
 }
 
 // sector is the unit in which unreadable parts of a disk are skipped.
@@ -99,23 +99,18 @@ func (s *segment) readable(b []byte, off int64) (int64, error) {
 	return at, fault
 }
 
-// structural records damage to something other than a record, such as a header or a frame (the head
-// of a group).
-func (x *inspection) structural(off int64, what string, err error) {
-	x.holes = append(x.holes, &hole{seg: x.seg, off: off, what: what, err: err, fate: Intact})
-}
-
 // readIndex reads the footer and the index, and returns the end of the groups. Without a valid
 // footer, the last valid frame determines the end: everything before that frame was synced, and the
 // frame's own group counts if it is complete. The watermark may move the end further.
 func (x *inspection) readIndex() (limit int64) {
-	x.noIndex = &hole{seg: x.seg, off: x.size - footerSize, what: "footer", err: errChecksum, fate: Intact}
+	x.noIndex = x.damage(x.size-footerSize, "footer", errChecksum, Intact)
+	x.holes = x.holes[:len(x.holes)-1]
 	f, ok := decodeFooter(x.b[x.size-footerSize:], x.seg.seed)
 	if ok && f.number == x.seg.number && f.index >= f.end && f.end >= dataStart &&
 		x.size-footerSize-f.index == int64(f.slots)*slotSize {
 		x.index = x.b[f.index : x.size-footerSize]
 		if x.sealed = sum(x.seg.seed, x.index) == f.indexSum; !x.sealed {
-			x.noIndex.off, x.noIndex.what, x.index = f.index, "index", nil
+			x.noIndex.Offset, x.noIndex.What, x.index = f.index, "index", nil
 		}
 		x.proved = true
 		return f.end
@@ -152,13 +147,13 @@ func (x *inspection) walk(limit int64) {
 		for g := range groups(x.read, x.seg.seed, x.end, limit) {
 			if g.err != nil {
 				if g.b != nil && g.bad == g.off {
-					x.structural(g.off, "group", g.err)
+					x.damage(g.off, "group", g.err, Intact)
 				}
 				break
 			}
 			x.begin(g.frame)
 			for off, r := range g.records(x.seg.seed) {
-				x.take(off, r)
+				x.take(off, r, true)
 			}
 			x.end += int64(g.length)
 		}
@@ -174,7 +169,7 @@ func (x *inspection) walk(limit int64) {
 // begin notes the frame of a group.
 func (x *inspection) begin(f frame) {
 	if x.group > 0 && f.group != x.group+1 {
-		x.structural(x.end, "group", fmt.Errorf("group %d follows group %d", f.group, x.group))
+		x.damage(x.end, "group", fmt.Errorf("group %d follows group %d", f.group, x.group), Intact)
 	}
 	if x.first == 0 {
 		x.first = f.group
@@ -193,12 +188,12 @@ func (x *inspection) salvage(limit, next int64) int64 {
 	}
 	var r record
 	if err := r.decode(x.b[x.end:limit], x.seg.seed); err == nil {
-		x.take(uint32(x.end), &r)
+		x.take(uint32(x.end), &r, true)
 		x.end += int64(r.size())
 		return next
 	}
-	if x.end >= next && x.end+frameSize <= limit && x.next(x.end+frameSize) { // a frame is expected, and a record follows: only the frame is damaged
-		x.structural(x.end, "group", errChecksum)
+	if x.end >= next && x.end+frameSize <= limit && x.follows(x.end+frameSize) { // a frame is expected, and a record follows: only the frame is damaged
+		x.damage(x.end, "group", errChecksum, Intact)
 		x.end += frameSize
 		return x.size // the end of the group is not known without the frame
 	}
@@ -217,8 +212,8 @@ func (x *inspection) listed(off int64) (slot, bool) {
 	return decodeSlot(x.index[i*slotSize:]), true
 }
 
-// next reports whether there is a record at off, according to the index or to the bytes there.
-func (x *inspection) next(off int64) bool {
+// follows reports whether there is a record at off, according to the index or to the bytes there.
+func (x *inspection) follows(off int64) bool {
 	if _, ok := x.listed(off); ok {
 		return true
 	}
@@ -229,46 +224,45 @@ func (x *inspection) next(off int64) bool {
 	return err == nil
 }
 
-// take adds a valid record.
-func (x *inspection) take(off uint32, r *record) {
-	x.slots = appendSlot(x.slots, off, r)
-	x.records++
-	x.noteManifest(int64(off), r)
-}
-
-func (x *inspection) noteManifest(off int64, r *record) {
-	if r.kind != kindManifest {
-		return
+// take adds a record that is valid or was corrected.
+func (x *inspection) take(off uint32, r *record, valid bool) {
+	b := appendSlot(x.slots, off, r)
+	sl := decodeSlot(b[len(x.slots):])
+	if valid {
+		x.slots = b
+		x.records++
 	}
-	x.manifest = &manifest{off: off, next: r.seq}
-	for b := r.payload; len(b) >= 8; b = b[8:] {
-		x.manifest.list = append(x.manifest.list, binary.LittleEndian.Uint64(b))
+	if r.kind == kindManifest {
+		x.manifest, x.next, x.list = int64(off), r.seq, nil
+		for b := r.payload; len(b) >= 8; b = b[8:] {
+			x.list = append(x.list, binary.LittleEndian.Uint64(b))
+		}
 	}
+	x.visit(sl, r)
 }
 
 // identify records the damage at x.end: which record should be there, and how far the damage
 // extends. It returns the length of the damage.
 func (x *inspection) identify(limit int64) int64 {
 	off := x.end
-	h := &hole{seg: x.seg, off: off, what: "record", err: errChecksum}
-	x.holes = append(x.holes, h)
+	h := x.damage(off, "record", errChecksum, "")
 	sl, listed := x.listed(off)
 	r, whole := mendRecord(x.b[off:limit], x.seg.seed)
 	switch {
 	case r != nil && (!listed || r.kind == sl.kind && r.log == sl.log && r.seq == sl.seq):
 		h.known, h.slot, h.key = true, decodeSlot(appendSlot(nil, uint32(off), r)), r.key
 		if whole {
-			h.mended, h.fate = r, Mended
-			x.noteManifest(off, r)
+			h.Fate = Mended
+			x.take(uint32(off), r, false)
 		}
 	case listed:
 		h.known, h.slot = true, sl
 	case x.sealed: // the index lists every record, so there was no record at x.end
-		h.what, h.fate = "group", Intact
+		h.What, h.Fate = "group", Intact
 		return x.resync(off, limit)
 	default:
 		length := x.resync(off, limit)
-		h.err, h.fate, h.count = errors.New("unrecognizable data"), Unknown, int((length+recordSize-1)/recordSize)
+		h.Why, h.Fate, h.count = "unrecognizable data", Unknown, int((length+recordSize-1)/recordSize)
 		return length
 	}
 	return min(int64(padded(int(h.slot.head)+int(h.slot.size))), limit-off)
@@ -278,7 +272,7 @@ func (x *inspection) identify(limit int64) int64 {
 // that the index lists.
 func (x *inspection) resync(off, limit int64) int64 {
 	for at := off + align; at < limit; at += align {
-		if _, ok := decodeFrame(x.b[at:], x.seg.seed); ok || x.next(at) {
+		if _, ok := decodeFrame(x.b[at:], x.seg.seed); ok || x.follows(at) {
 			return at - off
 		}
 	}
@@ -288,8 +282,8 @@ func (x *inspection) resync(off, limit int64) int64 {
 // unknown records that the file may have held more groups from x.end on, whose content is not
 // known. Part of that space would have been used by the index, which room takes into account.
 func (x *inspection) unknown(err error) *hole {
-	h := &hole{seg: x.seg, off: x.end, what: "group", err: err, fate: Unknown, count: room(x.size - x.end)}
-	x.holes = append(x.holes, h)
+	h := x.damage(x.end, "group", err, Unknown)
+	h.count = room(x.size - x.end)
 	return h
 }
 

@@ -105,7 +105,7 @@ func (p *repair) verify(stage *stage) error {
 	}
 	if err == nil && len(c.holes) > 0 {
 		h := c.holes[0]
-		err = fmt.Errorf("read back repaired data (the journal is unchanged): %w", h.seg.damage(h.off, h.what, h.err))
+		err = fmt.Errorf("read back repaired data (the journal is unchanged): %w", &DamageError{h.File, h.Offset, h.What, errors.New(h.Why)})
 	}
 	return err
 }
@@ -245,39 +245,23 @@ func (p *repair) flush() error {
 }
 
 // rewrite writes the current records of the replaced segments: the valid records and the corrected
-// ones.
-func (p *repair) rewrite() error {
+// ones. It fails if the disk now returns other data than during the check.
+func (p *repair) rewrite() (err error) {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
-		x := p.harmed[n]
-		w := &window{seg: x.seg}
-		for b := x.slots; len(b) > 0; b = b[slotSize:] {
-			sl := decodeSlot(b)
-			r, err := w.record(sl)
-			if err == nil {
+		x, bad := p.inspect(n, func(sl slot, r *record) {
+			if err == nil && p.j.store.current(place{uint32(n), sl.off}, r) {
 				r.payload = slices.Clone(r.payload)
-				err = p.rewriteRecord(place{uint32(n), sl.off}, &r)
+				err = p.add(r)
 			}
-			if err != nil {
-				return err
-			}
+		})
+		if bad == nil && x.records != p.harmed[n].records {
+			bad = fmt.Errorf("%s: the disk returns different data each time", x.seg.name)
 		}
-		for _, h := range x.holes {
-			if h.mended != nil {
-				if err := p.rewriteRecord(place{uint32(n), h.slot.off}, h.mended); err != nil {
-					return err
-				}
-			}
+		if err = errors.Join(err, bad); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// rewriteRecord writes a record again if it is current. Manifests never are.
-func (p *repair) rewriteRecord(at place, r *record) error {
-	if !p.j.store.current(at, r) {
-		return nil
-	}
-	return p.add(r)
 }
 
 // writeDeletions writes a deletion for every lost document of which an older state remains.
@@ -302,7 +286,7 @@ func (p *repair) writeDeletions() error {
 func (p *repair) mend() error {
 	lost := map[uint64][]*hole{}
 	for _, h := range p.holes {
-		if h.known && h.fate == Lost {
+		if h.known && h.Fate == Lost {
 			lost[h.slot.log] = append(lost[h.slot.log], h)
 		}
 	}
