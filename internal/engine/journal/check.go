@@ -110,7 +110,7 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 // openCheckup takes the lock and reads the format. Unlike Open, it does not turn an empty directory
 // into a journal.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
-	j := newJournal(dir, Options{SegmentSize: defaultSegment, Ahead: 1})
+	j := newJournal(dir, Options{})
 	fault, err := j.findFormat()
 	if err == nil {
 		if err = j.take(); err == nil {

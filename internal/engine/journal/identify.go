@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,14 +57,14 @@ func (j *Journal) take() (err error) {
 		}
 		return fmt.Errorf("lock the data directory: %w", err)
 	}
-	return install(j.fs)
+	return disk.Install(j.fs)
 }
 
 // known reports whether the directory is a journal, and reads its format. It returns ErrForeign if
 // the directory is neither a journal nor empty.
 func (j *Journal) known() (bool, error) {
 	names, err := j.list()
-	if slices.Contains(names, installFile) || err != nil {
+	if disk.Installing(names) || err != nil {
 		return true, err // take installs a journal
 	}
 	if slices.Contains(names, formatFile) {
@@ -96,7 +97,7 @@ func (j *Journal) neverUsed() bool {
 // other files hold copies of its content, fault says what is wrong with the format file.
 func (j *Journal) findFormat() (fault, err error) {
 	names, err := j.list()
-	if slices.Contains(names, installFile) || err != nil {
+	if disk.Installing(names) || err != nil {
 		return nil, err
 	}
 	fault = fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
@@ -204,7 +205,7 @@ func (j *Journal) writeFormat() error {
 // replace writes a small file atomically: after a crash it has its full content or does not exist.
 // When replace returns nil, the file is durable.
 func (j *Journal) replace(name, tmp string, content []byte) error {
-	if err := absent(j.fs.Remove(tmp)); err != nil {
+	if err := j.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	f, err := j.fs.Create(tmp)

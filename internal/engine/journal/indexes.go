@@ -86,7 +86,7 @@ func (r *recovery) readStates(marks, docs map[uint64]state) error {
 	})
 	w := &window{}
 	for i, st := range all {
-		if r.lazy && st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note
+		if st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note, which is read when the log is opened
 			bytes := int64(padded(int(st.head)+int(st.size)) + slotSize)
 			r.applyMark(st.log, int64(st.revision), weir.Seq(st.seq), nil, extent{st.at, bytes})
 			continue

@@ -6,6 +6,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,6 @@ import (
 // Options configure a journal. The zero value is right for a server.
 type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
-	Ahead       int   // number of segments kept ready beyond the active one; default 1
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 }
 
@@ -80,19 +80,10 @@ var _ engine.Engine = (*Journal)(nil)
 // It returns disk.ErrLocked, ErrForeign, ErrNewer, engine.ErrDamaged (a *DamageError with file and
 // offset), or an error of the file system. After any error the data in the directory is unchanged.
 func Open(fs disk.FS, o Options) (*Journal, error) {
-	if o.SegmentSize == 0 {
-		o.SegmentSize = defaultSegment
-	}
-	if !validSize(o.SegmentSize) {
-		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, int64(maxSegment))
-	}
-	if o.Ahead == 0 {
-		o.Ahead = 1
-	}
-	if o.ReclaimRate == 0 {
-		o.ReclaimRate = defaultRate
-	}
 	j := newJournal(fs, o)
+	if !validSize(j.size) {
+		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", j.size, dataStart, minSegment, int64(maxSegment))
+	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
 		return nil, err
@@ -114,6 +105,7 @@ func (j *Journal) serve() {
 
 // newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
+	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
 	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()

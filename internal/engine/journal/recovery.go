@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"weir"
+	"weir/internal/disk"
 	"weir/internal/engine"
 )
 
@@ -31,7 +32,6 @@ type recovery struct {
 	over     map[uint64]bool // logs whose deletion is recorded in the tail; their entries are not read into memory
 	docs     map[string]*document
 	logs     map[uint64]*log
-	lazy     bool // leave long notes on disk until the logs they belong to are opened
 }
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
@@ -41,7 +41,6 @@ func (j *Journal) recover() error {
 		return err
 	}
 	r := newRecovery(j)
-	r.lazy = true
 	if fresh {
 		return nil
 	}
@@ -94,7 +93,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		return err
 	}
 	for _, name := range names {
-		if name == temporary || isStaged(name) {
+		if name == temporary || disk.Staged(name) {
 			r.stale = append(r.stale, name)
 		}
 		number, ok := segmentNumber(name)

@@ -76,24 +76,24 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if err := p.setAside(); err != nil {
 		return nil, err
 	}
-	stage, err := newStage(dir)
+	stage, err := disk.NewStage(dir)
 	if err == nil {
 		if err = p.build(stage); err == nil {
 			err = p.verify(stage)
 		}
 		if err == nil {
-			err = stage.commit()
+			err = stage.Commit()
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, stage.discard())
+		return nil, errors.Join(err, stage.Discard())
 	}
 	return &p.result, nil
 }
 
 // verify checks the new journal before it replaces the old one.
-func (p *repair) verify(stage *stage) error {
-	j := newJournal(stage, Options{SegmentSize: defaultSegment, Ahead: 1})
+func (p *repair) verify(stage *disk.Stage) error {
+	j := newJournal(stage, Options{})
 	if err := j.readFormat(); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (p *repair) copyAside(dir disk.FS, s *segment) error {
 // build stages the new journal. If only "end" or "format" is damaged, these two files are all that
 // is new. Otherwise the journal writes new segments like a running one, beginning with a manifest
 // that does not list the replaced segments.
-func (p *repair) build(stage *stage) error {
+func (p *repair) build(stage *disk.Stage) error {
 	j, e := p.j, p.ending()
 	next := max(e.group, j.end.latest.group)
 	if old := j.end.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
@@ -185,7 +185,8 @@ func (p *repair) build(stage *stage) error {
 		p.harmed[x.seg.number] = x // the log continues in a new segment, and only sealed segments can precede it
 	}
 	for _, x := range p.harmed {
-		stage.gone[x.seg.name], x.seg.leaving = true, true
+		stage.Leave(x.seg.name)
+		x.seg.leaving = true
 	}
 	j.write.next, j.write.active, j.commit.active = next, nil, nil
 	j.prepare.number = p.top() + 1

@@ -321,7 +321,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 	bad := fs.Crash(faulty.LoseNothing, nil)
 	spoilt := ""
 	bad.OnCall(func(c faulty.Call) error {
-		name, staged := strings.CutPrefix(c.Name, stagedPrefix)
+		name, staged := strings.CutPrefix(c.Name, "new-")
 		if _, ok := segmentNumber(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && bad.Files()[c.Name][dataStart] != 0 {
 			spoilt = name
 			bad.Flip(c.Name, dataStart+100, 3)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"weir/internal/disk"
 )
@@ -16,17 +17,17 @@ var ErrNotEmpty = errors.New("not empty")
 // Abort if anything fails.
 type Restore struct {
 	j      *Journal
-	stage  *stage
+	stage  *disk.Stage
 	format []byte
 }
 
 // NewRestore takes the lock of an empty directory. It returns ErrNotEmpty or disk.ErrLocked.
-func NewRestore(fs disk.FS) (*Restore, error) {
-	r := &Restore{j: newJournal(fs, Options{SegmentSize: defaultSegment})}
+func NewRestore(dir disk.FS) (*Restore, error) {
+	r := &Restore{j: newJournal(dir, Options{})}
 	if err := r.empty(); err != nil {
 		return nil, err
 	}
-	lock, err := fs.Lock(lockFile)
+	lock, err := dir.Lock(lockFile)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
@@ -35,7 +36,7 @@ func NewRestore(fs disk.FS) (*Restore, error) {
 		lock.Close()
 		return nil, err
 	}
-	r.stage, err = newStage(fs)
+	r.stage, err = disk.NewStage(dir)
 	if r.j.fs = r.stage; err != nil {
 		return nil, errors.Join(err, r.Abort())
 	}
@@ -117,7 +118,7 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if err := r.j.replace(formatFile, formatTmpFile, r.format); err != nil {
 		return nil, fmt.Errorf("create %s: %w", formatFile, err)
 	}
-	if err := r.stage.commit(); err != nil {
+	if err := r.stage.Commit(); err != nil {
 		return nil, err
 	}
 	_ = r.j.lock.Close()
@@ -127,5 +128,9 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 // Abort removes everything that was created. It removes the lock file last and while it holds the
 // lock, so no other process can start using the directory before it is empty.
 func (r *Restore) Abort() error {
-	return errors.Join(r.stage.discard(), absent(r.stage.FS.Remove(lockFile)), r.stage.SyncDir(), r.j.lock.Close())
+	err := r.stage.Discard()
+	if gone := r.stage.FS.Remove(lockFile); !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return errors.Join(err, r.stage.SyncDir(), r.j.lock.Close())
 }

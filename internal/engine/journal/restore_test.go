@@ -97,7 +97,7 @@ func TestRestoreFails(t *testing.T) {
 	sound("after the restore", dir.Crash(faulty.LoseAll, nil), true)
 }
 
-// Once the file "install" is durable, the next opening makes the directory a journal. If a call
+// Once the stage is committed, the next opening makes the directory a journal. If a call
 // fails after that, the restore must still report success, because the caller of a failed restore
 // removes the files.
 func TestRestoreFailsAfterCommit(t *testing.T) {
@@ -106,9 +106,8 @@ func TestRestoreFailsAfterCommit(t *testing.T) {
 		for k := 1; ; k++ {
 			dir, calls, durable := faulty.New(), 0, false
 			dir.OnCall(func(c faulty.Call) error {
-				names := dir.Crash(faulty.LoseAll, nil).Files()
-				_, made := names[installFile]
-				if durable = durable || made; durable && c.Kind == kind {
+				names, _ := dir.Crash(faulty.LoseAll, nil).List()
+				if durable = durable || disk.Installing(names); durable && c.Kind == kind {
 					if calls++; calls == k {
 						return syscall.EIO
 					}

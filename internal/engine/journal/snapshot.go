@@ -62,12 +62,12 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 // damaged to be opened. The lock is held until the snapshot is closed. OpenSnapshot writes no more
 // than Open does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
-	j := newJournal(fs, Options{SegmentSize: defaultSegment})
+	j := newJournal(fs, Options{})
 	names, err := j.list()
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(names, formatFile) && !slices.Contains(names, installFile) {
+	if !slices.Contains(names, formatFile) && !disk.Installing(names) {
 		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
 	}
 	if err := j.recover(); err != nil {
