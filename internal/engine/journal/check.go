@@ -266,7 +266,13 @@ func (c *checkup) readAll() error {
 			before = nil
 			continue
 		}
-		x, err := c.inspect(n, func(sl slot, r *record) { c.apply(place{uint32(n), sl.off}, sl, r) })
+		x, err := c.inspect(n, func(sl slot, r *record) {
+			if at := (place{uint32(n), sl.off}); sl.kind.entry() {
+				c.insert(at, sl)
+			} else {
+				c.applyRecord(at, r)
+			}
+		})
 		if err != nil {
 			return err
 		}
@@ -301,16 +307,6 @@ func (c *checkup) ended(x *inspection, next, group uint64) {
 		c.note(x, x.unknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
 	default:
 		c.note(x, x.unknown(errors.New("more groups may have followed")))
-	}
-}
-
-// apply applies one record. If several states of the same document or mark are found, the one with
-// the highest revision wins.
-func (c *checkup) apply(at place, sl slot, r *record) {
-	if sl.kind.entry() {
-		c.insert(at, sl)
-	} else {
-		c.applyRecord(at, r)
 	}
 }
 
@@ -391,7 +387,4 @@ func (c *checkup) sum() {
 		})
 	}
 	slices.Sort(r.MayBeStale)
-	if r.Damages == nil {
-		r.Damages = []Damage{}
-	}
 }

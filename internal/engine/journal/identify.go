@@ -27,6 +27,14 @@ const (
 // what the current format needs.
 const formatVersion = 2
 
+// directory is the directory of a journal and what its format file says.
+type directory struct {
+	fs      disk.FS
+	size    int64 // size of each segment
+	salt    [8]byte
+	version int // version of the format
+}
+
 // identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
 // and read the format. identify turns an empty directory into a journal and then returns fresh =
 // true.
@@ -62,24 +70,24 @@ func (j *Journal) take() (err error) {
 
 // known reports whether the directory is a journal, and reads its format. It returns ErrForeign if
 // the directory is neither a journal nor empty.
-func (j *Journal) known() (bool, error) {
-	names, err := j.list()
+func (d *directory) known() (bool, error) {
+	names, err := d.list()
 	if disk.Installing(names) || err != nil {
 		return true, err // take installs a journal
 	}
 	if slices.Contains(names, formatFile) {
-		return true, j.readFormat()
+		return true, d.readFormat()
 	}
 	for _, name := range names {
-		if !slices.Contains([]string{lockFile, formatTmpFile, endTmpFile}, name) && !(name == endFile && j.neverUsed()) {
+		if !slices.Contains([]string{lockFile, formatTmpFile, endTmpFile}, name) && !(name == endFile && d.neverUsed()) {
 			return false, fmt.Errorf("%w: the directory contains %s but no file %s", ErrForeign, name, formatFile)
 		}
 	}
 	return false, nil
 }
 
-func (j *Journal) list() ([]string, error) {
-	names, err := j.fs.List()
+func (d *directory) list() ([]string, error) {
+	names, err := d.fs.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the data directory: %w", err)
 	}
@@ -88,23 +96,23 @@ func (j *Journal) list() ([]string, error) {
 
 // neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
 // crash came after "end" was created and before the format file was.
-func (j *Journal) neverUsed() bool {
-	p, err := loadEnd(j.fs)
+func (d *directory) neverUsed() bool {
+	p, err := loadEnd(d.fs)
 	return err == nil && p.latest.segment == 0
 }
 
 // findFormat reads the format of a journal that may be damaged. If the format file is unusable but
 // other files hold copies of its content, fault says what is wrong with the format file.
-func (j *Journal) findFormat() (fault, err error) {
-	names, err := j.list()
+func (d *directory) findFormat() (fault, err error) {
+	names, err := d.list()
 	if disk.Installing(names) || err != nil {
 		return nil, err
 	}
 	fault = fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
 	if slices.Contains(names, formatFile) {
-		fault = j.readFormat()
+		fault = d.readFormat()
 	}
-	if fault != nil && (!unusable(fault) || !j.salvageFormat(names)) {
+	if fault != nil && (!unusable(fault) || !d.salvageFormat(names)) {
 		return nil, fault
 	}
 	return fault, nil
@@ -118,14 +126,14 @@ func unusable(err error) bool {
 
 // salvageFormat finds the salt and the segment size if the format file is lost. The file "end" and
 // the header of every segment hold copies of both.
-func (j *Journal) salvageFormat(names []string) bool {
-	p, err := loadEnd(j.fs)
+func (d *directory) salvageFormat(names []string) bool {
+	p, err := loadEnd(d.fs)
 	ok := err == nil && p.latest.segment > 0
 	for _, name := range names {
 		if _, segment := segmentNumber(name); err == nil || ok || !segment {
 			continue
 		}
-		if f, err := j.fs.Open(name); err == nil {
+		if f, err := d.fs.Open(name); err == nil {
 			b := make([]byte, headerSize)
 			f.ReadAt(b, 0) // zeros have no valid checksum
 			p.salt, p.size, ok = saltOf(b)
@@ -133,8 +141,7 @@ func (j *Journal) salvageFormat(names []string) bool {
 		}
 	}
 	if ok = ok && validSize(p.size); ok {
-		j.salt, j.size, j.version = p.salt, p.size, formatVersion
-		j.commit.init(j)
+		d.salt, d.size, d.version = p.salt, p.size, formatVersion
 	}
 	return ok
 }
@@ -149,8 +156,8 @@ func validSize(size int64) bool {
 //	segment 67108864
 //	salt 5f1c0a9e4b7d2836
 //	check 8d2f01aa
-func (j *Journal) readFormat() error {
-	f, err := j.fs.Open(formatFile)
+func (d *directory) readFormat() error {
+	f, err := d.fs.Open(formatFile)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", formatFile, err)
 	}
@@ -163,12 +170,12 @@ func (j *Journal) readFormat() error {
 	if n, err := f.ReadAt(b, 0); n < len(b) {
 		return fmt.Errorf("read %s: %w", formatFile, err)
 	}
-	return j.parseFormat(string(b))
+	return d.parseFormat(string(b))
 }
 
 // parseFormat checks the version first, because the other lines of a newer format may look
 // different.
-func (j *Journal) parseFormat(text string) error {
+func (d *directory) parseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
 	version, err := strconv.Atoi(strings.TrimPrefix(first, "weir journal "))
 	if err != nil || !strings.HasPrefix(first, "weir") {
@@ -178,25 +185,24 @@ func (j *Journal) parseFormat(text string) error {
 		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, formatVersion)
 	}
 	var salt []byte
-	_, err = fmt.Sscanf(rest, "segment %d\nsalt %x\n", &j.size, &salt)
-	if j.version = version; copy(j.salt[:], salt) < len(j.salt) || err != nil || !validSize(j.size) || text != j.formatText() {
+	_, err = fmt.Sscanf(rest, "segment %d\nsalt %x\n", &d.size, &salt)
+	if d.version = version; copy(d.salt[:], salt) < len(d.salt) || err != nil || !validSize(d.size) || text != d.formatText() {
 		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
 	}
-	j.commit.init(j) // the committer's reserve depends on the segment size
 	return nil
 }
 
 // formatText returns the content of the format file.
-func (j *Journal) formatText() string {
-	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", j.version, j.size, j.salt)
+func (d *directory) formatText() string {
+	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", d.version, d.size, d.salt)
 	return text + fmt.Sprintf("check %08x\n", sum(0, []byte(text)))
 }
 
 // writeFormat writes the format file. With this file an empty directory becomes a journal. The file
 // always states the current format, because other files may already contain parts of it.
-func (j *Journal) writeFormat() error {
-	j.version = formatVersion
-	if err := j.replace(formatFile, formatTmpFile, []byte(j.formatText())); err != nil {
+func (d *directory) writeFormat() error {
+	d.version = formatVersion
+	if err := d.replace(formatFile, formatTmpFile, []byte(d.formatText())); err != nil {
 		return fmt.Errorf("create %s: %w", formatFile, err)
 	}
 	return nil
@@ -204,11 +210,11 @@ func (j *Journal) writeFormat() error {
 
 // replace writes a small file atomically: after a crash it has its full content or does not exist.
 // When replace returns nil, the file is durable.
-func (j *Journal) replace(name, tmp string, content []byte) error {
-	if err := j.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (d *directory) replace(name, tmp string, content []byte) error {
+	if err := d.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := j.fs.Create(tmp)
+	f, err := d.fs.Create(tmp)
 	if err != nil {
 		return err
 	}
@@ -219,8 +225,8 @@ func (j *Journal) replace(name, tmp string, content []byte) error {
 	if err := f.SyncData(); err != nil {
 		return err
 	}
-	if err := j.fs.Rename(tmp, name); err != nil {
+	if err := d.fs.Rename(tmp, name); err != nil {
 		return err
 	}
-	return j.fs.SyncDir()
+	return d.fs.SyncDir()
 }

@@ -41,14 +41,10 @@ const (
 // Journal is an open journal. It implements engine.Engine. All methods may be called from many
 // goroutines at once.
 type Journal struct {
-	fs   disk.FS
+	directory
 	lock io.Closer
-	size int64 // size of each segment
-	salt [8]byte
-
-	version int // version of the format
-	end     proof
-	opts    Options
+	end  proof
+	opts Options
 
 	entriesLeftOut bool // recovery did not read the entries into memory; see drop.go
 
@@ -96,6 +92,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 
 // serve starts everything but the reclaimer.
 func (j *Journal) serve() {
+	j.commit.reserve = min(256<<10, j.size/16)
 	j.start(j.commit.run)
 	j.start(j.write.run)
 	j.start(j.write.tell)
@@ -106,7 +103,7 @@ func (j *Journal) serve() {
 // newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
 	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
-	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
+	j := &Journal{directory: directory{fs: fs, size: o.SegmentSize}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()
 	j.store.init()

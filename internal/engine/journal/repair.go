@@ -115,7 +115,8 @@ type repair struct {
 	*checkup
 	o       RepairOptions
 	result  Repair
-	pending rewriteOp
+	pending rewriteOp // collects records
+	err     error     // the first error of a write
 }
 
 // setAside copies every damaged file, and every file with entries of logs whose document is lost.
@@ -140,7 +141,7 @@ func (p *repair) setAside() error {
 		}
 		p.result.Aside = append(p.result.Aside, segmentName(n))
 	}
-	aside := Journal{fs: dir, size: p.j.size, salt: p.j.salt}
+	aside := directory{fs: dir, size: p.j.size, salt: p.j.salt}
 	if err := aside.writeFormat(); err != nil { // the segments cannot be read without the salt in it
 		return fmt.Errorf("set %s aside: %w", formatFile, err)
 	}
@@ -196,7 +197,7 @@ func (p *repair) build(stage *disk.Stage) error {
 	j.serve()
 	var err error
 	for _, step := range []func() error{p.rewrite, p.writeDeletions, p.renew, p.mend, p.flush} {
-		if err = step(); err != nil {
+		if err = errors.Join(step(), p.err); err != nil {
 			break
 		}
 	}
@@ -225,14 +226,14 @@ func (o *rewriteOp) stage(g *group) {
 	}
 }
 
-// add writes a record to the new journal. Records are collected up to copyStep bytes.
-func (p *repair) add(r *record) error {
+// add writes a record to the new journal, in ops of about copyStep bytes. After an error it does
+// nothing.
+func (p *repair) add(r *record) {
 	r.length, r.payloadSum = uint32(len(r.payload)), sum(0, r.payload)
 	p.pending.records = append(p.pending.records, r)
-	if p.pending.size += r.size() + keyRoom; p.pending.size >= min(copyStep, int(p.j.size/4)) {
-		return p.flush()
+	if p.pending.size += r.size() + keyRoom; p.err == nil && p.pending.size >= min(copyStep, int(p.j.size/4)) {
+		p.err = p.flush()
 	}
-	return nil
 }
 
 // flush writes the collected records, or a manifest if there are none, and waits until they are
@@ -247,18 +248,18 @@ func (p *repair) flush() error {
 
 // rewrite writes the current records of the replaced segments: the valid records and the corrected
 // ones. It fails if the disk now returns other data than during the check.
-func (p *repair) rewrite() (err error) {
+func (p *repair) rewrite() error {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
-		x, bad := p.inspect(n, func(sl slot, r *record) {
-			if err == nil && p.j.store.current(place{uint32(n), sl.off}, r) {
+		x, err := p.inspect(n, func(sl slot, r *record) {
+			if p.err == nil && p.j.store.current(place{uint32(n), sl.off}, r) {
 				r.payload = slices.Clone(r.payload)
-				err = p.add(r)
+				p.add(r)
 			}
 		})
-		if bad == nil && x.records != p.harmed[n].records {
-			bad = fmt.Errorf("%s: the disk returns different data each time", x.seg.name)
+		if err == nil && x.records != p.harmed[n].records {
+			err = fmt.Errorf("%s: the disk returns different data each time", x.seg.name)
 		}
-		if err = errors.Join(err, bad); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -271,12 +272,8 @@ func (p *repair) writeDeletions() error {
 	for _, id := range slices.Sorted(maps.Keys(p.lost)) {
 		key := p.lost[id]
 		p.result.Documents = append(p.result.Documents, key)
-		if _, ok := p.first[key]; !ok || key == "" {
-			continue
-		}
-		r := &record{kind: kindDeleted, log: id, seq: p.revision(), key: key, count: uint32(p.top())}
-		if err := p.add(r); err != nil {
-			return err
+		if _, ok := p.first[key]; ok && key != "" {
+			p.add(&record{kind: kindDeleted, log: id, seq: p.revision(), key: key, count: uint32(p.top())})
 		}
 	}
 	return nil
@@ -313,28 +310,20 @@ func (p *repair) mend() error {
 			}
 			entries = append(entries, e)
 		}
-		if err := p.give(key, l, entries); err != nil {
-			return err
-		}
+		p.give(key, l, entries)
 		var note []byte
 		if p.o.Mend != nil {
-			var more []engine.Header
-			var err error
-			note, more, err = p.o.Mend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
+			mended, more, err := p.o.Mend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
 				l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
 			}, p.maxLost(l))
 			if err != nil {
 				return fmt.Errorf("repair log of %s: %w", key, err)
 			}
-			if err := p.give(key, l, more); err != nil {
-				return err
-			}
+			p.give(key, l, more)
+			note = mended
 		}
 		if p.lostMarks[id] {
-			r := &record{kind: kindMark, log: id, seq: uint64(l.low), time: int64(p.revision()), payload: note}
-			if err := p.add(r); err != nil {
-				return err
-			}
+			p.add(&record{kind: kindMark, log: id, seq: uint64(l.low), time: int64(p.revision()), payload: note})
 		}
 	}
 	return nil
@@ -373,19 +362,15 @@ func (p *repair) renew() error {
 		if err != nil {
 			return fmt.Errorf("replace stale document %s: %w", key, err)
 		}
-		if value == nil {
-			continue
-		}
-		r := &record{kind: kindDocument, log: uint64(d.Created), seq: p.revision(), key: key, payload: value}
-		if err := p.add(r); err != nil {
-			return err
+		if value != nil {
+			p.add(&record{kind: kindDocument, log: uint64(d.Created), seq: p.revision(), key: key, payload: value})
 		}
 	}
 	return nil
 }
 
 // give writes entries that stand for lost entries.
-func (p *repair) give(key string, l *log, entries []engine.Header) error {
+func (p *repair) give(key string, l *log, entries []engine.Header) {
 	slices.SortFunc(entries, func(a, b engine.Header) int { return int(int64(a.Seq) - int64(b.Seq)) })
 	entries = slices.CompactFunc(entries, func(a, b engine.Header) bool { return a.Seq == b.Seq }) // the same entry may occur twice, as original and as copy
 	for _, e := range entries {
@@ -393,9 +378,7 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 		if e.Kind == engine.GapClosed {
 			r.payload = binary.LittleEndian.AppendUint64(nil, uint64(e.First))
 		}
-		if err := p.add(r); err != nil {
-			return err
-		}
+		p.add(r)
 		l.index.insert(item{seq: e.Seq, time: e.Time, kind: r.kind, flags: r.flags, head: uint16(r.headLen()), size: r.length})
 		if e.Kind == engine.Batch {
 			e.First = e.Seq
@@ -408,5 +391,4 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 			p.result.Losses = append(p.result.Losses, Loss{key, e.First, e.Seq})
 		}
 	}
-	return nil
 }
