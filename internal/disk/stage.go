@@ -11,11 +11,11 @@ import (
 // The new content of a directory is in files with stagedPrefix until it is installed. An empty file
 // with leftPrefix stands for a file of the old content that is not part of the new one. installMark
 // says that the new content is complete: creating this file is the one step that replaces the old
-// content.
+// content. The names are unusual, so that Install does not touch files of other programs.
 const (
-	stagedPrefix = "new-"
-	leftPrefix   = "left-"
-	installMark  = "install"
+	stagedPrefix = "stage-new-"
+	leftPrefix   = "stage-left-"
+	installMark  = "stage-complete"
 )
 
 // Stage replaces the content of a directory in one step. It is the directory as it will be after

@@ -345,7 +345,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 	bad := fs.Crash(faulty.LoseNothing, nil)
 	spoilt := ""
 	bad.OnCall(func(c faulty.Call) error {
-		name, staged := strings.CutPrefix(c.Name, "new-")
+		name, staged := strings.CutPrefix(c.Name, "stage-new-")
 		if _, ok := segmentNumber(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && bad.Files()[c.Name][dataStart] != 0 {
 			spoilt = name
 			bad.Flip(c.Name, dataStart+100, 3)
