@@ -9,14 +9,19 @@ import (
 )
 
 // The new content of a directory is in files with stagedPrefix until it is installed. An empty file
-// with leftPrefix stands for a file of the old content that is not part of the new one. installMark
-// says that the new content is complete: creating this file is the one step that replaces the old
-// content. The names are unusual, so that Install does not touch files of other programs.
+// with one of the next two prefixes stands for a file of the old content that is not part of the new
+// one. installMark says that the new content is complete: creating this file is the one step that
+// replaces the old content. The names are unusual, so that Install does not touch files of other
+// programs.
 const (
 	stagedPrefix = "stage-new-"
 	leftPrefix   = "stage-left-"
+	asidePrefix  = "stage-aside-"
 	installMark  = "stage-complete"
 )
+
+// AsidePrefix begins the names of files that a Stage has set aside.
+const AsidePrefix = "damaged-"
 
 // Stage replaces the content of a directory in one step. It is the directory as it will be after
 // Commit: changes that are made through it are staged, and files of the old content can be read, but
@@ -24,13 +29,13 @@ const (
 // beside it, or new content that the next Install completes.
 type Stage struct {
 	FS
-	left map[string]bool // files of the old content that are not part of the new one
+	left map[string]string // prefixes for the files of the old content that are not part of the new one
 }
 
 // NewStage returns a stage without changes. It removes what an interrupted stage has left.
 func NewStage(dir FS) (*Stage, error) {
 	// Without this sync, a crash could bring back the mark of an earlier stage beside new files.
-	return &Stage{FS: dir, left: map[string]bool{}}, errors.Join(dir.SyncDir(), sweep(dir))
+	return &Stage{FS: dir, left: map[string]string{}}, errors.Join(dir.SyncDir(), sweep(dir))
 }
 
 // Create implements FS.
@@ -47,7 +52,7 @@ func (s *Stage) Rename(old, new string) error {
 // Open implements FS.
 func (s *Stage) Open(name string) (File, error) {
 	f, err := s.FS.Open(stagedPrefix + name)
-	if errors.Is(err, fs.ErrNotExist) && !s.left[name] {
+	if errors.Is(err, fs.ErrNotExist) && s.left[name] == "" {
 		return s.FS.Open(name)
 	}
 	return f, err
@@ -59,7 +64,7 @@ func (s *Stage) List() ([]string, error) {
 	var all []string
 	for _, name := range names {
 		name, staged := strings.CutPrefix(name, stagedPrefix)
-		if staged || !s.left[name] {
+		if staged || s.left[name] == "" {
 			all = append(all, name)
 		}
 	}
@@ -68,15 +73,18 @@ func (s *Stage) List() ([]string, error) {
 }
 
 // Leave leaves a file of the old content out of the new content.
-func (s *Stage) Leave(name string) { s.left[name] = true }
+func (s *Stage) Leave(name string) { s.left[name] = leftPrefix }
+
+// SetAside is like Leave, but Commit keeps the file under its name with AsidePrefix.
+func (s *Stage) SetAside(name string) { s.left[name] = asidePrefix }
 
 // Commit replaces the old content by the new content. All staged files must be synced. After an
 // error the old content is still in place, and Discard must follow. If Commit returns nil, the new
 // content survives a crash. Should a file fail to move to its place, the next Install moves it.
 func (s *Stage) Commit() error {
 	var faults []error
-	for name := range s.left {
-		faults = append(faults, touch(s.FS, leftPrefix+name))
+	for name, prefix := range s.left {
+		faults = append(faults, touch(s.FS, prefix+name))
 	}
 	if err := errors.Join(append(faults, s.SyncDir())...); err != nil {
 		return err
@@ -102,7 +110,7 @@ func Installing(names []string) bool { return slices.Contains(names, installMark
 
 // Staged reports whether a file belongs to a stage. Without Installing, it can be removed.
 func Staged(name string) bool {
-	return strings.HasPrefix(name, stagedPrefix) || strings.HasPrefix(name, leftPrefix)
+	return strings.HasPrefix(name, stagedPrefix) || strings.HasPrefix(name, leftPrefix) || strings.HasPrefix(name, asidePrefix)
 }
 
 // Install puts the new content of a directory in place if it is complete, and otherwise does
@@ -114,12 +122,16 @@ func Install(dir FS) error {
 		return err
 	}
 	for _, name := range names {
+		var fault error
 		if to, ok := strings.CutPrefix(name, stagedPrefix); ok {
-			err = errors.Join(err, dir.Rename(name, to))
+			fault = dir.Rename(name, to)
 		} else if old, ok := strings.CutPrefix(name, leftPrefix); ok {
-			if gone := dir.Remove(old); !errors.Is(gone, fs.ErrNotExist) {
-				err = errors.Join(err, gone)
-			}
+			fault = dir.Remove(old)
+		} else if old, ok := strings.CutPrefix(name, asidePrefix); ok {
+			fault = dir.Rename(old, AsidePrefix+old)
+		}
+		if !errors.Is(fault, fs.ErrNotExist) { // an interrupted Install may have done it
+			err = errors.Join(err, fault)
 		}
 	}
 	// The files that stand for removed ones go last: without them, a removal that a crash undoes would

@@ -32,9 +32,9 @@ func content(dir *faulty.FS) string {
 	return all
 }
 
-const oldContent, newContent = "a=1 b=2 c=3 ", "a=1 c=4 d=5 "
+const oldContent, newContent = "a=1 b=2 c=3 e=6 ", "a=1 c=4 d=5 damaged-e=6 "
 
-// replaced stages new content: c changes, d is new, and b is left out.
+// replaced stages new content: c changes, d is new, b is left out, and e is set aside.
 func replaced(t *testing.T, dir *faulty.FS) (*disk.Stage, error) {
 	t.Helper()
 	s, err := disk.NewStage(dir)
@@ -44,6 +44,7 @@ func replaced(t *testing.T, dir *faulty.FS) (*disk.Stage, error) {
 	put(t, s, "c", "4")
 	put(t, s, "x", "5")
 	s.Leave("b")
+	s.SetAside("e")
 	return s, s.Rename("x", "d")
 }
 
@@ -53,6 +54,7 @@ func oldDirectory(t *testing.T) *faulty.FS {
 	put(t, dir, "a", "1")
 	put(t, dir, "b", "2")
 	put(t, dir, "c", "3")
+	put(t, dir, "e", "6")
 	if err := dir.SyncDir(); err != nil {
 		t.Fatal(err)
 	}

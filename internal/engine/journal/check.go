@@ -79,7 +79,8 @@ type checkup struct {
 	harmed    map[uint64]*inspection // segments with damage
 	listed    []uint64               // segments of the journal, according to the newest manifest
 	manifest  place                  // position of the newest manifest
-	endLost   bool                   // the file "end", which proves how far the log reached, should exist but cannot be used
+	proof     proof                  // what the file "end" says about how far the log reached
+	endLost   bool                   // that file should exist but cannot be used
 	holes     []*hole
 	files     int               // number of holes in files other than segments
 	missing   int               // number of listed segments whose file is missing
@@ -144,6 +145,7 @@ func (c *checkup) fileDamage(name, what string, err error) {
 // an unsealed tail proves that no later segment was used.
 func (c *checkup) readProof() error {
 	err := c.readEnd()
+	c.proof = c.j.end
 	if c.endLost = unusable(err); c.endLost {
 		c.fileDamage(endFile, "end of the log", err)
 		return nil
@@ -183,8 +185,8 @@ func (c *checkup) openAll() error { return c.openEach(func(*segment) error { ret
 // both read the tail, so the total is the size of all files plus one segment.
 func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, error) {
 	synced := int64(0)
-	if c.j.end.latest.segment == n {
-		synced = c.j.end.latest.offset
+	if c.proof.latest.segment == n {
+		synced = c.proof.latest.offset
 	}
 	x, err := inspect(c.segments[n], c.j.size, synced, c.buf, visit)
 	if c.done += c.j.size; c.o.Progress != nil {
@@ -202,7 +204,7 @@ func (c *checkup) findEnd() error {
 		}
 		begun := x.begun()
 		// If "end" names an older segment, this one never held a group, whatever its header looks like.
-		if c.tail == nil && !begun && (len(x.holes) == 0 || c.j.end.count > 0 && n > c.j.end.latest.segment) {
+		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
 			c.unused = append(c.unused, x.seg)
 			c.note(x, x.holes...)
 			continue
@@ -224,12 +226,12 @@ func (c *checkup) findEnd() error {
 }
 
 // below reports whether the file "end" proves that segment n was sealed.
-func (c *checkup) below(n uint64) bool { return n < c.j.end.latest.segment }
+func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
 
 // listMissing lists segments after the tail that were used, or may have been used, and whose files
 // are missing.
 func (c *checkup) listMissing() {
-	tail, last := uint64(0), c.j.end.latest.segment
+	tail, last := uint64(0), c.proof.latest.segment
 	if c.tail != nil {
 		tail = c.tail.number
 	}
@@ -288,7 +290,7 @@ func (c *checkup) readAll() error {
 			c.unsealed = append(c.unsealed, x)
 		}
 	}
-	if e := c.j.end.latest; before != nil && before.seg != c.tail {
+	if e := c.proof.latest; before != nil && before.seg != c.tail {
 		c.ended(before, 0, 0)
 	} else if before != nil && c.below(before.seg.number) {
 		c.ended(before, e.segment, e.group)

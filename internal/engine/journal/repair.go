@@ -16,8 +16,6 @@ import (
 // RepairOptions are the options of a repair, in addition to those of a check.
 type RepairOptions struct {
 	CheckOptions
-	// Aside returns the directory to which damaged files are copied before anything is changed.
-	Aside func() (disk.FS, error)
 	// Mend decides what a log needs to continue without its lost entries. It receives the log's low
 	// (all entries below it are trimmed) and the note of the last trim, which is nil if it is lost.
 	// It also receives the remaining entries, including those known to be lost, and the number of
@@ -40,7 +38,7 @@ type Loss struct {
 type Repair struct {
 	Before    *Report  `json:"before"`
 	After     *Report  `json:"after"`
-	Aside     []string `json:"aside"`     // files that were copied aside
+	Aside     []string `json:"aside"`     // files that were set aside: they are in the directory, with disk.AsidePrefix before their names
 	Losses    []Loss   `json:"losses"`    // sequences that are lost and will never be used again
 	Documents []string `json:"documents"` // keys of lost documents; an empty string stands for a document whose key is lost too
 }
@@ -53,9 +51,9 @@ func (r *Repair) Lossless() bool {
 
 // RepairJournal checks a journal, and builds a new journal without its damage beside it: undamaged
 // sealed segments stay, and the records of all others that are still needed move to new segments,
-// with markers for lost entries. Damaged files are copied aside first. The new journal replaces the
-// old one in a single step, and only after a check of all of it. Until then the old journal is
-// unchanged, so an interrupted repair can be run again. An undamaged journal is left as it is.
+// with markers for lost entries. The new journal replaces the old one in a single step, and only
+// after a check of all of it. Until then the old journal is unchanged, so an interrupted repair can be
+// run again. Damaged files are kept aside. An undamaged journal is left as it is.
 func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	c, err := openCheckup(dir, o.CheckOptions)
 	if err != nil {
@@ -72,9 +70,6 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	p := &repair{checkup: c, o: o, result: Repair{Before: before, After: before, Losses: []Loss{}, Aside: []string{}, Documents: []string{}}}
 	if len(c.holes) == 0 {
 		return &p.result, nil
-	}
-	if err := p.setAside(); err != nil {
-		return nil, err
 	}
 	stage, err := disk.NewStage(dir)
 	if err == nil {
@@ -119,54 +114,32 @@ type repair struct {
 	err     error     // the first error of a write
 }
 
-// setAside copies every damaged file, and every file with entries of logs whose document is lost.
-func (p *repair) setAside() error {
-	numbers := slices.Collect(maps.Keys(p.harmed))
+// replace decides which segments the new journal does without. Damaged segments, and segments with
+// entries of logs whose document is lost, are set aside.
+func (p *repair) replace(stage *disk.Stage) error {
 	for it := range p.orphaned {
-		if n := uint64(it.place.segment); !slices.Contains(numbers, n) {
-			numbers = append(numbers, n)
+		if n := uint64(it.place.segment); p.harmed[n] == nil {
+			x, err := p.inspect(n, func(slot, *record) {})
+			if err != nil {
+				return err
+			}
+			p.harmed[n] = x
 		}
 	}
-	if len(numbers) == 0 {
-		return nil
-	}
-	dir, err := p.o.Aside()
-	if err != nil {
-		return err
-	}
-	slices.Sort(numbers)
-	for _, n := range numbers {
-		if err := p.copyAside(dir, p.segments[n]); err != nil {
-			return fmt.Errorf("set %s aside: %w", segmentName(n), err)
-		}
+	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
+		stage.SetAside(segmentName(n))
 		p.result.Aside = append(p.result.Aside, segmentName(n))
 	}
-	aside := directory{fs: dir, size: p.j.size, salt: p.j.salt}
-	if err := aside.writeFormat(); err != nil { // the segments cannot be read without the salt in it
-		return fmt.Errorf("set %s aside: %w", formatFile, err)
-	}
-	return dir.SyncDir()
-}
-
-// copyAside copies a segment file and syncs the copy.
-func (p *repair) copyAside(dir disk.FS, s *segment) error {
-	size, err := s.file.Size()
-	if err != nil {
-		return err
-	}
-	f, err := dir.Create(s.name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for off := int64(0); off < size; off += int64(len(p.buf)) {
-		b := p.buf[:min(int64(len(p.buf)), size-off)]
-		_, _ = s.readable(b, off) // unreadable sectors become zeros
-		if err := f.WriteAt(off, b); err != nil {
-			return err
+	for _, x := range p.unsealed { // the log continues in a new segment, and only sealed segments can precede it
+		if n := x.seg.number; p.harmed[n] == nil {
+			stage.Leave(x.seg.name)
+			p.harmed[n] = x
 		}
 	}
-	return f.SyncData()
+	for _, x := range p.harmed {
+		x.seg.leaving = true
+	}
+	return nil
 }
 
 // build stages the new journal. If only "end" or "format" is damaged, these two files are all that
@@ -174,20 +147,16 @@ func (p *repair) copyAside(dir disk.FS, s *segment) error {
 // that does not list the replaced segments.
 func (p *repair) build(stage *disk.Stage) error {
 	j, e := p.j, p.ending()
-	next := max(e.group, j.end.latest.group)
-	if old := j.end.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
+	next := max(e.group, p.proof.latest.group)
+	if old := p.proof.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
 		e = old
 	}
 	j.fs = stage
 	if err := errors.Join(j.createEnd(e), j.writeFormat()); err != nil || len(p.holes) == p.files {
 		return err
 	}
-	for _, x := range p.unsealed {
-		p.harmed[x.seg.number] = x // the log continues in a new segment, and only sealed segments can precede it
-	}
-	for _, x := range p.harmed {
-		stage.Leave(x.seg.name)
-		x.seg.leaving = true
+	if err := p.replace(stage); err != nil {
+		return err
 	}
 	j.write.next, j.write.active, j.commit.active = next, nil, nil
 	j.prepare.number = p.top() + 1
@@ -337,7 +306,7 @@ func (p *repair) revision() uint64 {
 
 // top returns the highest number that a segment may have had.
 func (p *repair) top() uint64 {
-	return max(p.j.end.latest.segment, slices.Max(append(p.numbers, 0)))
+	return max(p.proof.latest.segment, slices.Max(append(p.numbers, 0)))
 }
 
 // maxLost returns how many entries of a log may be lost without a trace. These are all records with

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -69,18 +70,13 @@ func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost i
 	return lost, err
 }
 
-func repairOptions(aside *faulty.FS) RepairOptions {
-	return RepairOptions{Aside: func() (disk.FS, error) { return aside, nil }}
-}
-
 // repaired repairs a journal and verifies the repaired journal. It returns the result of the repair
 // and the number of lost entries. unknown means that the repair cannot tell which records were
 // lost.
 func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
 	t.Helper()
-	aside := faulty.New()
 	before := fs.Files()
-	r, err := RepairJournal(fs, repairOptions(aside))
+	r, err := RepairJournal(fs, RepairOptions{})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -88,8 +84,8 @@ func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool
 		t.Fatalf("%s: after the repair, these damages remain: %+v; before it there were %+v", what, r.After.Damages, r.Before.Damages)
 	}
 	for _, name := range r.Aside {
-		if !bytes.Equal(aside.Files()[name], before[name]) {
-			t.Fatalf("%s: the copy of %s set aside differs", what, name)
+		if _, left := before[name]; left && !bytes.Equal(fs.Files()[disk.AsidePrefix+name], before[name]) {
+			t.Fatalf("%s: %s was changed when it was set aside", what, name)
 		}
 	}
 	lost, err := relaxed(fs.Crash(faulty.LoseAll, nil), h, r.Documents, unknown || r.Before.MayBeLost > 0)
@@ -271,7 +267,7 @@ func TestRepairInterrupted(t *testing.T) {
 		unknown := whole.Before.MayBeLost > 0
 		images := func(fs *faulty.FS) []image {
 			return crashesOf(fs, h, func() {
-				if _, err := RepairJournal(fs, repairOptions(faulty.New())); err != nil {
+				if _, err := RepairJournal(fs, RepairOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -352,7 +348,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := RepairJournal(bad, repairOptions(faulty.New())); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
+	if _, err := RepairJournal(bad, RepairOptions{}); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
 		t.Fatalf("the disk corrupted %q, and the repair returned %v", spoilt, err)
 	}
 	bad.OnCall(nil)
@@ -383,12 +379,11 @@ func TestRepairUnreadable(t *testing.T) {
 			}
 			return nil
 		})
-		aside := faulty.New()
-		r, err := RepairJournal(after, repairOptions(aside))
+		r, err := RepairJournal(after, RepairOptions{})
 		if err != nil {
 			t.Fatalf("%s at %d: %v", bad, from, err)
 		}
-		if len(r.After.Damages) > 0 || aside.Files()[bad] == nil && slices.Contains(r.Aside, bad) {
+		if len(r.After.Damages) > 0 || after.Files()[disk.AsidePrefix+bad] == nil && slices.Contains(r.Aside, bad) {
 			t.Fatalf("%s at %d: %+v", bad, from, r.After)
 		}
 		lost, err := relaxed(after.Crash(faulty.LoseAll, nil), h, r.Documents, r.Before.MayBeLost > 0)
@@ -402,20 +397,19 @@ func TestRepairUnreadable(t *testing.T) {
 	}
 }
 
-// If the damaged files cannot be copied aside, the repair changes nothing.
+// If there is no space for new segments, the repair changes nothing.
 func TestRepairWithoutSpace(t *testing.T) {
 	fs, _ := stories(t)
 	p := recordsOf(t, fs)[3]
 	fs.Flip(p.file, p.off+20, 1)
 	before := fs.Files()
-	aside := faulty.New()
-	aside.Capacity(1000)
-	if _, err := RepairJournal(fs, repairOptions(aside)); err == nil || !strings.Contains(err.Error(), "set "+p.file+" aside") {
-		t.Errorf("got %v", err)
-	}
-	for name, content := range fs.Files() {
-		if !bytes.Equal(content, before[name]) {
-			t.Errorf("%s was changed", name)
+	for _, space := range []int64{0, 1000, endSize + 200, small.SegmentSize} {
+		fs.Capacity(fs.Size() + space)
+		if _, err := RepairJournal(fs, RepairOptions{}); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("with space for %d bytes: %v", space, err)
+		}
+		if !maps.EqualFunc(before, fs.Files(), bytes.Equal) {
+			t.Errorf("with space for %d bytes, the repair changed the directory", space)
 		}
 	}
 }
