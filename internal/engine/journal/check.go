@@ -159,7 +159,7 @@ func newCheckup(j *Journal, o CheckOptions) *checkup {
 		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, lost: map[uint64]string{},
 		orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
 	}
-	c.dropped = map[uint64]bool{}
+	c.dropped = map[uint64]string{}
 	return c
 }
 

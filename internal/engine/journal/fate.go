@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"cmp"
+
 	"weir"
 	"weir/internal/engine"
 )
@@ -106,7 +108,8 @@ func (c *checkup) findUnknown(owners map[uint64]string) {
 		}
 	}
 	for id, l := range c.logs {
-		if _, owned := owners[id]; c.unknown > 0 && !owned && !c.dropped[id] && len(l.index.chunks) > 0 {
+		_, owned := owners[id]
+		if _, dropped := c.dropped[id]; c.unknown > 0 && !owned && !dropped && len(l.index.chunks) > 0 {
 			c.orphans[id] = true
 		}
 	}
@@ -134,14 +137,9 @@ func (c *checkup) judgeManifest(h *hole) {
 // again.
 func (c *checkup) judgeDocument(h *hole) {
 	h.Fate = Lost
-	key, revision := h.key, engine.Revision(h.slot.seq)
+	key, revision := cmp.Or(h.key, c.dropped[h.slot.log]), engine.Revision(h.slot.seq)
 	for k, d := range c.docs {
 		if key == "" && uint64(d.Created) == h.slot.log {
-			key = k
-		}
-	}
-	for k, t := range c.deleted {
-		if key == "" && uint64(t.created) == h.slot.log {
 			key = k
 		}
 	}

@@ -28,8 +28,8 @@ type recovery struct {
 	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
-	dropped  map[uint64]bool // logs whose document was deleted; nil unless a check needs this map
-	over     map[uint64]bool // logs whose deletion is recorded in the tail; their entries are not read into memory
+	dropped  map[uint64]string // keys of deleted documents by their logs; nil unless a check needs this map
+	over     map[uint64]bool   // logs whose deletion is recorded in the tail; their entries are not read into memory
 	docs     map[string]*document
 	logs     map[uint64]*log
 }
@@ -287,7 +287,7 @@ func (r *recovery) applyRecord(at place, rec *record) {
 		}
 	case kindDeleted:
 		if r.dropped != nil {
-			r.dropped[rec.log] = true
+			r.dropped[rec.log] = rec.key
 		}
 		*next = max(*next, rec.seq+1)
 		if t := r.deleted[rec.key]; t == nil || uint64(t.revision) <= rec.seq {
