@@ -80,7 +80,7 @@ func (s *Stage) SetAside(name string) { s.left[name] = asidePrefix }
 
 // Commit replaces the old content by the new content. All staged files must be synced. After an
 // error the old content is still in place, and Discard must follow. If Commit returns nil, the new
-// content survives a crash. Should a file fail to move to its place, the next Install moves it.
+// content survives a crash. If a file cannot be moved to its place, the next Install moves it.
 func (s *Stage) Commit() error {
 	var faults []error
 	for name, prefix := range s.left {
@@ -108,7 +108,8 @@ func (s *Stage) Discard() error {
 // place before the directory is used.
 func Installing(names []string) bool { return slices.Contains(names, installMark) }
 
-// Staged reports whether a file belongs to a stage. Without Installing, it can be removed.
+// Staged reports whether a file belongs to a stage. If Installing returns false, such a file can be
+// removed.
 func Staged(name string) bool {
 	return strings.HasPrefix(name, stagedPrefix) || strings.HasPrefix(name, leftPrefix) || strings.HasPrefix(name, asidePrefix)
 }
