@@ -72,12 +72,9 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 		return &p.result, nil
 	}
 	stage, err := disk.NewStage(dir)
-	if err == nil {
-		if err = p.build(stage); err == nil {
-			err = p.verify(stage)
-		}
+	for _, step := range []func(*disk.Stage) error{p.build, p.verify, (*disk.Stage).Commit} {
 		if err == nil {
-			err = stage.Commit()
+			err = step(stage)
 		}
 	}
 	if err != nil {
@@ -251,35 +248,30 @@ func (p *repair) writeDeletions() error {
 // mend writes a marker for every lost entry, and the note and entries that the Mend callback
 // returns.
 func (p *repair) mend() error {
-	lost := map[uint64][]*hole{}
+	lost := map[uint64][]engine.Header{}
 	for _, h := range p.holes {
-		if h.known && h.Fate == Lost {
-			lost[h.slot.log] = append(lost[h.slot.log], h)
+		if !h.known || h.Fate != Lost || !h.slot.kind.entry() {
+			continue
 		}
+		// The First of a closed gap is lost, but Seq suffices: the gap covers every missing sequence up to Seq.
+		e := engine.Header{
+			Kind: engine.Kind(h.slot.kind), Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags,
+		}
+		if e.Kind == engine.Batch {
+			e.Flags |= engine.Lost
+		} else if e.Flags&engine.Lost != 0 { // this marker covers every missing sequence above the previous entry
+			e.First = 0
+		}
+		lost[h.slot.log] = append(lost[h.slot.log], e)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.docs)) {
 		d := p.docs[key]
 		id := uint64(d.Created)
-		if lost[id] == nil && p.unknown == 0 {
+		if lost[id] == nil && !p.lostMarks[id] && p.unknown == 0 {
 			continue
 		}
 		l := p.log(id)
-		var entries []engine.Header
-		for _, h := range lost[id] {
-			e := engine.Header{
-				Kind: engine.Kind(h.slot.kind), Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags,
-			}
-			switch { // the First of a gap is lost, but Seq suffices: the gap covers every missing sequence up to Seq
-			case h.slot.kind == kindBatch:
-				e.Flags |= engine.Lost
-			case h.slot.kind == kindGapClosed && e.Flags&engine.Lost != 0: // this marker covers every missing sequence above the previous entry
-				e.First = 0
-			case h.slot.kind != kindGapClosed:
-				continue
-			}
-			entries = append(entries, e)
-		}
-		p.give(key, l, entries)
+		p.give(key, l, lost[id])
 		var note []byte
 		if p.o.Mend != nil {
 			mended, more, err := p.o.Mend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
