@@ -144,7 +144,7 @@ func (c *checkup) fileDamage(name, what string, err error) {
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
 // an unsealed tail proves that no later segment was used.
 func (c *checkup) readProof() error {
-	err := c.readEnd()
+	err := c.j.readEnd()
 	c.proof = c.j.end
 	if c.endLost = unusable(err); c.endLost {
 		c.fileDamage(endFile, "end of the log", err)

@@ -27,8 +27,11 @@ type proof struct {
 }
 
 // readEnd reads and opens the file "end". It returns engine.ErrDamaged if neither slot is valid or
-// the file is missing.
+// the file is missing. A journal of format 1 has no such file.
 func (j *Journal) readEnd() error {
+	if j.version < 2 {
+		return nil
+	}
 	p, err := loadEnd(j.fs)
 	if err == nil && (p.salt != j.salt || p.size != j.size) {
 		err = &DamageError{File: endFile, What: "end of the log", Err: errors.New("belongs to another journal")}
@@ -73,6 +76,7 @@ func (j *Journal) createEnd(e ending) error {
 		j.end.file = nil
 	}
 	j.end.count++
+	j.version = formatVersion
 	b := make([]byte, endSize)
 	copy(b, e.encode(j.salt, j.size, j.end.count))
 	if j.end.count%2 == 1 {

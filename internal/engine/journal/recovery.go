@@ -45,7 +45,7 @@ func (j *Journal) recover() error {
 		return nil
 	}
 	steps := []func() error{
-		r.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
+		r.j.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -64,15 +64,6 @@ func newRecovery(j *Journal) *recovery {
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
 		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*document{}, logs: map[uint64]*log{},
 	}
-}
-
-// readEnd reads the file "end", which proves how far the log reached. A journal of format 1 has no
-// such file.
-func (r *recovery) readEnd() error {
-	if r.j.version < 2 {
-		return nil
-	}
-	return r.j.readEnd()
 }
 
 // openFiles is step 4: open every file with a segment name and check its header.
