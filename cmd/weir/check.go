@@ -22,8 +22,8 @@ func checkCommand() *cobra.Command {
 the stream, sequence number, file and offset. The exit code is 1 if anything is damaged. Without --repair nothing is
 changed.
 
-With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
-kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. A lost
+With --repair, a new journal replaces the damaged one in one step. Damaged files are moved to a directory damaged-TIME
+beside the journal. Every intact record is kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. A lost
 record may have been the revocation of a key. If the command cannot determine which records were lost, it revokes every
 key that could be affected, to be safe. The exit code is 3 if anything was lost, or if the command
 cannot prove that nothing was lost.
@@ -49,7 +49,7 @@ batches, and --drop deletes a stream and all its batches. Both need little memor
 			return checkData(c, data, p, asJSON)
 		},
 	}
-	c.Flags().BoolVar(&repair, "repair", false, "copy damaged files aside, and rebuild the journal from the intact records")
+	c.Flags().BoolVar(&repair, "repair", false, "set damaged files aside, and rebuild the journal from the intact records")
 	c.Flags().BoolVar(&largest, "largest", false, "do not check; list the streams with the most batches")
 	c.Flags().StringVar(&drop, "drop", "", "do not check; delete the stream with this `id` and all its batches")
 	return operator(c, &data, &asJSON)

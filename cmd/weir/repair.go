@@ -56,7 +56,7 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 	}
 	fmt.Fprintln(w)
 	if len(r.Aside) > 0 {
-		fmt.Fprintf(w, "copied to %s: %s\n", r.Directory, strings.Join(r.Aside, ", "))
+		fmt.Fprintf(w, "moved to %s: %s\n", r.Directory, strings.Join(r.Aside, ", "))
 	}
 	for _, l := range r.Losses {
 		span := fmt.Sprint(l.From)
@@ -69,7 +69,7 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 		fmt.Fprintf(w, "lost: %s\n", datadir.Name(d))
 	}
 	if r.Before.Orphans > 0 {
-		fmt.Fprintf(w, "copied aside: %d batches of lost streams\n", r.Before.Orphans)
+		fmt.Fprintf(w, "set aside: %d batches of lost streams\n", r.Before.Orphans)
 	}
 	for _, k := range r.Revoked {
 		fmt.Fprintf(w, "revoked key %s (%s, named %q), because a lost record may have revoked it; to replace it, run weir key create\n", k.ID, k.Masked, k.Name)

@@ -121,7 +121,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	}
 }
 
-// If the record of a stream was in a missing file, the repair copies the stream's batches aside and
+// If the record of a stream was in a missing file, the repair sets the stream's batches aside and
 // does not claim that nothing is lost.
 func TestRepairSetsStreamsAside(t *testing.T) {
 	data, _, _, _ := missingFile(t, "000000000001.seg")

@@ -1,10 +1,12 @@
 package datadir
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"weir"
@@ -22,7 +24,7 @@ type Repaired struct {
 	Revoked   []access.Key `json:"revoked"`   // keys that a lost record may have revoked
 }
 
-// Repair makes a damaged data directory usable again. It copies damaged files to a new directory
+// Repair makes a damaged data directory usable again. It moves damaged files to a new directory
 // damaged-TIME and keeps every intact record. If it cannot determine which records were lost, one
 // of them may have revoked a key. Repair then revokes every key for which this is possible. The
 // function progress may be nil.
@@ -38,13 +40,6 @@ func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	var err error
 	result.Repair, err = journal.RepairJournal(disk.OS(Journal(data)), journal.RepairOptions{
 		CheckOptions: checkOptions(progress),
-		Aside: func() (disk.FS, error) {
-			result.Directory = filepath.Join(data, "damaged-"+now.Std().UTC().Format("20060102T150405.000Z"))
-			if err := os.Mkdir(result.Directory, 0o700); err != nil {
-				return nil, err
-			}
-			return disk.OS(result.Directory), disk.OS(data).SyncDir()
-		},
 		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
 			if _, ok := hub.StreamOf(d.Key); !ok {
 				return nil, nil, nil
@@ -59,8 +54,43 @@ func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 			return value, err
 		},
 	})
+	if err == nil {
+		result.Directory, err = moveAside(data, now)
+	}
 	if err != nil {
 		return nil, explain("repair", data, err)
 	}
 	return result, nil
+}
+
+// moveAside moves the files that repairs have set aside from the journal to a new directory, and
+// returns its name. It also copies the format file, which says how to read the files. If there are
+// no files, moveAside does nothing.
+func moveAside(data string, now weir.Time) (dir string, err error) {
+	from := Journal(data)
+	names, err := disk.OS(from).List()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		old, ok := strings.CutPrefix(name, disk.AsidePrefix)
+		if !ok {
+			continue
+		}
+		if dir == "" {
+			dir = filepath.Join(data, "damaged-"+now.Std().UTC().Format("20060102T150405.000Z"))
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				return "", err
+			}
+		}
+		err = errors.Join(err, os.Rename(filepath.Join(from, name), filepath.Join(dir, old)))
+	}
+	if dir == "" {
+		return "", nil
+	}
+	format, fault := os.ReadFile(filepath.Join(from, "format"))
+	if fault == nil {
+		fault = os.WriteFile(filepath.Join(dir, "format"), format, 0o600)
+	}
+	return dir, errors.Join(err, fault, disk.OS(dir).SyncDir(), disk.OS(from).SyncDir(), disk.OS(data).SyncDir())
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"weir"
-	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/journal"
@@ -232,7 +231,6 @@ func verifyRepaired(t *testing.T, what string, fs *faulty.FS, all []acknowledged
 	}
 	r, err := journal.RepairJournal(fs, journal.RepairOptions{
 		CheckOptions: journal.CheckOptions{Document: check},
-		Aside:        func() (disk.FS, error) { return faulty.New(), nil },
 		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
 			return MendStream(d, low, note, entries, unknown, weir.TimeOf(time.Now()))
 		},

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"syscall"
 
 	"weir"
 	"weir/internal/disk"
@@ -80,31 +79,26 @@ type checkup struct {
 	harmed    map[uint64]*inspection // segments with damage
 	listed    []uint64               // segments of the journal, according to the newest manifest
 	manifest  place                  // position of the newest manifest
-	endLost   bool                   // the file "end", which proves how far the log reached, should exist but cannot be used
+	proof     proof                  // what the file "end" says about how far the log reached
+	endLost   bool                   // that file should exist but cannot be used
 	holes     []*hole
-	files     []*hole         // damaged files other than segments; holes includes them
-	missing   int             // number of listed segments whose file is missing
-	unknown   int             // upper bound for the number of records with unknown content
-	last      place           // position of the last data with unknown content
-	cutOff    bool            // the newest segments were written by an interrupted repair
-	drafts    map[uint64]bool // segments whose last manifest is the draft of an unfinished repair
-	lostDocs  []lostDocument
-	orphans   map[uint64]bool // logs with entries but without a document
-	hurt      map[uint64]bool // logs with damage
-	lostMarks map[uint64]bool // logs whose mark (the record of the last trim) is unreadable; the index slot of the mark still tells low
+	files     int               // number of holes in files other than segments
+	missing   int               // number of listed segments whose file is missing
+	unsealed  []*inspection     // segments without a valid index
+	unknown   int               // upper bound for the number of records with unknown content
+	last      place             // position of the last data with unknown content
+	lost      map[uint64]string // keys of lost documents by their logs: the newest state or the deletion cannot be read
+	orphans   map[uint64]bool   // logs with entries but without a document
+	hurt      map[uint64]bool   // logs with damage
+	lostMarks map[uint64]bool   // logs whose mark (the record of the last trim) is unreadable; the index slot of the mark still tells low
 	done      int64
 }
 
-// lostDocument is a document whose newest state cannot be read, or whose deletion cannot be read.
-type lostDocument struct {
-	key     string // empty if the key is not known
-	created uint64
-}
-
 // Check reads every byte of a journal that no other process has open, and reports its content and
-// its damage. It changes nothing. It returns disk.ErrLocked, ErrForeign, ErrNewer, or an error of
-// the file system. It returns engine.ErrDamaged if the format file is damaged, because nothing can
-// be read without that file.
+// its damage. It changes nothing, except that it completes a repair that was interrupted in its last
+// step. It returns disk.ErrLocked, ErrForeign, ErrNewer, or an error of the file system. It returns
+// engine.ErrDamaged if the format file is damaged and no other file holds a copy of its content,
+// because nothing can be read without that.
 func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 	c, err := openCheckup(dir, o)
 	if err != nil {
@@ -115,60 +109,44 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 }
 
 // openCheckup takes the lock and reads the format. Unlike Open, it does not turn an empty directory
-// into a journal. If the format file cannot be used, a copy of the salt in another file is enough.
+// into a journal.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
-	names, err := dir.List()
-	if err != nil {
-		return nil, fmt.Errorf("list the data directory: %w", err)
-	}
-	j := newJournal(dir, Options{SegmentSize: defaultSegment, Ahead: 1})
-	fault := fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
-	if slices.Contains(names, formatFile) {
-		fault = j.readFormat()
-	}
-	if fault != nil && (!unusable(fault) || !j.salvageFormat()) {
-		return nil, fault
-	}
-	if j.lock, err = dir.Lock(lockFile); err != nil {
-		if errors.Is(err, disk.ErrLocked) {
-			return nil, fmt.Errorf("the data directory is %w", disk.ErrLocked)
+	j := newJournal(dir, Options{})
+	fault, err := j.findFormat()
+	if err == nil {
+		if err = j.take(); err == nil {
+			fault, err = j.findFormat() // before the lock was taken, another process may have changed the directory
 		}
-		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
 	c := newCheckup(j, o)
-	if fault != nil {
+	if err == nil {
 		c.fileDamage(formatFile, "journal format", fault)
+		err = c.readProof()
 	}
-	if err := c.readProof(); err != nil {
+	if err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// unusable reports whether err means that the content of a file cannot be used. For any other error
-// of the file system another attempt may succeed.
-func unusable(err error) bool {
-	return errors.Is(err, engine.ErrDamaged) || errors.Is(err, ErrForeign) || errors.Is(err, syscall.EIO)
-}
-
-// fileDamage records damage to a file that a repair can write again.
+// fileDamage records damage to a file that a repair can write again. A nil err means no damage.
 func (c *checkup) fileDamage(name, what string, err error) {
 	if d, ok := errors.AsType[*DamageError](err); ok {
 		err = d.Err
 	}
-	c.files = append(c.files, &hole{seg: &segment{name: name}, what: what, err: err, frame: true})
+	if err != nil {
+		c.holes = append(c.holes, &hole{Damage: Damage{File: name, What: what, Why: err.Error(), Fate: Intact}})
+		c.files++
+	}
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
 // an unsealed tail proves that no later segment was used.
 func (c *checkup) readProof() error {
-	if c.j.version < 2 {
-		return nil
-	}
 	err := c.j.readEnd()
-	if err != nil && unusable(err) {
-		c.endLost = true
+	c.proof = c.j.end
+	if c.endLost = unusable(err); c.endLost {
 		c.fileDamage(endFile, "end of the log", err)
 		return nil
 	}
@@ -178,10 +156,10 @@ func (c *checkup) readProof() error {
 // newCheckup returns a check of a journal whose format is known and whose lock is held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
 	c := &checkup{
-		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
-		drafts: map[uint64]bool{}, orphans: map[uint64]bool{},
+		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, lost: map[uint64]string{},
+		orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
 	}
-	c.dropped = map[uint64]bool{}
+	c.dropped = map[uint64]string{}
 	return c
 }
 
@@ -191,7 +169,6 @@ func (c *checkup) close() {
 }
 
 func (c *checkup) run() (*Report, error) {
-	c.holes = slices.Clone(c.files)
 	for _, step := range []func() error{c.openAll, c.findEnd, c.readAll, c.judge, c.ask} {
 		if err := step(); err != nil {
 			return nil, err
@@ -204,51 +181,43 @@ func (c *checkup) run() (*Report, error) {
 // openAll opens the segment files. inspect checks their content later, including the header.
 func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
 
-// inspect reads one segment and reports progress. findEnd and readAll both read the tail, so the
-// total is the size of all files plus one segment.
-func (c *checkup) inspect(n uint64) (*inspection, error) {
+// inspect reads one segment, calls visit with its records and reports progress. findEnd and readAll
+// both read the tail, so the total is the size of all files plus one segment.
+func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, error) {
 	synced := int64(0)
-	if c.j.end.latest.segment == n {
-		synced = c.j.end.latest.offset
+	if c.proof.latest.segment == n {
+		synced = c.proof.latest.offset
 	}
-	x, err := inspect(c.segments[n], c.j.size, synced, c.buf)
-	if err != nil {
-		return nil, err
-	}
+	x, err := inspect(c.segments[n], c.j.size, synced, c.buf, visit)
 	if c.done += c.j.size; c.o.Progress != nil {
 		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.size))
 	}
-	return x, nil
+	return x, err
 }
 
 // findEnd finds the tail and the list of segments that should exist.
 func (c *checkup) findEnd() error {
-	var newest *manifest
 	for _, n := range slices.Backward(c.numbers) {
-		x, err := c.inspect(n)
+		x, err := c.inspect(n, func(slot, *record) {})
 		if err != nil {
 			return err
 		}
 		begun := x.begun()
-		if c.tail == nil && !begun && (len(x.holes) == 0 || c.above(n)) {
-			if c.unused = append(c.unused, x.seg); !c.sound(x) {
-				c.harmed[n] = x
-			}
+		// If "end" names an older segment, this one never held a group, whatever its header looks like.
+		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
+			c.unused = append(c.unused, x.seg)
+			c.note(x, x.holes...)
 			continue
 		}
 		if c.tail == nil && begun {
-			c.tail, c.tailed = x.seg, x
+			c.tail, c.tailed, c.report.Torn = x.seg, x, x.torn
 		}
 		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
-		if k := len(x.manifests); k > 0 {
-			newest = &x.manifests[k-1]
-			c.manifest = place{uint32(n), uint32(newest.off)}
+		if x.manifest > 0 {
+			c.listed = append(c.listed, x.list...)
+			c.manifest, c.j.commit.next = place{uint32(n), uint32(x.manifest)}, x.next
 			break
 		}
-	}
-	if newest != nil {
-		c.listed = append(c.listed, newest.list...)
-		c.j.commit.next, c.cutOff = newest.next, newest.draft
 	}
 	c.listMissing()
 	slices.Sort(c.listed)
@@ -256,16 +225,13 @@ func (c *checkup) findEnd() error {
 	return nil
 }
 
-// above reports whether the file "end" proves that segment n never held a group.
-func (c *checkup) above(n uint64) bool { return c.j.end.count > 0 && n > c.j.end.latest.segment }
-
 // below reports whether the file "end" proves that segment n was sealed.
-func (c *checkup) below(n uint64) bool { return n < c.j.end.latest.segment }
+func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
 
 // listMissing lists segments after the tail that were used, or may have been used, and whose files
 // are missing.
 func (c *checkup) listMissing() {
-	tail, last := uint64(0), c.j.end.latest.segment
+	tail, last := uint64(0), c.proof.latest.segment
 	if c.tail != nil {
 		tail = c.tail.number
 	}
@@ -283,10 +249,11 @@ func (c *checkup) listMissing() {
 // one. If more are missing, nearly all of the journal is lost.
 const mostMissing = 1000
 
-// sound records the damage of a segment. It returns true if the segment has none.
-func (c *checkup) sound(x *inspection) bool {
-	c.holes = append(c.holes, x.holes...)
-	return len(x.holes) == 0
+// note records damage of a segment.
+func (c *checkup) note(x *inspection, holes ...*hole) {
+	if c.holes = append(c.holes, holes...); len(holes) > 0 {
+		c.harmed[x.seg.number] = x
+	}
 }
 
 // readAll reads every segment that should exist, in order, and applies its valid records.
@@ -294,41 +261,36 @@ func (c *checkup) readAll() error {
 	var before *inspection
 	for _, n := range c.listed {
 		if c.segments[n] == nil {
-			s := &segment{number: n, name: segmentName(n)}
-			c.holes = append(c.holes, &hole{seg: s, what: "segment", err: errMissing, count: room(c.j.size - dataStart)})
+			gone := Damage{File: segmentName(n), What: "segment", Why: errMissing.Error(), Fate: Unknown}
+			c.holes = append(c.holes, &hole{Damage: gone, number: n, count: room(c.j.size - dataStart)})
 			c.missing++
 			c.ended(before, n, 0)
 			before = nil
 			continue
 		}
-		x, err := c.inspect(n)
+		x, err := c.inspect(n, func(sl slot, r *record) {
+			if at := (place{uint32(n), sl.off}); sl.kind.entry() {
+				c.insert(at, sl)
+			} else {
+				c.applyRecord(at, r)
+			}
+		})
 		if err != nil {
 			return err
 		}
-		if x.seg == c.tail && !c.below(n) {
-			x.unseal()
-		} else if !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
-			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
+		if !x.sealed && (x.seg != c.tail || c.below(n)) {
+			x.holes = append(x.holes, x.noIndex)
 		}
 		c.ended(before, n, x.first)
-		if before = x; !c.sound(x) {
-			c.harmed[n] = x
-		}
-		if k := len(x.manifests); k > 0 && x.manifests[k-1].draft {
-			c.drafts[n] = true
-		}
+		c.note(x, x.holes...)
 		c.j.store.addSegment(x.seg)
-		if err := c.applyValid(x); err != nil {
-			return err
-		}
-		if c.harmed[n] == nil {
-			x.slots = nil
+		x.seg.sealed.Store(x.sealed)
+		c.report.Records += x.records
+		if before = x; !x.sealed {
+			c.unsealed = append(c.unsealed, x)
 		}
 	}
-	if c.tailed != nil {
-		c.report.Torn = c.tailed.torn
-	}
-	if e := c.j.end.latest; before != nil && before.seg != c.tail {
+	if e := c.proof.latest; before != nil && before.seg != c.tail {
 		c.ended(before, 0, 0)
 	} else if before != nil && c.below(before.seg.number) {
 		c.ended(before, e.segment, e.group)
@@ -343,48 +305,11 @@ func (c *checkup) readAll() error {
 func (c *checkup) ended(x *inspection, next, group uint64) {
 	switch {
 	case x == nil || x.proved || next == x.seg.number+1 && group == x.group+1:
-		return
 	case next == x.seg.number+1 && group > x.group:
-		x.unknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1))
+		c.note(x, x.unknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
 	default:
-		x.unknown(errors.New("more groups may have followed"))
+		c.note(x, x.unknown(errors.New("more groups may have followed")))
 	}
-	c.holes = append(c.holes, x.holes[len(x.holes)-1])
-	c.harmed[x.seg.number] = x
-}
-
-// applyValid applies the valid records of a segment, and the records in which it can correct a
-// single flipped bit.
-func (c *checkup) applyValid(x *inspection) error {
-	x.seg.sealed.Store(x.sealed)
-	c.report.Records += x.records
-	w := &window{seg: x.seg}
-	for b := x.slots; len(b) > 0; b = b[slotSize:] {
-		if err := c.apply(w, decodeSlot(b)); err != nil {
-			return err
-		}
-	}
-	for _, h := range x.holes {
-		if next := &c.j.commit.next; h.known {
-			switch h.slot.kind {
-			case kindMark:
-				*next = max(*next, uint64(h.slot.time)+1)
-			case kindDocument, kindDeleted, kindManifest:
-				*next = max(*next, h.slot.seq+1)
-			}
-		}
-		if h.mended == nil {
-			continue
-		}
-		at := place{uint32(x.seg.number), h.slot.off}
-		if h.slot.kind == kindBatch || h.slot.kind == kindGapClosed {
-			c.insert(at, h.slot)
-			c.hurt[h.slot.log] = true
-		} else {
-			c.applyRecord(at, h.mended)
-		}
-	}
-	return nil
 }
 
 // ask calls the Document callback for every current document whose log is undamaged.
@@ -401,11 +326,11 @@ func (c *checkup) ask() error {
 		err := l.restore(context.Background(), l.note, asked(func(note []byte, entries iter.Seq[engine.Header]) error {
 			return c.o.Document(d.Document, note, entries)
 		}))
+		if _, disk := errors.AsType[*fs.PathError](err); disk && !errors.Is(err, engine.ErrDamaged) {
+			return err
+		}
 		if err != nil {
-			if isDisk(err) {
-				return err
-			}
-			c.add(Damage{
+			c.report.Damages = append(c.report.Damages, Damage{
 				File: segmentName(uint64(d.at.segment)), Offset: int64(d.at.off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
 			})
 		}
@@ -421,12 +346,6 @@ func (c *checkup) ending() ending {
 	return ending{group: 1}
 }
 
-// isDisk reports whether err is an error of the disk, as opposed to bad content.
-func isDisk(err error) bool {
-	_, ok := errors.AsType[*fs.PathError](err)
-	return ok && !errors.Is(err, engine.ErrDamaged)
-}
-
 // asked is a judge that only receives the content of a log.
 type asked func(note []byte, entries iter.Seq[engine.Header]) error
 
@@ -434,8 +353,6 @@ func (f asked) Restore(note []byte, entries iter.Seq[engine.Header]) error { ret
 func (asked) Admit(*engine.Entry) bool                                     { return false }
 func (asked) Commit(int)                                                   {}
 func (asked) Dropped()                                                     {}
-
-func (c *checkup) add(d Damage) { c.report.Damages = append(c.report.Damages, d) }
 
 // sum fills in the counts of the report.
 func (c *checkup) sum() {
@@ -472,7 +389,4 @@ func (c *checkup) sum() {
 		})
 	}
 	slices.Sort(r.MayBeStale)
-	if r.Damages == nil {
-		r.Damages = []Damage{}
-	}
 }

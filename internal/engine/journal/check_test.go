@@ -88,19 +88,12 @@ func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 	}
 	var all []planted
 	for _, n := range c.listed {
-		x, err := c.inspect(n)
+		_, err := c.inspect(n, func(sl slot, r *record) {
+			r.payload = bytes.Clone(r.payload)
+			all = append(all, planted{segmentName(n), int64(sl.off), int64(sl.head) + int64(sl.size), *r})
+		})
 		if err != nil {
 			t.Fatal(err)
-		}
-		w := &window{seg: x.seg}
-		for b := x.slots; len(b) > 0; b = b[slotSize:] {
-			sl := decodeSlot(b)
-			r, err := w.record(sl)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.payload = bytes.Clone(r.payload)
-			all = append(all, planted{x.seg.name, int64(sl.off), int64(sl.head) + int64(sl.size), r})
 		}
 	}
 	return all
@@ -173,7 +166,7 @@ func TestCheckSegmentWithLostEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := c.listed[len(c.listed)-2]
-	x, err := c.inspect(n)
+	x, err := c.inspect(n, func(slot, *record) {})
 	if err != nil || c.listed[len(c.listed)-1] != n+1 {
 		t.Fatal(c.listed, err)
 	}

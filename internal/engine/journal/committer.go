@@ -27,7 +27,6 @@ type committer struct {
 
 func (c *committer) init(j *Journal) {
 	c.j = j
-	c.reserve = min(256<<10, j.size/16)
 	c.next = 1
 	c.full, c.empty = make(chan *group), make(chan *group, 2)
 	c.empty <- &group{j: j}

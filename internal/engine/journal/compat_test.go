@@ -132,7 +132,7 @@ func TestFormat1LostTail(t *testing.T) {
 	for _, name := range []string{segmentName(2), segmentName(3)} {
 		fs := oldJournal(t)
 		put(fs, name, nil)
-		r, err := RepairJournal(fs, repairOptions(faulty.New()))
+		r, err := RepairJournal(fs, RepairOptions{})
 		if err != nil || r.Before.MayBeLost == 0 || len(r.After.Damages) > 0 {
 			t.Errorf("%s: report %+v, error %v", name, r, err)
 		}

@@ -270,7 +270,7 @@ func (v *victim) judge(fs *faulty.FS, hook func() func(faulty.Call) error) (stri
 		return "", fmt.Errorf("opened without a repair: %w", err)
 	}
 	fs.OnCall(hook())
-	o := repairOptions(faulty.New())
+	o := RepairOptions{}
 	o.Stale = func(engine.Document) ([]byte, error) { return []byte("suspended"), nil }
 	o.Mend = func(_ engine.Document, _ weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
 		return note, nil, nil

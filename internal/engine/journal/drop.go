@@ -81,7 +81,7 @@ func Drop(fs disk.FS, key string) error {
 // openWithoutEntries recovers a journal like Open, but does not read the entries into memory and
 // starts no goroutine.
 func openWithoutEntries(fs disk.FS) (*Journal, error) {
-	j := newJournal(fs, Options{SegmentSize: defaultSegment, Ahead: 1})
+	j := newJournal(fs, Options{})
 	j.entriesLeftOut = true
 	if err := j.recover(); err != nil {
 		j.closeAll()

@@ -16,43 +16,57 @@ const (
 	endTmpFile = "end.tmp"
 )
 
-// proof is the open file "end", which proves how far the log reached. The writer owns it while the
-// journal runs.
+// proof is the file "end", which proves how far the log reached. The writer owns it while the journal
+// runs.
 type proof struct {
 	file   disk.File
 	count  uint64 // count of the newest slot; each write adds 1
 	latest ending
+	salt   [8]byte // of the journal to which the file belongs
+	size   int64   // segment size of that journal
 }
 
-// readEnd reads the file "end". It returns engine.ErrDamaged if neither slot is valid or the file is
-// missing.
+// readEnd reads and opens the file "end". It returns engine.ErrDamaged if neither slot is valid or
+// the file is missing. A journal of format 1 has no such file.
 func (j *Journal) readEnd() error {
-	f, err := j.fs.Open(endFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &DamageError{File: endFile, What: "end of the log", Err: errMissing}
+	if j.version < 2 {
+		return nil
+	}
+	p, err := loadEnd(j.fs)
+	if err == nil && (p.salt != j.salt || p.size != j.size) {
+		err = &DamageError{File: endFile, What: "end of the log", Err: errors.New("belongs to another journal")}
 	}
 	if err != nil {
-		return fmt.Errorf("open %s: %w", endFile, err)
+		return err
 	}
-	p := proof{file: f}
+	p.file, err = j.fs.Open(endFile)
+	j.end = p
+	return err
+}
+
+// loadEnd reads the newest valid slot of the file "end".
+func loadEnd(dir disk.FS) (p proof, err error) {
+	f, err := dir.Open(endFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, &DamageError{File: endFile, What: "end of the log", Err: errMissing}
+	}
+	if err != nil {
+		return p, fmt.Errorf("open %s: %w", endFile, err)
+	}
+	defer f.Close()
 	fault := errChecksum
 	for off := int64(0); off < endSize; off += endBlock {
 		b := make([]byte, endSlot)
 		if n, err := f.ReadAt(b, off); n < len(b) {
 			fault = err
-			continue
-		}
-		e, salt, size, count, ok := decodeEnding(b)
-		if ok && salt == j.salt && size == j.size && count > p.count {
-			p.latest, p.count = e, count
+		} else if found, ok := decodeEnding(b); ok && found.count > p.count {
+			p = found
 		}
 	}
 	if p.count == 0 {
-		f.Close()
-		return &DamageError{File: endFile, What: "end of the log", Err: fault}
+		err = &DamageError{File: endFile, What: "end of the log", Err: fault}
 	}
-	j.end = p
-	return nil
+	return p, err
 }
 
 // createEnd writes a new file "end" in place of the old one and opens the new file.
@@ -62,6 +76,7 @@ func (j *Journal) createEnd(e ending) error {
 		j.end.file = nil
 	}
 	j.end.count++
+	j.version = formatVersion
 	b := make([]byte, endSize)
 	copy(b, e.encode(j.salt, j.size, j.end.count))
 	if j.end.count%2 == 1 {

@@ -110,7 +110,7 @@ func TestLostFormat(t *testing.T) {
 			if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) && !errors.Is(err, ErrForeign) {
 				t.Errorf("open without a format file: %v", err)
 			}
-			r, err := RepairJournal(after, repairOptions(faulty.New()))
+			r, err := RepairJournal(after, RepairOptions{})
 			if err != nil || r.Before.MayBeLost > 0 || len(r.Before.Damages) == 0 || len(r.After.Damages) > 0 {
 				t.Fatalf("report %+v, error %v", r, err)
 			}

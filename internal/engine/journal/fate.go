@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"cmp"
+
 	"weir"
 	"weir/internal/engine"
 )
@@ -14,173 +16,156 @@ var kindNames = map[kind]string{
 // come first, because the lost documents decide which logs exist.
 func (c *checkup) judge() error {
 	for _, h := range c.holes {
-		if h.known && h.mended == nil && (h.slot.kind == kindDocument || h.slot.kind == kindDeleted) {
+		c.skipRevision(h)
+		switch {
+		case h.Fate != "":
+		case h.slot.kind == kindDocument || h.slot.kind == kindDeleted:
 			c.judgeDocument(h)
-		}
-		if h.known && h.mended == nil && h.slot.kind == kindMark && c.marks[h.slot.log] < h.slot.time {
+		case h.slot.kind == kindManifest:
+			c.judgeManifest(h)
+		case h.slot.kind == kindMark && c.marks[h.slot.log] < h.slot.time:
 			l := c.log(h.slot.log)
 			l.low, l.note, l.mark = max(l.low, weir.Seq(h.slot.seq)), nil, extent{}
 			c.lostMarks[h.slot.log] = true
 		}
 	}
-	c.findUnknown()
-	names := map[uint64]string{} // document keys by log, including those of lost documents
-	for _, d := range c.lostDocs {
-		names[d.created] = d.key
-		c.orphans[d.created] = true
+	owners := map[uint64]string{} // document keys by log, including those of lost documents
+	for id, key := range c.lost {
+		owners[id], c.orphans[id] = key, true
 	}
 	for key, d := range c.docs {
-		names[uint64(d.Created)] = key
+		owners[uint64(d.Created)] = key
 	}
+	c.findUnknown(owners)
 	if err := c.settle(); err != nil {
 		return err
 	}
+	c.report.Damages = []Damage{}
 	for _, h := range c.holes {
-		d := Damage{File: h.seg.name, Offset: h.off, What: h.what, Why: h.err.Error(), Fate: c.fate(h)}
 		if h.known {
-			d.What, d.Log, d.Document = kindNames[h.slot.kind], engine.LogID(h.slot.log), names[h.slot.log]
-			if h.key != "" && (h.slot.kind == kindDocument || h.slot.kind == kindDeleted) {
-				d.Document = h.key
-			}
-			if h.slot.kind == kindBatch || h.slot.kind == kindGapClosed {
-				seq := weir.Seq(h.slot.seq)
-				d.Seq = &seq
-			}
-			if d.Fate == Lost {
-				c.hurt[h.slot.log] = true
-			}
+			c.describe(h, owners)
 		}
-		c.add(d)
+		c.report.Damages = append(c.report.Damages, h.Damage)
 	}
-	for id := range c.orphans {
-		c.eachOrphan(id, func(it item) {
-			if it.kind == kindBatch && it.flags&engine.Lost == 0 {
-				c.report.Orphans++
-			}
-		})
+	for it := range c.orphaned {
+		if it.kind == kindBatch && it.flags&engine.Lost == 0 {
+			c.report.Orphans++
+		}
 	}
 	return nil
 }
 
-// eachOrphan visits the entries of a log whose document is lost.
-func (c *checkup) eachOrphan(id uint64, visit func(item)) {
-	if l := c.logs[id]; l != nil {
-		l.index.ascend(l.low, func(it item) bool {
-			visit(it)
-			return true
-		})
+// skipRevision makes sure that the revision of a damaged record is not used again.
+func (c *checkup) skipRevision(h *hole) {
+	switch next := &c.j.commit.next; {
+	case h.known && h.slot.kind == kindMark:
+		*next = max(*next, uint64(h.slot.time)+1)
+	case h.known && !h.slot.kind.entry():
+		*next = max(*next, h.slot.seq+1)
+	}
+}
+
+// describe says which record was damaged, and determines its fate if that is still open.
+func (c *checkup) describe(h *hole, owners map[uint64]string) {
+	id, seq := h.slot.log, weir.Seq(h.slot.seq)
+	h.What, h.Log, h.Document = kindNames[h.slot.kind], engine.LogID(id), owners[id]
+	if h.slot.kind.entry() {
+		h.Seq = &seq
+	} else if h.key != "" {
+		h.Document = h.key
+	}
+	if _, owned := owners[id]; h.Fate == "" {
+		h.Fate = c.fate(h, owned || c.orphans[id])
+	}
+	if h.Fate == Lost || h.Fate == Mended && h.slot.kind.entry() { // the entries cannot be read until the repair
+		c.hurt[id] = true
+	}
+}
+
+// orphaned visits the entries of logs whose document is lost.
+func (c *checkup) orphaned(yield func(item) bool) {
+	more := true
+	for id := range c.orphans {
+		if l := c.logs[id]; l != nil && more {
+			l.index.ascend(l.low, func(it item) bool {
+				more = yield(it)
+				return more
+			})
+		}
 	}
 }
 
 // findUnknown counts the records with unknown content. If there are any, a log with neither a
 // document nor a deletion is an orphan: the document or the deletion was in the unknown data, and
 // there is no way to tell which of the two.
-func (c *checkup) findUnknown() {
+func (c *checkup) findUnknown(owners map[uint64]string) {
 	for _, h := range c.holes {
-		at := place{uint32(h.seg.number), uint32(h.off)}
-		if h.known && h.slot.kind == kindManifest && h.mended == nil && c.manifest.before(at) {
-			// This manifest is damaged, so an older one is used. The older manifest may list
-			// segments that were freed later. They may hold states of documents whose deletions
-			// were in segments freed later too.
-			h.known, h.what, h.count = false, kindNames[kindManifest], 1
-		}
-		if !h.known && !h.frame && h.mended == nil {
+		if h.Fate == Unknown {
 			c.unknown += h.count
-			if c.last.before(at) {
-				c.last = at
+			if c.last.before(h.at()) {
+				c.last = h.at()
 			}
 		}
 	}
-	if c.unknown == 0 {
-		return
-	}
-	owned := map[uint64]bool{}
-	for _, d := range c.docs {
-		owned[uint64(d.Created)] = true
-	}
 	for id, l := range c.logs {
-		if !owned[id] && !c.dropped[id] && len(l.index.chunks) > 0 {
+		_, owned := owners[id]
+		if _, dropped := c.dropped[id]; c.unknown > 0 && !owned && !dropped && len(l.index.chunks) > 0 {
 			c.orphans[id] = true
 		}
 	}
 }
 
+func (h *hole) at() place { return place{uint32(h.number), uint32(h.Offset)} }
+
 // stale reports whether the state of a document at this position may be outdated, because a newer
 // state may have been in the unknown data. A record after all unknown data is the newest state,
-// even if the record is a copy, because only current records are copied. A record written by an
-// interrupted repair proves nothing, because that repair knew no more than this one.
-func (c *checkup) stale(at place) bool {
-	return c.unknown > 0 && (!c.last.before(at) || c.cutOff && c.drafts[uint64(at.segment)])
-}
+// even if the record is a copy, because only current records are copied.
+func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(at) }
 
-// room returns the largest number of records that fit in this many bytes of a sealed segment.
-func room(bytes int64) int { return int(max(bytes, 0)/(recordSize+slotSize)) + 1 }
+// judgeManifest determines the fate of a manifest that cannot be read. If it is the newest, an older
+// one is used, which may list segments that were freed later. They may hold states of documents
+// whose deletions were in segments freed later too.
+func (c *checkup) judgeManifest(h *hole) {
+	h.Fate = Intact
+	if c.manifest.before(h.at()) {
+		h.Fate, h.known, h.What, h.count = Unknown, false, kindNames[kindManifest], 1
+	}
+}
 
 // judgeDocument determines the fate of a document or a deletion that cannot be read. An older state
 // of the document never replaces the unreadable one: otherwise a revoked key could become valid
 // again.
 func (c *checkup) judgeDocument(h *hole) {
-	h.fate = Lost
-	key, revision := h.key, engine.Revision(h.slot.seq)
+	h.Fate = Lost
+	key, revision := cmp.Or(h.key, c.dropped[h.slot.log]), engine.Revision(h.slot.seq)
 	for k, d := range c.docs {
 		if key == "" && uint64(d.Created) == h.slot.log {
 			key = k
 		}
 	}
-	for k, t := range c.deleted {
-		if key == "" && uint64(t.created) == h.slot.log {
-			key = k
-		}
-	}
 	d, t := c.docs[key], c.deleted[key]
-	switch {
-	case d != nil && (d.Revision >= revision || uint64(d.Created) > h.slot.log), t != nil && t.revision >= revision,
-		h.slot.kind == kindDeleted && d == nil:
-		h.fate = Dead
+	if d != nil && (d.Revision >= revision || uint64(d.Created) > h.slot.log) || t != nil && t.revision >= revision ||
+		d == nil && h.slot.kind == kindDeleted {
+		h.Fate = Dead
 		return
-	case d != nil:
-		delete(c.docs, key)
 	}
-	c.lostDocs = append(c.lostDocs, lostDocument{key, h.slot.log})
+	delete(c.docs, key)
+	if c.lost[h.slot.log] == "" {
+		c.lost[h.slot.log] = key
+	}
 }
 
-// fate returns what the damage at h means for the data. It is called after the fate of all
-// documents is known and the content of the logs is settled.
-func (c *checkup) fate(h *hole) Fate {
-	switch {
-	case h.frame:
-		return Intact
-	case h.mended != nil:
-		return Mended
-	case !h.known:
-		return Unknown
-	}
-	switch h.slot.kind {
-	case kindDocument, kindDeleted:
-		return h.fate
-	case kindManifest:
-		return Intact
-	}
-	l := c.j.store.log(engine.LogID(h.slot.log))
-	if l == nil {
-		if c.orphans[h.slot.log] {
-			return Lost
-		}
-		for _, d := range c.docs { // the document exists, but its log has no valid entry
-			if uint64(d.Created) == h.slot.log {
-				return Lost
-			}
-		}
-		return Dead
-	}
+// fate returns what the damage of a mark or an entry means. alive says whether its log still has a
+// document, or may have had one.
+func (c *checkup) fate(h *hole, alive bool) Fate {
+	l, dead := c.logs[h.slot.log], !alive
 	if h.slot.kind == kindMark {
-		if c.marks[h.slot.log] >= h.slot.time {
-			return Dead
-		}
-		return Lost
+		dead = dead || c.marks[h.slot.log] >= h.slot.time
+	} else if l != nil {
+		_, copied := l.index.find(weir.Seq(h.slot.seq))
+		dead = dead || copied || weir.Seq(h.slot.seq) < l.low
 	}
-	_, there := l.index.find(weir.Seq(h.slot.seq))
-	if there || weir.Seq(h.slot.seq) < l.low {
+	if dead {
 		return Dead
 	}
 	return Lost

@@ -53,6 +53,9 @@ const (
 	kindManifest  = kind(6) // the list of the journal's segments
 )
 
+// entry reports whether records of this kind are entries of logs.
+func (k kind) entry() bool { return k == kindBatch || k == kindGapClosed }
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // seed returns the start value of the seeded checksums of a segment. The seed depends on the
@@ -77,11 +80,10 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 //	mark        its log  low            revision                                               note
 //	document    Created  revision                                             document key     value
 //	deleted     Created  revision                 birth segment               document key
-//	manifest             next revision            1: a draft                                   segment numbers (8 each)
+//	manifest             next revision                                                         segment numbers (8 each)
 //
 // A batch may have a publisher as well. Created is the revision at which the document was created. The
-// birth segment holds the oldest state of the document. A draft is a manifest of a repair that has not
-// ended.
+// birth segment holds the oldest state of the document.
 //
 // Copies by the reclaimer may put records out of order on disk. Revisions restore the order.
 type record struct {
@@ -160,12 +162,9 @@ func checkHead(b []byte, seed uint32) (ct, key, head int, err error) {
 	if head < recordSize || head > len(b) {
 		return 0, 0, 0, errShort
 	}
-	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
-		return 0, 0, 0, errChecksum
-	}
 	ct = recordSize + int(binary.LittleEndian.Uint16(b[44:]))
 	key = ct + int(binary.LittleEndian.Uint16(b[46:]))
-	if key > head || b[14] == 0 {
+	if key > head || b[14] == 0 || binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
 		return 0, 0, 0, errChecksum
 	}
 	return ct, key, head, nil
@@ -329,16 +328,13 @@ func (e ending) encode(salt [8]byte, size int64, count uint64) []byte {
 
 // decodeEnding returns the content of a slot of the file "end". The checksum of the slot is not
 // seeded, so that the slot can be read without knowing the salt.
-func decodeEnding(b []byte) (e ending, salt [8]byte, size int64, count uint64, ok bool) {
-	if binary.LittleEndian.Uint32(b[4:]) != endMagic || binary.LittleEndian.Uint32(b) != sum(0, b[4:endSlot]) {
-		return e, salt, 0, 0, false
+func decodeEnding(b []byte) (p proof, ok bool) {
+	p = proof{
+		size: int64(binary.LittleEndian.Uint64(b[16:])), count: binary.LittleEndian.Uint64(b[24:]),
+		latest: ending{binary.LittleEndian.Uint64(b[32:]), int64(binary.LittleEndian.Uint64(b[40:])), binary.LittleEndian.Uint64(b[48:])},
 	}
-	copy(salt[:], b[8:])
-	e = ending{
-		segment: binary.LittleEndian.Uint64(b[32:]), offset: int64(binary.LittleEndian.Uint64(b[40:])),
-		group: binary.LittleEndian.Uint64(b[48:]),
-	}
-	return e, salt, int64(binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint64(b[24:]), true
+	copy(p.salt[:], b[8:])
+	return p, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
 }
 
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {

@@ -2,15 +2,16 @@ package journal
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"weir/internal/disk"
+	"weir/internal/engine"
 )
 
 // Files of the journal other than segments.
@@ -26,25 +27,26 @@ const (
 // what the current format needs.
 const formatVersion = 2
 
+// directory is the directory of a journal and what its format file says.
+type directory struct {
+	fs      disk.FS
+	size    int64 // size of each segment
+	salt    [8]byte
+	version int // version of the format
+}
+
 // identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
 // and read the format. identify turns an empty directory into a journal and then returns fresh =
 // true.
 func (j *Journal) identify() (fresh bool, err error) {
-	known, err := j.known()
-	if err != nil {
+	if _, err := j.known(); err != nil {
 		return false, err
 	}
-	if j.lock, err = j.fs.Lock(lockFile); err != nil {
-		if errors.Is(err, disk.ErrLocked) {
-			return false, fmt.Errorf("the data directory is %w", disk.ErrLocked)
-		}
-		return false, fmt.Errorf("lock the data directory: %w", err)
+	if err := j.take(); err != nil {
+		return false, err
 	}
-	if known {
-		return false, nil
-	}
-	// Another process may have made the directory a journal, and used it, before the lock was taken.
-	if known, err = j.known(); known || err != nil {
+	// Another process may have changed the directory before the lock was taken.
+	if known, err := j.known(); known || err != nil {
 		return false, err
 	}
 	rand.Read(j.salt[:])
@@ -54,74 +56,92 @@ func (j *Journal) identify() (fresh bool, err error) {
 	return true, j.writeFormat()
 }
 
+// take takes the lock of the directory. It then installs what an interrupted repair or restore has
+// completed.
+func (j *Journal) take() (err error) {
+	if j.lock, err = j.fs.Lock(lockFile); err != nil {
+		if errors.Is(err, disk.ErrLocked) {
+			return fmt.Errorf("the data directory is %w", disk.ErrLocked)
+		}
+		return fmt.Errorf("lock the data directory: %w", err)
+	}
+	return disk.Install(j.fs)
+}
+
 // known reports whether the directory is a journal, and reads its format. It returns ErrForeign if
 // the directory is neither a journal nor empty.
-func (j *Journal) known() (bool, error) {
-	names, err := j.fs.List()
-	if err != nil {
-		return false, fmt.Errorf("list the data directory: %w", err)
+func (d *directory) known() (bool, error) {
+	names, err := d.list()
+	if disk.Installing(names) || err != nil {
+		return true, err // take installs a journal
 	}
 	if slices.Contains(names, formatFile) {
-		return true, j.readFormat()
+		return true, d.readFormat()
 	}
 	for _, name := range names {
-		if !slices.Contains([]string{lockFile, formatTmpFile, endTmpFile}, name) && !(name == endFile && neverUsed(j.fs)) {
+		if !slices.Contains([]string{lockFile, formatTmpFile, endTmpFile}, name) && !(name == endFile && d.neverUsed()) {
 			return false, fmt.Errorf("%w: the directory contains %s but no file %s", ErrForeign, name, formatFile)
 		}
 	}
 	return false, nil
 }
 
-// neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
-// crash came after "end" was created and before the format file was.
-func neverUsed(fs disk.FS) bool {
-	e, _, _, ok := anyEnd(fs)
-	return ok && e.segment == 0
+func (d *directory) list() ([]string, error) {
+	names, err := d.fs.List()
+	if err != nil {
+		return nil, fmt.Errorf("list the data directory: %w", err)
+	}
+	return names, nil
 }
 
-// anyEnd reads a valid slot of the file "end" without knowing the salt.
-func anyEnd(fs disk.FS) (e ending, salt [8]byte, size int64, ok bool) {
-	f, err := fs.Open(endFile)
-	if err != nil {
-		return e, salt, 0, false
+// neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
+// crash came after "end" was created and before the format file was.
+func (d *directory) neverUsed() bool {
+	p, err := loadEnd(d.fs)
+	return err == nil && p.latest.segment == 0
+}
+
+// findFormat reads the format of a journal that may be damaged. If the format file is unusable but
+// other files hold copies of its content, fault says what is wrong with the format file.
+func (d *directory) findFormat() (fault, err error) {
+	names, err := d.list()
+	if disk.Installing(names) || err != nil {
+		return nil, err
 	}
-	defer f.Close()
-	newest := uint64(0)
-	for off := int64(0); off < endSize; off += endBlock {
-		b := make([]byte, endSlot)
-		if n, _ := f.ReadAt(b, off); n < len(b) {
-			continue
-		}
-		if found, of, bytes, count, valid := decodeEnding(b); valid && count > newest {
-			e, salt, size, ok, newest = found, of, bytes, true, count
-		}
+	fault = fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
+	if slices.Contains(names, formatFile) {
+		fault = d.readFormat()
 	}
-	return e, salt, size, ok
+	if fault != nil && (!unusable(fault) || !d.salvageFormat(names)) {
+		return nil, fault
+	}
+	return fault, nil
+}
+
+// unusable reports whether err means that the content of a file cannot be used. For any other error
+// of the file system another attempt may succeed.
+func unusable(err error) bool {
+	return errors.Is(err, engine.ErrDamaged) || errors.Is(err, ErrForeign) || errors.Is(err, syscall.EIO)
 }
 
 // salvageFormat finds the salt and the segment size if the format file is lost. The file "end" and
 // the header of every segment hold copies of both.
-func (j *Journal) salvageFormat() bool {
-	e, salt, size, ok := anyEnd(j.fs)
-	names, err := j.fs.List()
-	if err != nil || slices.Contains(names, restoringFile) || ok && e.segment == 0 { // never used
-		return false
-	}
+func (d *directory) salvageFormat(names []string) bool {
+	p, err := loadEnd(d.fs)
+	ok := err == nil && p.latest.segment > 0
 	for _, name := range names {
-		if _, segment := segmentNumber(name); ok || !segment {
+		if _, segment := segmentNumber(name); err == nil || ok || !segment {
 			continue
 		}
-		if f, err := j.fs.Open(name); err == nil {
+		if f, err := d.fs.Open(name); err == nil {
 			b := make([]byte, headerSize)
-			if n, _ := f.ReadAt(b, 0); n == len(b) {
-				salt, size, ok = saltOf(b)
-			}
+			f.ReadAt(b, 0) // zeros have no valid checksum
+			p.salt, p.size, ok = saltOf(b)
 			f.Close()
 		}
 	}
-	if ok = ok && validSize(size); ok {
-		j.salt, j.size, j.version = salt, size, formatVersion
-		j.commit.init(j)
+	if ok = ok && validSize(p.size); ok {
+		d.salt, d.size, d.version = p.salt, p.size, formatVersion
 	}
 	return ok
 }
@@ -136,8 +156,8 @@ func validSize(size int64) bool {
 //	segment 67108864
 //	salt 5f1c0a9e4b7d2836
 //	check 8d2f01aa
-func (j *Journal) readFormat() error {
-	f, err := j.fs.Open(formatFile)
+func (d *directory) readFormat() error {
+	f, err := d.fs.Open(formatFile)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", formatFile, err)
 	}
@@ -150,49 +170,39 @@ func (j *Journal) readFormat() error {
 	if n, err := f.ReadAt(b, 0); n < len(b) {
 		return fmt.Errorf("read %s: %w", formatFile, err)
 	}
-	return j.parseFormat(string(b))
+	return d.parseFormat(string(b))
 }
 
 // parseFormat checks the version first, because the other lines of a newer format may look
 // different.
-func (j *Journal) parseFormat(text string) error {
+func (d *directory) parseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
-	v, ok := strings.CutPrefix(first, "weir journal ")
-	version, err := strconv.Atoi(v)
-	if !ok || err != nil {
+	version, err := strconv.Atoi(strings.TrimPrefix(first, "weir journal "))
+	if err != nil || !strings.HasPrefix(first, "weir") {
 		return fmt.Errorf("%w: %s begins with %q", ErrForeign, formatFile, first)
 	}
-	body, check, _ := strings.Cut(rest, "check ")
 	if version > formatVersion {
 		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, formatVersion)
 	}
-	var salt string
-	_, err = fmt.Sscanf(body, "segment %d\nsalt %s\n", &j.size, &salt)
-	raw, bad := hex.DecodeString(salt)
-	if err != nil || bad != nil || len(raw) != len(j.salt) || !validSize(j.size) ||
-		check != formatCheck(first+"\n"+body) {
+	var salt []byte
+	_, err = fmt.Sscanf(rest, "segment %d\nsalt %x\n", &d.size, &salt)
+	if d.version = version; copy(d.salt[:], salt) < len(d.salt) || err != nil || !validSize(d.size) || text != d.formatText() {
 		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
 	}
-	copy(j.salt[:], raw)
-	j.version = version
-	j.commit.init(j) // the committer's reserve depends on the segment size
 	return nil
 }
 
-func formatCheck(text string) string { return fmt.Sprintf("%08x\n", sum(0, []byte(text))) }
-
-// formatText returns the content of the format file. It always states the current format, because
-// other files may already contain parts of the current format.
-func (j *Journal) formatText() string {
-	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", formatVersion, j.size, j.salt)
-	return text + "check " + formatCheck(text)
+// formatText returns the content of the format file.
+func (d *directory) formatText() string {
+	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", d.version, d.size, d.salt)
+	return text + fmt.Sprintf("check %08x\n", sum(0, []byte(text)))
 }
 
-// writeFormat writes the format file. With this file an empty directory becomes a journal.
-func (j *Journal) writeFormat() error {
-	j.version = formatVersion
-	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))
-	if err != nil {
+// writeFormat writes the format file. With this file an empty directory becomes a journal. The file
+// always states the current format, because other files may already contain parts of it.
+func (d *directory) writeFormat() error {
+	d.version = formatVersion
+	if err := d.replace(formatFile, formatTmpFile, []byte(d.formatText())); err != nil {
 		return fmt.Errorf("create %s: %w", formatFile, err)
 	}
 	return nil
@@ -200,11 +210,11 @@ func (j *Journal) writeFormat() error {
 
 // replace writes a small file atomically: after a crash it has its full content or does not exist.
 // When replace returns nil, the file is durable.
-func (j *Journal) replace(name, tmp string, content []byte) error {
-	if err := j.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (d *directory) replace(name, tmp string, content []byte) error {
+	if err := d.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := j.fs.Create(tmp)
+	f, err := d.fs.Create(tmp)
 	if err != nil {
 		return err
 	}
@@ -215,8 +225,8 @@ func (j *Journal) replace(name, tmp string, content []byte) error {
 	if err := f.SyncData(); err != nil {
 		return err
 	}
-	if err := j.fs.Rename(tmp, name); err != nil {
+	if err := d.fs.Rename(tmp, name); err != nil {
 		return err
 	}
-	return j.fs.SyncDir()
+	return d.fs.SyncDir()
 }

@@ -163,7 +163,7 @@ func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 	for i := range all {
 		st := &all[i]
 		at := extent{st.at, int64(padded(int(st.head)+int(st.size)) + slotSize)}
-		if r.lazy && st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note
+		if st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note, which is read when the log is opened
 			rec := record{kind: kindMark, log: st.log, seq: st.seq, time: int64(st.revision)}
 			f.rest = append(f.rest, foundState{at: at, rec: rec})
 			continue

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sort"
 )
 
@@ -13,70 +12,68 @@ import (
 // record counts wherever it is found, because its checksum covers the journal's salt and the
 // segment number.
 type inspection struct {
-	seg       *segment
-	size      int64
-	b         []byte // the whole file
-	slots     []byte // slots of the valid records, in offset order
-	records   int
-	index     []byte // the stored index, if it is valid
-	sealed    bool   // footer and index are valid
-	proved    bool   // the footer or the final watermark says where the groups end, if this segment was sealed
-	end       int64  // offset of the end of the groups
-	group     uint64 // number of the last group; 0 if there is none
-	first     uint64 // number of the first group
-	manifests []manifest
-	holes     []*hole
-	torn      int64 // bytes of the newest group that a crash cut short; that group was never acknowledged
+	seg      *segment
+	size     int64
+	b        []byte              // the whole file
+	visit    func(slot, *record) // called with every record that is valid or can be corrected, in offset order; the payload is valid during the call
+	slots    []byte              // slots of the valid records
+	records  int
+	index    []byte   // the stored index, if it is valid
+	sealed   bool     // footer and index are valid
+	noIndex  *hole    // if sealed is false: the damage, unless the segment was never sealed
+	proved   bool     // the footer or the final watermark says where the groups end, if this segment was sealed
+	end      int64    // offset of the end of the groups
+	group    uint64   // number of the last group; 0 if there is none
+	first    uint64   // number of the first group
+	manifest int64    // offset of the last manifest; 0 if there is none
+	list     []uint64 // segments of the journal, according to that manifest
+	next     uint64   // next revision, according to that manifest
+	holes    []*hole
+	torn     int64 // bytes of the newest group that a crash cut short; that group was never acknowledged
 }
 
-// manifest is a list of the journal's segments, and the offset of the record that holds the list.
-type manifest struct {
-	off   int64
-	next  uint64
-	list  []uint64
-	draft bool // written by a repair that had not finished
-}
-
-// hole is a damaged range of a file.
+// hole is a damaged range of a file. Its Fate is empty until judge has compared it with other data.
 type hole struct {
-	seg    *segment
-	off    int64
-	length int64
-	what   string
-	err    error
-	slot   slot    // slot of the record that was there; valid only if known is true
-	known  bool    // the index or the record's own head says which record was there
-	mended *record // the corrected record, if one flipped bit explains the damage
-	frame  bool    // the damage is in a frame (group head), header, index or footer, so no record is lost
-	count  int     // if known is false: upper bound for the number of records that were there
-	key    string  // key of the record, if known is true and the head is valid
-	fate   Fate    // fate of a document or a deletion, set by judgeDocument
+	Damage
+	number uint64 // of the segment
+	slot   slot   // slot of the record that was there; valid only if known is true
+	known  bool   // the index or the record's own head says which record was there
+	count  int    // if the fate is Unknown: upper bound for the number of records that were there
+	key    string // key of the record, if known is true and the head is valid
 }
 
 // inspect reads and checks a whole segment. Everything below the offset synced is known to have
 // been written. inspect reads the file into buf; the result holds no reference to buf.
-func inspect(s *segment, size, synced int64, buf []byte) (*inspection, error) {
-	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart}
+func inspect(s *segment, size, synced int64, buf []byte, visit func(slot, *record)) (*inspection, error) {
+	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart, visit: visit}
 	have, err := s.file.Size()
 	if err != nil {
 		return nil, fmt.Errorf("size of %s: %w", s.name, err)
 	}
 	clear(x.b)
 	if off, err := s.readable(x.b[:min(have, size)], 0); err != nil {
-		x.structural(off, 0, "data", err)
+		x.damage(off, "data", err, Intact)
 	}
 	if err := checkHeader(x.b, s.seed, s.number, size); err != nil {
-		x.structural(0, headerSize, "segment header", err)
+		x.damage(0, "segment header", err, Intact)
 	}
 	if have != size {
-		x.structural(0, 0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size))
+		x.damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size), Intact)
 	}
 	x.walk(max(x.readIndex(), min(synced, size-footerSize)))
-	if x.sealed {
-		x.compareIndex()
+	if len(x.holes) == 0 && x.sealed && !bytes.Equal(x.slots, x.index) {
+		x.damage(size-footerSize-int64(len(x.index)), "index", errors.New("does not match the records"), Intact)
 	}
-	x.b = nil
+	x.b, x.index, x.slots = nil, nil, nil
 	return x, nil
+}
+
+// damage records damage. The fate is Intact if it hit something other than a record, such as a
+// header or a frame (the head of a group).
+func (x *inspection) damage(off int64, what string, err error, fate Fate) *hole {
+	h := &hole{Damage: Damage{File: x.seg.name, Offset: off, What: what, Why: err.Error(), Fate: fate}, number: x.seg.number}
+	x.holes = append(x.holes, h)
+	return h
 }
 
 // sector is the unit in which unreadable parts of a disk are skipped.
@@ -102,45 +99,32 @@ func (s *segment) readable(b []byte, off int64) (int64, error) {
 	return at, fault
 }
 
-// unknown records that the file may have held more groups from x.end on, whose content is not
-// known. Part of that space would have been used by the index, which room takes into account.
-func (x *inspection) unknown(err error) {
-	x.holes = append(x.holes, &hole{seg: x.seg, off: x.end, what: "group", err: err, count: room(x.size - x.end)})
-}
-
-// structural records damage to something other than a record.
-func (x *inspection) structural(off, length int64, what string, err error) {
-	x.holes = append(x.holes, &hole{seg: x.seg, off: off, length: length, what: what, err: err, frame: true})
-}
-
 // readIndex reads the footer and the index, and returns the end of the groups. Without a valid
-// footer, the last valid frame (group head) determines the end: everything before that frame was
-// synced, and the frame's own group counts if it is complete. The watermark may move the end
-// further.
+// footer, the last valid frame determines the end: everything before that frame was synced, and the
+// frame's own group counts if it is complete. The watermark may move the end further.
 func (x *inspection) readIndex() (limit int64) {
+	x.noIndex = x.damage(x.size-footerSize, "footer", errChecksum, Intact)
+	x.holes = x.holes[:len(x.holes)-1]
 	f, ok := decodeFooter(x.b[x.size-footerSize:], x.seg.seed)
 	if ok && f.number == x.seg.number && f.index >= f.end && f.end >= dataStart &&
 		x.size-footerSize-f.index == int64(f.slots)*slotSize {
-		index := x.b[f.index : x.size-footerSize]
-		if sum(x.seg.seed, index) == f.indexSum {
-			x.sealed, x.index = true, index
-		} else {
-			x.structural(f.index, x.size-footerSize-f.index, "index", errChecksum)
+		x.index = x.b[f.index : x.size-footerSize]
+		if x.sealed = sum(x.seg.seed, x.index) == f.indexSum; !x.sealed {
+			x.noIndex.Offset, x.noIndex.What, x.index = f.index, "index", nil
 		}
 		x.proved = true
 		return f.end
 	}
 	limit = dataStart
-	all := x.b[:x.size]
-	for i := nextFrame(all, dataStart); i >= 0; i = nextFrame(all, i+1) {
-		off := int64(i)
-		f, ok := decodeFrame(all[off:], x.seg.seed)
-		if !ok || f.length <= frameSize || off+int64(f.length) > x.size-footerSize {
-			continue
-		}
-		limit = off
-		if _, err := checkGroup(all[off:off+int64(f.length)], f, x.seg.seed); err == nil {
-			limit = off + int64(f.length)
+	for i := nextFrame(x.b, dataStart); i >= 0; i = nextFrame(x.b, i+1) {
+		for g := range groups(x.read, x.seg.seed, int64(i), x.size-footerSize) {
+			if g.b == nil {
+				break
+			}
+			i, limit = int(g.off), g.off
+			if g.err == nil {
+				limit += int64(g.length)
+			}
 		}
 	}
 	mark := decodeWatermark(x.b[watermarkOffset:], x.seg.seed)
@@ -149,157 +133,162 @@ func (x *inspection) readIndex() (limit int64) {
 	return max(limit, min(mark, x.size-footerSize))
 }
 
-// walk goes from record to record up to limit. Beyond limit there can only be a group that a crash
-// cut short.
+// read reads from memory.
+func (x *inspection) read(b []byte, off int64) error {
+	copy(b, x.b[off:])
+	return nil
+}
+
+// walk goes from group to group up to limit. Beyond limit there can only be a group that a crash
+// cut short. Where a group is damaged, walk goes from record to record.
 func (x *inspection) walk(limit int64) {
 	next := int64(0) // offset where the current group ends, according to its frame
 	for x.end < limit {
-		if f, ok := decodeFrame(x.b[x.end:], x.seg.seed); ok {
-			if x.group > 0 && f.group != x.group+1 {
-				x.structural(x.end, frameSize, "group", fmt.Errorf("group %d follows group %d", f.group, x.group))
+		for g := range groups(x.read, x.seg.seed, x.end, limit) {
+			if g.err != nil {
+				if g.b != nil && g.bad == g.off {
+					x.damage(g.off, "group", g.err, Intact)
+				}
+				break
 			}
-			if x.first == 0 {
-				x.first = f.group
+			x.begin(g.frame)
+			for off, r := range g.records(x.seg.seed) {
+				x.take(off, r, true)
 			}
-			x.group, next = f.group, x.end+int64(f.length)
-			x.end += frameSize
-			continue
+			x.end += int64(g.length)
 		}
-		var r record
-		if err := r.decode(x.b[x.end:limit], x.seg.seed); err == nil {
-			x.take(&r)
-			continue
+		if x.end < limit {
+			next = x.salvage(limit, next)
 		}
-		if x.end >= next { // a frame is expected: if a record follows, only the frame is damaged
-			if x.next(x.end+frameSize) && x.end+frameSize <= limit {
-				x.structural(x.end, frameSize, "group", errChecksum)
-				x.end += frameSize
-				next = x.size // the end of the group is not known without the frame
-				continue
-			}
-		}
-		h := x.identify(limit)
-		x.holes = append(x.holes, h)
-		if h.mended != nil {
-			x.noteManifest(h.off, h.mended)
-		}
-		x.end += h.length
 	}
 	if f, ok := decodeFrame(x.b[min(x.end, x.size-footerSize):], x.seg.seed); ok && !x.sealed {
 		x.torn = min(int64(f.length), x.size-footerSize-x.end)
 	}
 }
 
+// begin notes the frame of a group.
+func (x *inspection) begin(f frame) {
+	if x.group > 0 && f.group != x.group+1 {
+		x.damage(x.end, "group", fmt.Errorf("group %d follows group %d", f.group, x.group), Intact)
+	}
+	if x.first == 0 {
+		x.first = f.group
+	}
+	x.group = f.group
+}
+
+// salvage moves x.end past one frame, one record or one damaged range. next is the offset where the
+// current group ends. salvage returns its new value.
+func (x *inspection) salvage(limit, next int64) int64 {
+	if f, ok := decodeFrame(x.b[x.end:], x.seg.seed); ok {
+		x.begin(f)
+		next = x.end + int64(f.length)
+		x.end += frameSize
+		return next
+	}
+	var r record
+	if err := r.decode(x.b[x.end:limit], x.seg.seed); err == nil {
+		x.take(uint32(x.end), &r, true)
+		x.end += int64(r.size())
+		return next
+	}
+	if x.end >= next && x.end+frameSize <= limit && x.follows(x.end+frameSize) { // a frame is expected, and a record follows: only the frame is damaged
+		x.damage(x.end, "group", errChecksum, Intact)
+		x.end += frameSize
+		return x.size // the end of the group is not known without the frame
+	}
+	x.end += x.identify(limit)
+	return next
+}
+
 // listed returns the slot of the record at off, if the index has one.
 func (x *inspection) listed(off int64) (slot, bool) {
 	n := len(x.index) / slotSize
-	at := func(i int) uint32 { return binary.LittleEndian.Uint32(x.index[i*slotSize:]) }
-	i := sort.Search(n, func(i int) bool { return int64(at(i)) >= off })
-	if i == n || int64(at(i)) != off {
+	at := func(i int) int64 { return int64(binary.LittleEndian.Uint32(x.index[i*slotSize:])) }
+	i := sort.Search(n, func(i int) bool { return at(i) >= off })
+	if i == n || at(i) != off {
 		return slot{}, false
 	}
 	return decodeSlot(x.index[i*slotSize:]), true
 }
 
-// next reports whether there is a record at off, according to the index or to the bytes there.
-func (x *inspection) next(off int64) bool {
+// follows reports whether there is a record at off, according to the index or to the bytes there.
+func (x *inspection) follows(off int64) bool {
 	if _, ok := x.listed(off); ok {
 		return true
 	}
-	var r record
-	return off < x.size && r.decodeHead(x.b[off:], x.seg.seed) == nil
-}
-
-// take adds a valid record.
-func (x *inspection) take(r *record) {
-	x.slots = appendSlot(x.slots, uint32(x.end), r)
-	x.records++
-	x.noteManifest(x.end, r)
-	x.end += int64(r.size())
-}
-
-func (x *inspection) noteManifest(off int64, r *record) {
-	if r.kind != kindManifest {
-		return
+	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync tests every eighth byte
+		return false
 	}
-	m := manifest{off: off, next: r.seq, draft: r.count == draftManifest}
-	for b := r.payload; len(b) >= 8; b = b[8:] {
-		m.list = append(m.list, binary.LittleEndian.Uint64(b))
-	}
-	x.manifests = append(x.manifests, m)
+	_, _, _, err := checkHead(x.b[off:], x.seg.seed)
+	return err == nil
 }
 
-// identify determines which record should be at x.end and how far the damage extends.
-func (x *inspection) identify(limit int64) *hole {
+// take adds a record that is valid or was corrected.
+func (x *inspection) take(off uint32, r *record, valid bool) {
+	b := appendSlot(x.slots, off, r)
+	sl := decodeSlot(b[len(x.slots):])
+	if valid {
+		x.slots = b
+		x.records++
+	}
+	if r.kind == kindManifest {
+		x.manifest, x.next, x.list = int64(off), r.seq, nil
+		for b := r.payload; len(b) >= 8; b = b[8:] {
+			x.list = append(x.list, binary.LittleEndian.Uint64(b))
+		}
+	}
+	x.visit(sl, r)
+}
+
+// identify records the damage at x.end: which record should be there, and how far the damage
+// extends. It returns the length of the damage.
+func (x *inspection) identify(limit int64) int64 {
 	off := x.end
-	h := &hole{seg: x.seg, off: off, what: "record", err: errChecksum}
-	b := x.b[off:limit]
+	h := x.damage(off, "record", errChecksum, "")
 	sl, listed := x.listed(off)
-	r, whole := mendRecord(b, x.seg.seed, int(sl.head))
+	r, whole := mendRecord(x.b[off:limit], x.seg.seed)
 	switch {
 	case r != nil && (!listed || r.kind == sl.kind && r.log == sl.log && r.seq == sl.seq):
-		h.known, h.slot, h.key = true, slotOf(uint32(off), r), r.key
+		h.known, h.slot, h.key = true, decodeSlot(appendSlot(nil, uint32(off), r)), r.key
 		if whole {
-			h.mended = r
+			h.Fate = Mended
+			x.take(uint32(off), r, false)
 		}
 	case listed:
 		h.known, h.slot = true, sl
 	case x.sealed: // the index lists every record, so there was no record at x.end
-		h.length, h.what, h.frame = x.resync(off, limit), "group", true
-		return h
+		h.What, h.Fate = "group", Intact
+		return x.resync(off, limit)
 	default:
-		h.length = x.resync(off, limit)
-		h.err = errors.New("unrecognizable data")
-		h.count = int((h.length + recordSize - 1) / recordSize)
-		return h
+		length := x.resync(off, limit)
+		h.Why, h.Fate, h.count = "unrecognizable data", Unknown, int((length+recordSize-1)/recordSize)
+		return length
 	}
-	h.length = min(int64(padded(int(h.slot.head)+int(h.slot.size))), limit-off)
-	return h
+	return min(int64(padded(int(h.slot.head)+int(h.slot.size))), limit-off)
 }
 
 // resync returns the distance from off to the next offset that has a valid frame or record head, or
 // that the index lists.
 func (x *inspection) resync(off, limit int64) int64 {
 	for at := off + align; at < limit; at += align {
-		if _, ok := x.listed(at); ok {
-			return at - off
-		}
-		if _, ok := decodeFrame(x.b[at:], x.seg.seed); ok {
-			return at - off
-		}
-		if at+recordSize > limit || x.b[at+14] == 0 || kind(x.b[at+14]) > kindManifest {
-			continue
-		}
-		var r record
-		if r.decodeHead(x.b[at:limit], x.seg.seed) == nil {
+		if _, ok := decodeFrame(x.b[at:], x.seg.seed); ok || x.follows(at) {
 			return at - off
 		}
 	}
 	return limit - off
 }
 
-// compareIndex verifies that the index matches the records. A segment with other damage is skipped,
-// because there the index was used to identify the damaged records.
-func (x *inspection) compareIndex() {
-	if len(x.holes) == 0 && !bytes.Equal(x.slots, x.index) {
-		x.structural(x.size-footerSize-int64(len(x.index)), int64(len(x.index)), "index", errors.New("does not match the records"))
-	}
-	x.index = nil
+// unknown records that the file may have held more groups from x.end on, whose content is not
+// known. Part of that space would have been used by the index, which room takes into account.
+func (x *inspection) unknown(err error) *hole {
+	h := x.damage(x.end, "group", err, Unknown)
+	h.count = room(x.size - x.end)
+	return h
 }
 
-// unseal discards the damage of an invalid index in the tail. A crash may have come before the
-// index was synced, and the index contains nothing that the records do not.
-func (x *inspection) unseal() {
-	x.holes = slices.DeleteFunc(x.holes, func(h *hole) bool { return h.what == "index" && !x.sealed })
-}
-
-// slotOf returns the index slot of a record. The payload of the record may be missing.
-func slotOf(off uint32, r *record) slot {
-	return slot{
-		off: off, size: r.length, head: uint16(r.headLen()), kind: r.kind, flags: r.flags & flagMask, count: r.count, log: r.log, seq: r.seq,
-		time: r.time, keyed: r.key != "",
-	}
-}
+// room returns the largest number of records that fit in this many bytes of a sealed segment.
+func room(bytes int64) int { return int(max(bytes, 0)/(recordSize+slotSize)) + 1 }
 
 // begun reports whether the segment holds a group or a record.
 func (x *inspection) begun() bool { return x.group > 0 || x.records > 0 || x.end > dataStart }

@@ -6,6 +6,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,6 @@ import (
 // Options configure a journal. The zero value is right for a server.
 type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
-	Ahead       int   // number of segments kept ready beyond the active one; default 1
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 }
 
@@ -41,14 +41,10 @@ const (
 // Journal is an open journal. It implements engine.Engine. All methods may be called from many
 // goroutines at once.
 type Journal struct {
-	fs   disk.FS
+	directory
 	lock io.Closer
-	size int64 // size of each segment
-	salt [8]byte
-
-	version int // version of the format
-	end     proof
-	opts    Options
+	end  proof
+	opts Options
 
 	entriesLeftOut bool // recovery did not read the entries into memory; see drop.go
 
@@ -80,19 +76,10 @@ var _ engine.Engine = (*Journal)(nil)
 // It returns disk.ErrLocked, ErrForeign, ErrNewer, engine.ErrDamaged (a *DamageError with file and
 // offset), or an error of the file system. After any error the data in the directory is unchanged.
 func Open(fs disk.FS, o Options) (*Journal, error) {
-	if o.SegmentSize == 0 {
-		o.SegmentSize = defaultSegment
-	}
-	if !validSize(o.SegmentSize) {
-		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, int64(maxSegment))
-	}
-	if o.Ahead == 0 {
-		o.Ahead = 1
-	}
-	if o.ReclaimRate == 0 {
-		o.ReclaimRate = defaultRate
-	}
 	j := newJournal(fs, o)
+	if !validSize(j.size) {
+		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", j.size, dataStart, minSegment, int64(maxSegment))
+	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
 		return nil, err
@@ -105,6 +92,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 
 // serve starts everything but the reclaimer.
 func (j *Journal) serve() {
+	j.commit.reserve = min(256<<10, j.size/16)
 	j.start(j.commit.run)
 	j.start(j.write.run)
 	j.start(j.write.tell)
@@ -114,7 +102,8 @@ func (j *Journal) serve() {
 
 // newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
-	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
+	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
+	j := &Journal{directory: directory{fs: fs, size: o.SegmentSize}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()
 	j.store.init()

@@ -33,6 +33,9 @@ type preparer struct {
 	halt    chan struct{}
 }
 
+// ahead is the number of segments kept ready beyond the active one.
+const ahead = 1
+
 // temporary is the file name of a segment until it is ready.
 const temporary = "segment.tmp"
 
@@ -49,7 +52,7 @@ func (p *preparer) run() {
 	spoilt := 0 // number of files in a row that could not be written
 	for p.wait() {
 		p.mu.Lock()
-		need := len(p.ready) < p.j.opts.Ahead
+		need := len(p.ready) < ahead
 		p.mu.Unlock()
 		if !need {
 			p.removeDead()
@@ -86,7 +89,7 @@ func (p *preparer) run() {
 func (p *preparer) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.stopped && len(p.ready) >= p.j.opts.Ahead && len(p.dead) <= p.spare {
+	for !p.stopped && len(p.ready) >= ahead && len(p.dead) <= p.spare {
 		p.change.Wait()
 	}
 	return !p.stopped

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"weir"
+	"weir/internal/disk"
 	"weir/internal/engine"
 )
 
@@ -22,17 +23,16 @@ type recovery struct {
 	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
 	marked   bool                // the tail's watermark covers all of its groups
 	unused   []*segment          // segments above the tail
-	stale    bool                // the file segment.tmp exists, left by an interrupted preparation
+	stale    []string            // files left by an interrupted preparation or repair
 	rebuilt  []*segment          // sealed segments whose index was built from their groups
 	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
-	dropped  map[uint64]bool // logs whose document was deleted; nil unless a check needs this map
-	over     map[uint64]bool // logs whose deletion is recorded in the tail; their entries are not read into memory
+	dropped  map[uint64]string // keys of deleted documents by their logs; nil unless a check needs this map
+	over     map[uint64]bool   // logs whose deletion is recorded in the tail; their entries are not read into memory
 	docs     map[string]*document
 	logs     map[uint64]*log
 	last     *log // the log that was used last
-	lazy     bool // leave long notes on disk until the logs they belong to are opened
 }
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
@@ -42,12 +42,11 @@ func (j *Journal) recover() error {
 		return err
 	}
 	r := newRecovery(j)
-	r.lazy = true
 	if fresh {
 		return nil
 	}
 	steps := []func() error{
-		r.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
+		r.j.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -55,8 +54,8 @@ func (j *Journal) recover() error {
 			return err
 		}
 	}
-	if r.stale {
-		j.fs.Remove(temporary)
+	for _, name := range r.stale {
+		j.fs.Remove(name)
 	}
 	return nil
 }
@@ -66,15 +65,6 @@ func newRecovery(j *Journal) *recovery {
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
 		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*document{}, logs: map[uint64]*log{},
 	}
-}
-
-// readEnd reads the file "end", which proves how far the log reached. A journal of format 1 has no
-// such file.
-func (r *recovery) readEnd() error {
-	if r.j.version < 2 {
-		return nil
-	}
-	return r.j.readEnd()
 }
 
 // openFiles is step 4: open every file with a segment name and check its header.
@@ -90,12 +80,14 @@ func (r *recovery) openFiles() error {
 
 // openEach opens every file with a segment name and calls check for it.
 func (r *recovery) openEach(check func(*segment) error) error {
-	names, err := r.j.fs.List()
+	names, err := r.j.list()
 	if err != nil {
-		return fmt.Errorf("list the data directory: %w", err)
+		return err
 	}
 	for _, name := range names {
-		r.stale = r.stale || name == temporary
+		if name == temporary || disk.Staged(name) {
+			r.stale = append(r.stale, name)
+		}
 		number, ok := segmentNumber(name)
 		if !ok {
 			continue
@@ -257,33 +249,6 @@ func (r *recovery) findDeleted() error {
 	return nil
 }
 
-// apply applies one record. If several states of the same document or mark are found, the one with
-// the highest revision wins.
-func (r *recovery) apply(w *window, sl slot) error {
-	at := place{uint32(w.seg.number), sl.off}
-	switch sl.kind {
-	case kindBatch, kindGapClosed:
-		r.insert(at, sl)
-		return nil
-	case kindManifest:
-		return nil
-	case kindMark:
-		if r.lazy && sl.size > keptNote { // the slot holds everything but the note, and notes of replaced marks may be long too
-			r.applyMark(sl.log, sl.time, weir.Seq(sl.seq), nil, extent{at, int64(padded(int(sl.head)+int(sl.size)) + slotSize)})
-			return nil
-		}
-	case kindDocument, kindDeleted:
-	default:
-		return w.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
-	}
-	rec, err := w.record(sl)
-	if err != nil {
-		return err
-	}
-	r.applyRecord(at, &rec)
-	return nil
-}
-
 // insert adds an entry to the index of its log, unless recovery leaves the entries of that log out
 // of memory.
 func (r *recovery) insert(at place, sl slot) {
@@ -314,7 +279,7 @@ func (r *recovery) applyRecord(at place, rec *record) {
 		}
 	case kindDeleted:
 		if r.dropped != nil {
-			r.dropped[rec.log] = true
+			r.dropped[rec.log] = rec.key
 		}
 		*next = max(*next, rec.seq+1)
 		if t := r.deleted[rec.key]; t == nil || uint64(t.revision) <= rec.seq {

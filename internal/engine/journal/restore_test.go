@@ -97,28 +97,33 @@ func TestRestoreFails(t *testing.T) {
 	sound("after the restore", dir.Crash(faulty.LoseAll, nil), true)
 }
 
-// Once the format file is durable, the directory is a journal. If a call fails after that, the
-// restore must still report success, because the caller of a failed restore removes the files.
-func TestRestoreFailsAfterFormat(t *testing.T) {
+// Once the stage is committed, the next opening makes the directory a journal. If a call
+// fails after that, the restore must still report success, because the caller of a failed restore
+// removes the files.
+func TestRestoreFailsAfterCommit(t *testing.T) {
 	source, h := offline(t)
-	for name, fails := range map[string]func(c faulty.Call, last bool) bool{
-		"remove": func(c faulty.Call, _ bool) bool { return c.Kind == faulty.Remove && c.Name == restoringFile },
-		"sync":   func(c faulty.Call, last bool) bool { return c.Kind == faulty.SyncDir && last },
-	} {
-		dir, last := faulty.New(), false
-		dir.OnCall(func(c faulty.Call) error {
-			if fails(c, last) {
-				return syscall.EIO
+	for _, kind := range []faulty.Kind{faulty.Rename, faulty.Remove, faulty.SyncDir, faulty.List} {
+		for k := 1; ; k++ {
+			dir, calls, durable := faulty.New(), 0, false
+			dir.OnCall(func(c faulty.Call) error {
+				names, _ := dir.Crash(faulty.LoseAll, nil).List()
+				if durable = durable || disk.Installing(names); durable && c.Kind == kind {
+					if calls++; calls == k {
+						return syscall.EIO
+					}
+				}
+				return nil
+			})
+			if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
+				t.Errorf("%v %d: %v", kind, k, err)
 			}
-			last = last || c.Kind == faulty.Remove && c.Name == restoringFile
-			return nil
-		})
-		if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		dir.OnCall(nil)
-		if err := openAndVerify(dir, h); err != nil {
-			t.Errorf("%s: %v", name, err)
+			dir.OnCall(nil)
+			if err := openAndVerify(dir.Crash(faulty.LoseNothing, nil), h); err != nil {
+				t.Errorf("%v %d: %v", kind, k, err)
+			}
+			if calls < k {
+				break
+			}
 		}
 	}
 }

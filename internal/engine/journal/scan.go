@@ -4,8 +4,69 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"iter"
 )
+
+// storedGroup is a group as it was read from a segment.
+type storedGroup struct {
+	frame
+	off int64  // offset in the segment
+	b   []byte // the whole group, valid until the next group is read; nil if there is no valid frame
+	err error  // why the group cannot be used; nil if it is whole
+	bad int64  // if err is not nil: offset of the damage in the segment
+}
+
+// groups iterates over the groups of a segment between two offsets. A group that is not whole has
+// its err set. If its frame is not valid either, nothing says where the group ends, so it is the
+// last one. read fills a slice from an offset of the segment.
+func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Seq[storedGroup] {
+	return func(yield func(storedGroup) bool) {
+		var head [frameSize]byte
+		var buf []byte
+		for off := from; off < to; {
+			g := storedGroup{off: off, bad: off, err: errChecksum}
+			framed := false
+			if off+frameSize <= to {
+				if err := read(head[:], off); err != nil {
+					g.err = err
+				} else {
+					g.frame, framed = decodeFrame(head[:], seed)
+				}
+			}
+			if framed = framed && g.length > frameSize && off+int64(g.length) <= to; framed {
+				if cap(buf) < g.length {
+					buf = make([]byte, max(g.length, 2*cap(buf)))
+				}
+				g.b = buf[:g.length]
+				if g.err = read(g.b, off); g.err == nil {
+					at, err := checkGroup(g.b, g.frame, seed)
+					g.bad, g.err = off+int64(at), err
+				}
+			}
+			if !yield(g) || !framed {
+				return
+			}
+			off += int64(g.length)
+		}
+	}
+}
+
+// records iterates over the records of a whole group and their offsets in the segment.
+func (g *storedGroup) records(seed uint32) iter.Seq2[uint32, *record] {
+	return func(yield func(uint32, *record) bool) {
+		for off := frameSize; off < len(g.b); {
+			var r record
+			r.decodeHead(g.b[off:], seed) // cannot fail: groups has decoded the record
+			r.payload = g.b[off+r.headLen():][:r.length]
+			if !yield(uint32(g.off)+uint32(off), &r) {
+				return
+			}
+			off += r.size()
+		}
+	}
+}
 
 // scan reads a segment group by group up to the last complete group and builds the segment's index.
 //
@@ -17,60 +78,25 @@ func (r *recovery) scan(s *segment) error {
 	s.end, s.count, s.slots = dataStart, 0, nil
 	s.keys.clear()
 	last := uint64(0)
-	var buf []byte
-	for {
-		group, f, err := r.group(s, buf)
-		if err != nil {
-			return err
-		}
-		if group == nil {
+	for g := range groups(s.read, s.seed, dataStart, r.j.size-footerSize) {
+		if errors.Is(g.err, errChecksum) || errors.Is(g.err, errShort) {
 			break
 		}
-		if last > 0 && f.group != last+1 {
-			return s.damage(s.end, "group", fmt.Errorf("group %d follows group %d", f.group, last))
+		if g.err != nil {
+			return g.err
 		}
-		buf, last = group, f.group
-		for off := frameSize; off < len(group); {
-			var rec record
-			rec.decodeHead(group[off:], s.seed) // cannot fail: r.group has decoded it
-			rec.payload = group[off+rec.headLen():][:rec.length]
-			s.slots = appendSlot(s.slots, uint32(s.end)+uint32(off), &rec)
-			s.keys.add(uint32(s.end)+uint32(off), &rec)
+		if last > 0 && g.group != last+1 {
+			return s.damage(s.end, "group", fmt.Errorf("group %d follows group %d", g.group, last))
+		}
+		for off, rec := range g.records(s.seed) {
+			s.slots = appendSlot(s.slots, off, rec)
+			s.keys.add(off, rec)
 			s.count++
-			off += rec.size()
 		}
-		r.newest = s.end
-		s.end += int64(len(group))
+		r.newest, s.end, last = g.off, g.off+int64(g.length), g.group
 		r.j.write.next = last + 1
 	}
 	return r.evidence(s, last)
-}
-
-// group reads and checks the group at s.end. It returns nil if there is no complete group.
-func (r *recovery) group(s *segment, buf []byte) ([]byte, frame, error) {
-	limit := r.j.size - footerSize
-	if s.end+frameSize > limit {
-		return nil, frame{}, nil
-	}
-	var head [frameSize]byte
-	if err := s.read(head[:], s.end); err != nil {
-		return nil, frame{}, err
-	}
-	f, ok := decodeFrame(head[:], s.seed)
-	if !ok || f.length <= frameSize || s.end+int64(f.length) > limit {
-		return nil, frame{}, nil
-	}
-	if cap(buf) < f.length {
-		buf = make([]byte, max(f.length, int(min(r.j.size, 1<<20))))
-	}
-	buf = buf[:f.length]
-	if err := s.read(buf, s.end); err != nil {
-		return nil, frame{}, err
-	}
-	if _, err := checkGroup(buf, f, s.seed); err != nil {
-		return nil, frame{}, nil
-	}
-	return buf, f, nil
 }
 
 // evidence returns engine.ErrDamaged if the segment once held more groups than scan found.

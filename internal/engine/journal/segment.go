@@ -95,7 +95,7 @@ func (s *segment) mark(end int64, next uint64) error {
 }
 
 // seal writes and syncs the key slots, the index and the footer, so that the next start need not
-// read the records. Key slots that do not fit are left out: a repair reserves no space for them.
+// read the records. Key slots that do not fit are left out: older builds reserved no space for them.
 // seal also writes the final watermark. The watermark and the footer both say where the groups end,
 // so this is still known if one of the two is damaged. put runs the writes.
 func (s *segment) seal(size int64, nextGroup uint64, put func(func() error) error) error {

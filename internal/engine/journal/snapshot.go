@@ -29,7 +29,7 @@ type part struct {
 	seg  *segment
 	end  int64  // for the active segment: copy up to this offset; 0 for a sealed segment: copy the whole file
 	next uint64 // for the active segment: number of the next group
-	torn bool   // the segment is a damaged tail without an index: copy the whole file unchecked
+	raw  bool   // the journal is damaged: if this segment has no index, copy the whole file unchecked
 	held bool
 }
 
@@ -62,14 +62,14 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 // damaged to be opened. The lock is held until the snapshot is closed. OpenSnapshot writes no more
 // than Open does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
-	names, err := fs.List()
+	j := newJournal(fs, Options{})
+	names, err := j.list()
 	if err != nil {
-		return nil, fmt.Errorf("list the data directory: %w", err)
+		return nil, err
 	}
-	if !slices.Contains(names, formatFile) {
+	if !slices.Contains(names, formatFile) && !disk.Installing(names) {
 		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
 	}
-	j := newJournal(fs, Options{SegmentSize: defaultSegment})
 	if err := j.recover(); err != nil {
 		j.closeAll()
 		if errors.Is(err, engine.ErrDamaged) {
@@ -82,32 +82,21 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	return s, nil
 }
 
-// damagedSnapshot takes the segments that a check finds, without repairing them.
+// damagedSnapshot takes all segment files as they are.
 func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 	c, err := openCheckup(fs, CheckOptions{})
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
-	if err := errors.Join(c.openAll(), c.findEnd()); err != nil {
+	if err := c.openAll(); err != nil {
 		c.close()
 		return nil, errors.Join(why, err)
 	}
 	s := &Snapshot{j: c.j, Format: c.j.formatText(), offline: true, damages: []error{why}}
 	for _, n := range c.numbers {
-		seg := c.segments[n]
-		if !slices.Contains(c.listed, n) {
-			seg.file.Close()
-			continue
-		}
-		p := part{seg: seg, held: true}
-		if x := c.tailed; seg == c.tail && !x.sealed {
-			if p.torn = len(x.holes) > 0; !p.torn {
-				p.end, p.next = x.end, x.group+1
-			}
-		}
-		c.j.store.addSegment(seg)
-		seg.acquire()
-		s.parts = append(s.parts, p)
+		c.j.store.addSegment(c.segments[n])
+		c.segments[n].acquire()
+		s.parts = append(s.parts, part{seg: c.segments[n], raw: true, held: true})
 	}
 	return s, nil
 }
@@ -207,7 +196,6 @@ type copier struct {
 	part *part
 	seg  *segment
 	w    io.Writer
-	buf  []byte
 }
 
 // copyStep is the number of bytes copied at once in parts that are not checked.
@@ -216,36 +204,29 @@ const copyStep = 1 << 20
 // run copies the segment. It checks the groups if it knows where they end. Everything else is
 // copied unchecked.
 func (c *copier) run() error {
-	block := make([]byte, dataStart)
-	size := c.s.j.size
+	block, size, end := make([]byte, dataStart), c.s.j.size, c.part.end
 	if err := c.read(block, 0); err != nil {
 		return err
 	}
 	if err := checkHeader(block, c.seg.seed, c.seg.number, size); err != nil {
 		c.damaged(0, "segment header", err)
 	}
-	if end := c.part.end; end > 0 { // active segment: the watermark of the copy covers all of its groups
+	if end > 0 { // active segment: the watermark of the copy covers all of its groups
 		clear(block[headerSize:])
 		copy(block[watermarkOffset:], encodeWatermark(c.seg.seed, end, c.part.next))
-		if _, err := c.w.Write(block); err != nil {
-			return err
-		}
-		return c.groups(end)
 	}
 	if _, err := c.w.Write(block); err != nil {
 		return err
 	}
-	if c.part.torn {
-		return c.raw(dataStart, size)
+	if end > 0 {
+		return c.groups(end)
 	}
-	f, ok, err := c.seg.footer(size)
-	if err == nil && ok {
+	f, _, err := c.seg.footer(size)
+	if err == nil {
 		_, err = c.seg.index(size)
-	} else if err == nil {
-		err = c.seg.damage(size-footerSize, "footer", errChecksum)
 	}
 	if err != nil {
-		if errors.Is(err, engine.ErrDamaged) { // raw reports read errors instead
+		if errors.Is(err, engine.ErrDamaged) && !c.part.raw { // raw reports read errors instead
 			c.s.damages = append(c.s.damages, err)
 		}
 		return c.raw(dataStart, size)
@@ -262,32 +243,25 @@ func (c *copier) run() error {
 	return c.raw(f.unused(), size)
 }
 
-// groups copies and checks the groups up to end.
+// groups copies and checks the groups up to end. A damaged group is copied unchanged.
 func (c *copier) groups(end int64) error {
-	for off := int64(dataStart); off < end; {
-		var head [frameSize]byte
-		f, ok := frame{}, c.seg.read(head[:], off) == nil
-		if ok {
-			f, ok = decodeFrame(head[:], c.seg.seed)
+	for g := range groups(c.seg.read, c.seg.seed, dataStart, end) {
+		var err error
+		switch {
+		case g.err == nil:
+			_, err = c.w.Write(g.b)
+		case g.b == nil:
+			c.damaged(g.bad, "group", errChecksum)
+			return c.raw(g.off, end)
+		default:
+			if errors.Is(g.err, errChecksum) || errors.Is(g.err, errShort) { // raw reports read errors
+				c.damaged(g.bad, "record", g.err)
+			}
+			err = c.raw(g.off, g.off+int64(g.length))
 		}
-		if !ok || f.length <= frameSize || off+int64(f.length) > end {
-			c.damaged(off, "group", errChecksum)
-			return c.raw(off, end)
-		}
-		if cap(c.buf) < f.length {
-			c.buf = make([]byte, max(f.length, copyStep))
-		}
-		b := c.buf[:f.length]
-		if err := c.read(b, off); err != nil {
+		if err != nil {
 			return err
 		}
-		if at, err := checkGroup(b, f, c.seg.seed); err != nil {
-			c.damaged(off+int64(at), "record", err)
-		}
-		if _, err := c.w.Write(b); err != nil {
-			return err
-		}
-		off += int64(f.length)
 	}
 	return nil
 }

@@ -3,10 +3,10 @@ package journal
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
+	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 )
@@ -36,7 +36,7 @@ func without(t *testing.T, fs *faulty.FS, number uint64) *faulty.FS {
 }
 
 // The record of a document was in a missing file. The remaining entries of the document's log are
-// then orphans: the repair counts them and copies their files aside.
+// then orphans: the repair counts them and sets their files aside.
 func TestRepairSetsOrphansAside(t *testing.T) {
 	fs := without(t, threeFiles(t), 1)
 	before := fs.Files()
@@ -44,14 +44,13 @@ func TestRepairSetsOrphansAside(t *testing.T) {
 	if err != nil || r.Orphans < 80 || r.MayBeLost < 500 {
 		t.Fatalf("report %+v, %v", r, err)
 	}
-	aside := faulty.New()
-	done, err := RepairJournal(fs, repairOptions(aside))
+	done, err := RepairJournal(fs, RepairOptions{})
 	if err != nil || !slices.Equal(done.Aside, []string{segmentName(2), segmentName(3)}) {
 		t.Fatalf("set aside %+v, %v", done, err)
 	}
 	for _, name := range done.Aside {
-		if !bytes.Equal(aside.Files()[name], before[name]) {
-			t.Errorf("the copy of %s set aside differs", name)
+		if !bytes.Equal(fs.Files()[disk.AsidePrefix+name], before[name]) {
+			t.Errorf("%s was changed when it was set aside", name)
 		}
 	}
 }
@@ -97,7 +96,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 	hold := func(what string, fs *faulty.FS) {
 		t.Helper()
 		var asked []string
-		o := repairOptions(faulty.New())
+		o := RepairOptions{}
 		o.Stale = func(d engine.Document) ([]byte, error) {
 			asked = append(asked, d.Key)
 			if d.Key == "b" {
@@ -127,25 +126,23 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 		}
 	}
 	hold("uninterrupted", fs.Crash(faulty.LoseNothing, nil))
-	cuts := 0
 	work := fs.Crash(faulty.LoseNothing, nil)
-	work.OnCall(func(c faulty.Call) error {
-		if c.Kind == faulty.Read || c.Kind == faulty.Open || c.Kind == faulty.List {
-			return nil
-		}
-		cut := work.Crash(faulty.LoseNothing, nil)
-		hold(fmt.Sprintf("power cut before %v, call %d", c, cuts), cut)
-		cuts++
-		return nil
-	})
-	o := repairOptions(faulty.New())
+	o := RepairOptions{}
 	o.Stale = func(d engine.Document) ([]byte, error) {
 		if d.Key == "b" {
 			return []byte("suspended"), nil
 		}
 		return nil, nil
 	}
-	if _, err := RepairJournal(work, o); err != nil || cuts < 10 {
-		t.Fatal(cuts, err)
+	images := crashesOf(work, newHistory(), func() {
+		if _, err := RepairJournal(work, o); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, im := range images {
+		hold("power cut before "+im.at, im.fs)
+	}
+	if len(images) < 100 {
+		t.Errorf("only %d power cuts", len(images))
 	}
 }

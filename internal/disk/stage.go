@@ -1,0 +1,169 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// The new content of a directory is in files with stagedPrefix until it is installed. An empty file
+// with one of the next two prefixes stands for a file of the old content that is not part of the new
+// one. installMark says that the new content is complete: creating this file is the one step that
+// replaces the old content. The names are unusual, so that Install does not touch files of other
+// programs.
+const (
+	stagedPrefix = "stage-new-"
+	leftPrefix   = "stage-left-"
+	asidePrefix  = "stage-aside-"
+	installMark  = "stage-complete"
+)
+
+// AsidePrefix begins the names of files that a Stage has set aside.
+const AsidePrefix = "damaged-"
+
+// Stage replaces the content of a directory in one step. It is the directory as it will be after
+// Commit: changes that are made through it are staged, and files of the old content can be read, but
+// must not be written. A crash at any point leaves the old content, possibly with staged files
+// beside it, or new content that the next Install completes.
+type Stage struct {
+	FS
+	left map[string]string // prefixes for the files of the old content that are not part of the new one
+}
+
+// NewStage returns a stage without changes. It removes what an interrupted stage has left.
+func NewStage(dir FS) (*Stage, error) {
+	// Without this sync, a crash could bring back the mark of an earlier stage beside new files.
+	return &Stage{FS: dir, left: map[string]string{}}, errors.Join(dir.SyncDir(), sweep(dir))
+}
+
+// Create implements FS.
+func (s *Stage) Create(name string) (File, error) { return s.FS.Create(stagedPrefix + name) }
+
+// Remove implements FS for files that were created through the stage.
+func (s *Stage) Remove(name string) error { return s.FS.Remove(stagedPrefix + name) }
+
+// Rename implements FS for files that were created through the stage.
+func (s *Stage) Rename(old, new string) error {
+	return s.FS.Rename(stagedPrefix+old, stagedPrefix+new)
+}
+
+// Open implements FS.
+func (s *Stage) Open(name string) (File, error) {
+	f, err := s.FS.Open(stagedPrefix + name)
+	if errors.Is(err, fs.ErrNotExist) && s.left[name] == "" {
+		return s.FS.Open(name)
+	}
+	return f, err
+}
+
+// List implements FS.
+func (s *Stage) List() ([]string, error) {
+	names, err := s.FS.List()
+	var all []string
+	for _, name := range names {
+		name, staged := strings.CutPrefix(name, stagedPrefix)
+		if staged || s.left[name] == "" {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// Leave leaves a file of the old content out of the new content.
+func (s *Stage) Leave(name string) { s.left[name] = leftPrefix }
+
+// SetAside is like Leave, but Commit keeps the file under its name with AsidePrefix.
+func (s *Stage) SetAside(name string) { s.left[name] = asidePrefix }
+
+// Commit replaces the old content by the new content. All staged files must be synced. After an
+// error the old content is still in place, and Discard must follow. If Commit returns nil, the new
+// content survives a crash. If a file cannot be moved to its place, the next Install moves it.
+func (s *Stage) Commit() error {
+	var faults []error
+	for name, prefix := range s.left {
+		faults = append(faults, touch(s.FS, prefix+name))
+	}
+	if err := errors.Join(append(faults, s.SyncDir())...); err != nil {
+		return err
+	}
+	if err := errors.Join(touch(s.FS, installMark), s.SyncDir()); err != nil {
+		return err
+	}
+	_ = Install(s.FS)
+	return nil
+}
+
+// Discard removes the new content.
+func (s *Stage) Discard() error {
+	if err := s.FS.Remove(installMark); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(s.SyncDir(), sweep(s.FS))
+}
+
+// Installing reports whether a directory with these files has new content that Install must put in
+// place before the directory is used.
+func Installing(names []string) bool { return slices.Contains(names, installMark) }
+
+// Staged reports whether a file belongs to a stage. If Installing returns false, such a file can be
+// removed.
+func Staged(name string) bool {
+	return strings.HasPrefix(name, stagedPrefix) || strings.HasPrefix(name, leftPrefix) || strings.HasPrefix(name, asidePrefix)
+}
+
+// Install puts the new content of a directory in place if it is complete, and otherwise does
+// nothing. It can be interrupted at any point and run again. The caller must hold the lock of the
+// directory.
+func Install(dir FS) error {
+	names, err := dir.List()
+	if err != nil || !Installing(names) {
+		return err
+	}
+	for _, name := range names {
+		var fault error
+		if to, ok := strings.CutPrefix(name, stagedPrefix); ok {
+			fault = dir.Rename(name, to)
+		} else if old, ok := strings.CutPrefix(name, leftPrefix); ok {
+			fault = dir.Remove(old)
+		} else if old, ok := strings.CutPrefix(name, asidePrefix); ok {
+			fault = dir.Rename(old, AsidePrefix+old)
+		}
+		if !errors.Is(fault, fs.ErrNotExist) { // an interrupted Install may have done it
+			err = errors.Join(err, fault)
+		}
+	}
+	// The files that stand for removed ones go last: without them, a removal that a crash undoes would
+	// not be repeated.
+	for _, step := range []func() error{dir.SyncDir, func() error { return sweep(dir) }, func() error { return dir.Remove(installMark) }, dir.SyncDir} {
+		if err == nil {
+			err = step()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("install staged files: %w", err)
+	}
+	return nil
+}
+
+// sweep removes all staged files.
+func sweep(dir FS) error {
+	names, err := dir.List()
+	for _, name := range names {
+		if Staged(name) {
+			err = errors.Join(err, dir.Remove(name))
+		}
+	}
+	return err
+}
+
+// touch creates an empty file.
+func touch(dir FS, name string) error {
+	f, err := dir.Create(name)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
