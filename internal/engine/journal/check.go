@@ -78,6 +78,7 @@ type checkup struct {
 	buf       []byte
 	tailed    *inspection            // inspection of the tail, the last segment that holds a group
 	harmed    map[uint64]*inspection // segments with damage
+	unsealed  []*inspection          // segments without a valid index
 	listed    []uint64               // segments of the journal, according to the newest manifest
 	manifest  place                  // position of the newest manifest
 	endLost   bool                   // the file "end", which proves how far the log reached, should exist but cannot be used
@@ -161,7 +162,7 @@ func (c *checkup) fileDamage(name, what string, err error) {
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
-// an unsealed tail proves that no later segment was used.
+// a tail without a final watermark proves that no later segment was used.
 func (c *checkup) readProof() error {
 	if c.j.version < 2 {
 		return nil
@@ -259,8 +260,14 @@ func (c *checkup) findEnd() error {
 // above reports whether the file "end" proves that segment n never held a group.
 func (c *checkup) above(n uint64) bool { return c.j.end.count > 0 && n > c.j.end.latest.segment }
 
-// below reports whether the file "end" proves that segment n was sealed.
+// below reports whether the file "end" proves that the log continues after segment n.
 func (c *checkup) below(n uint64) bool { return n < c.j.end.latest.segment }
+
+// sealing reports whether a crash may have come before segment n was sealed. Only the newest segment
+// and the one before it can be without an index.
+func (c *checkup) sealing(n uint64) bool {
+	return c.tail != nil && n+1 >= max(c.tail.number, c.j.end.latest.segment)
+}
 
 // listMissing lists segments after the tail that were used, or may have been used, and whose files
 // are missing.
@@ -269,7 +276,7 @@ func (c *checkup) listMissing() {
 	if c.tail != nil {
 		tail = c.tail.number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.sealed) { // a sealed segment is followed by another
+	if c.endLost && (c.tail == nil || c.tailed.proved) { // a segment whose end is final is followed by another
 		c.listed = append(c.listed, tail+1)
 	}
 	for n := last; n > tail && n+mostMissing > last; n-- {
@@ -305,7 +312,7 @@ func (c *checkup) readAll() error {
 		if err != nil {
 			return err
 		}
-		if x.seg == c.tail && !c.below(n) {
+		if c.sealing(n) {
 			x.unseal()
 		} else if !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
 			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
@@ -321,7 +328,9 @@ func (c *checkup) readAll() error {
 		if err := c.applyValid(x); err != nil {
 			return err
 		}
-		if c.harmed[n] == nil {
+		if !x.sealed {
+			c.unsealed = append(c.unsealed, x)
+		} else if c.harmed[n] == nil {
 			x.slots = nil
 		}
 	}
@@ -336,13 +345,13 @@ func (c *checkup) readAll() error {
 	return nil
 }
 
-// ended reports groups that a sealed segment has lost, or may have lost, at its end. next is the
-// number of the next segment, and group is the number of the first group in it, or 0 if that is not
-// known. Three things can prove where a segment ends: its footer, its final watermark, or the
-// number of the next group.
+// ended reports groups that a segment other than the newest has lost, or may have lost, at its end.
+// next is the number of the next segment, and group is the number of the first group in it, or 0 if
+// that is not known. Three things can prove where a segment ends: its footer, its final watermark, or
+// the number of the next group.
 func (c *checkup) ended(x *inspection, next, group uint64) {
 	switch {
-	case x == nil || x.proved || next == x.seg.number+1 && group == x.group+1:
+	case x == nil || x.proved || x.marked && x.seg != c.tail || next == x.seg.number+1 && group == x.group+1:
 		return
 	case next == x.seg.number+1 && group > x.group:
 		x.unknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1))

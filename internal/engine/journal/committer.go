@@ -117,14 +117,13 @@ func (c *committer) stage(ops []op) []op {
 	return ops
 }
 
-// rotate continues in the next segment, which begins with a manifest. The writer seals the current
-// segment before it writes this group.
+// rotate continues in the next segment, which begins with a manifest.
 func (c *committer) rotate() error {
 	next, err := c.j.prepare.take()
 	if err != nil {
 		return err
 	}
-	c.group.seal = c.active
+	c.group.full = c.active
 	c.j.store.addSegment(next)
 	next.end, next.slots, next.count = dataStart, c.j.spareSlots(), 0
 	c.active, c.group.seg = next, next

@@ -22,7 +22,7 @@ type group struct {
 	seg *segment
 
 	off  int64    // offset in the segment
-	seal *segment // full segment that the writer must seal before it writes this group
+	full *segment // the segment before seg, if this group is the first one in seg
 
 	buf     []byte // the frame, heads and small payloads
 	pieces  []piece

@@ -20,7 +20,8 @@ type inspection struct {
 	records   int
 	index     []byte // the stored index, if it is valid
 	sealed    bool   // footer and index are valid
-	proved    bool   // the footer or the final watermark says where the groups end, if this segment was sealed
+	proved    bool   // the footer or a final watermark says where the groups end
+	marked    bool   // there is a watermark; older builds marked no watermark as final
 	end       int64  // offset of the end of the groups
 	group     uint64 // number of the last group; 0 if there is none
 	first     uint64 // number of the first group
@@ -143,9 +144,9 @@ func (x *inspection) readIndex() (limit int64) {
 			limit = off + int64(f.length)
 		}
 	}
-	mark := decodeWatermark(x.b[watermarkOffset:], x.seg.seed)
-	final := x.b[32] == headerVersion && checkHeader(x.b, x.seg.seed, x.seg.number, x.size) == nil
-	x.proved = final && mark > 0
+	mark, final := decodeWatermark(x.b[watermarkOffset:], x.seg.seed)
+	x.proved = final
+	x.marked = mark > 0 && x.b[32] == headerVersion && checkHeader(x.b, x.seg.seed, x.seg.number, x.size) == nil
 	return max(limit, min(mark, x.size-footerSize))
 }
 
@@ -287,8 +288,8 @@ func (x *inspection) compareIndex() {
 	x.index = nil
 }
 
-// unseal discards the damage of an invalid index in the tail. A crash may have come before the
-// index was synced, and the index contains nothing that the records do not.
+// unseal discards the damage of an invalid index in one of the two newest segments. A crash may have
+// come before the index was synced, and the index contains nothing that the records do not.
 func (x *inspection) unseal() {
 	x.holes = slices.DeleteFunc(x.holes, func(h *hole) bool { return h.what == "index" && !x.sealed })
 }

@@ -175,19 +175,23 @@ func (p *repair) copyFormatAside(dir disk.FS) error {
 	return f.SyncData()
 }
 
-// sealTail seals an undamaged tail, because the repair continues in a new segment after it.
+// sealTail seals the undamaged tail, and the segment before it if a crash left it unsealed, because the repair continues in a new
+// segment after them.
 func (p *repair) sealTail() error {
 	p.next = max(p.j.end.latest.group, 1)
-	x := p.tailed
-	if x == nil {
-		return nil
+	if p.tailed != nil {
+		p.next = max(p.next, p.tailed.group+1)
 	}
-	p.next = max(p.next, x.group+1)
-	if x.sealed || p.harmed[x.seg.number] != nil {
-		return nil
+	for _, x := range p.unsealed {
+		if p.harmed[x.seg.number] != nil {
+			continue
+		}
+		x.seg.slots, x.seg.count, x.seg.end = x.slots, x.records, x.end
+		if err := x.seg.seal(p.j.size, x.group+1, once); err != nil {
+			return err
+		}
 	}
-	x.seg.slots, x.seg.count, x.seg.end = x.slots, x.records, x.end
-	return x.seg.seal(p.j.size, p.next, once)
+	return nil
 }
 
 // rewrite writes the current records of the damaged segments to new segments: the valid records and
