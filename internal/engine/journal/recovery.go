@@ -353,7 +353,7 @@ func (r *recovery) settle() error {
 		}
 		if first, ok := r.first[key]; ok && r.docs[key] == nil { // keep the deletion while an older state on disk could reappear
 			t.first = first
-			s.deleted[key] = t
+			s.deleted.Set(key, t)
 			s.keep(t.at)
 		}
 	}
