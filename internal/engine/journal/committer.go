@@ -110,7 +110,7 @@ func (c *committer) stage(ops []op) []op {
 		}
 		o.stage(g)
 		g.ops, ops = append(g.ops, o), ops[1:]
-		if g.length >= maxGroup {
+		if g.length >= maxGroup || len(g.ops) >= mostOps {
 			break
 		}
 	}

@@ -34,6 +34,9 @@ type segment struct {
 	next    uint64 // number of the group after the last one, once the segment is full
 	leaving bool   // used by the committer only: no further manifest lists this segment
 
+	blank   atomic.Int64  // the file was never written from this offset on; 0 if that is not known, or the preparer does not fill it
+	filling chan struct{} // a lock that keeps the preparer and the writer from writing to a blank file at once; fair, unlike a mutex
+
 	sealed atomic.Bool
 	used   int64    // bytes of groups and index; set when sealed
 	table  keyTable // position of the key slots; set when sealed

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type writer struct {
 	when    time.Time     // time of the last watermark
 	next    uint64        // number of the next group
 	sealing chan struct{} // closed when the segment before active is sealed; nil if it was sealed before
+	average int           // moving average of the bytes per group
+	bulky   atomic.Bool   // groups are so large on average that filling segments with zeros is not worthwhile
 	settled chan []op     // ops whose effects are in memory and whose callers must be woken
 	reuse   chan []op     // emptied slices from settled, for reuse
 }
@@ -81,6 +84,10 @@ func (w *writer) prove(sync bool) {
 	}
 }
 
+// bulk is the average size of groups from which segments are not filled with zeros. A sync of such a
+// group takes hardly longer on blocks that were never written.
+const bulk = 256 << 10
+
 // turn moves on from a full segment to the next one. Before the next segment holds a group, a final
 // watermark in the full segment and the file "end" say so, and both are synced. A segment with a
 // higher number than the one recorded in "end" has therefore never held a group. The full segment is
@@ -90,6 +97,9 @@ func (w *writer) turn(full, next *segment) error {
 	w.awaitSeal()
 	if err := w.j.failed(); err != nil {
 		return err
+	}
+	if full != nil {
+		full.claim(w.j.size)() // the preparer must not write where the index will be
 	}
 	w.marked, w.proved = 0, false
 	synced := make(chan error, 1)
@@ -206,6 +216,9 @@ func (w *writer) write(g *group) error {
 			return w.j.fail(err)
 		}
 	}
+	defer g.seg.claim(g.off + int64(g.length))()
+	w.average += (g.length - w.average) / 8
+	w.bulky.Store(w.average >= bulk)
 	if err := w.put(func() error { return g.seg.file.WriteAt(g.off, g.buffers(w.next)...) }); err != nil {
 		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.name, err))
 	}
