@@ -102,7 +102,6 @@ func (w *writer) turn(full, next *segment) error {
 		full.claim(w.j.size)() // the preparer must not write where the index will be
 	}
 	w.marked, w.proved = 0, false
-	synced := make(chan error, 1)
 	err := w.put(func() error {
 		if full != nil {
 			if err := full.mark(full.end, w.next|finalMark); err != nil {
@@ -111,9 +110,13 @@ func (w *writer) turn(full, next *segment) error {
 		}
 		return w.j.end.write(w.j, ending{next.number, dataStart, w.next})
 	})
-	if err != nil || full == nil {
-		return errors.Join(err, w.j.end.sync())
+	if err != nil {
+		return err
 	}
+	if full == nil {
+		return w.j.end.sync()
+	}
+	synced := make(chan error, 1)
 	go func() { synced <- full.file.SyncData() }() // both syncs at once take as long as one
 	if err := errors.Join(w.j.end.sync(), <-synced); err != nil {
 		return fmt.Errorf("end %s: %w", full.name, err)
