@@ -35,7 +35,7 @@ func main() {
 	out := flag.String("out", "results", "`directory` for the JSON file with the results")
 	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
 	span := flag.Duration("for", time.Second, "duration of a round")
-	only := flag.String("only", "", "run a single `part`: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, waking, opening, cluster, peers")
+	only := flag.String("only", "", "run a single `part`: appends, http, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cluster, peers")
 	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the part peers")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nCompares Weir with the limits of this machine and with alternatives.\n\n")
@@ -99,6 +99,7 @@ func run(dir, out, only, npm string, rounds int, span time.Duration) error {
 		{"client", func() error { return collect(&rep, dir, publishers) }},
 		{"memory", func() error { return collect(&rep, dir, memoryPerBatch, millionStreams) }},
 		{"start", func() error { return collect(&rep, dir, starts...) }},
+		{"stalls", func() error { return collect(&rep, dir, stalls) }},
 		{"reclaim", func() error { return collect(&rep, dir, reclaiming) }},
 		{"abuse", func() error { return collect(&rep, dir, abuse) }},
 		{"dashboard", func() error { return collect(&rep, dir, dashboard) }},

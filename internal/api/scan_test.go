@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -146,6 +147,53 @@ func TestEventsMemory(t *testing.T) {
 		if spent > c.most {
 			t.Errorf("%s: %d bytes allocated, want at most %d", c.name, spent, c.most)
 		}
+	}
+}
+
+// The loops of the scanner examine eight bytes at a time. So every byte value is tried at every
+// offset of a string and of white space, and random mixtures of bytes that matter. The scanner accepts
+// a body if encoding/json accepts it and it is valid UTF-8.
+func TestEventsAgainstEncodingJSON(t *testing.T) {
+	compare := func(body string) {
+		t.Helper()
+		want := json.Valid([]byte(body)) && utf8.ValidString(body)
+		_, _, err := events([]byte(body))
+		if (err == nil) != want {
+			t.Fatalf("%q: the scanner returned %v, but whether encoding/json accepts the body is %v", body, err, want)
+		}
+		if compacted := new(bytes.Buffer); want {
+			got, _, _ := events([]byte(body))
+			if json.Compact(compacted, []byte(body)); fmt.Sprintf(`{"events":%s}`, got) != compacted.String() {
+				t.Fatalf("%q: got %q, encoding/json has %q", body, got, compacted)
+			}
+		}
+	}
+	for _, size := range []int{1, 7, 8, 9, 41, 80} {
+		for c := range 256 {
+			for at := range size {
+				text := []byte(strings.Repeat("x", size))
+				text[at] = byte(c)
+				compare(`{"events":["` + string(text) + `"]}`)
+				text = bytes.Repeat([]byte(" "), size)
+				text[at] = byte(c)
+				compare(`{"events":[1,` + string(text) + `2]}`)
+			}
+		}
+	}
+	rng := rand.New(rand.NewPCG(5, 5))
+	pieces := []string{" ", "\n", "\t", "\r", "x", "yyyyyyyy", "é", "世界", "😀", `\n`, `\\`, `\"`, "\x7f", "!", "#", "[", "]", "\x1f", "\xff", `"`, "\\", "\x00", "        "}
+	for range 40_000 {
+		var text, gap string
+		common := rng.IntN(2) == 0 // half of the bodies have only pieces that are valid in a string
+		for range rng.IntN(12) {
+			n := len(pieces)
+			if common {
+				n = 17
+			}
+			text += pieces[4+rng.IntN(n-4)]
+			gap += pieces[rng.IntN(4)] + strings.Repeat(" ", rng.IntN(20))
+		}
+		compare(gap + `{"events":[` + gap + `"` + text + `",` + gap + `"a"` + gap + `]}` + gap)
 	}
 }
 

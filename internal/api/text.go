@@ -12,7 +12,11 @@ import (
 func (s *scanner) string() (escaped bool, err error) {
 	buf, p := s.buf, s.pos+1
 	for {
-		p += plain(buf[p:])
+		n := plain(buf[p:])
+		if p += n; n == longString {
+			p += long(buf[p:])
+			continue
+		}
 		if p >= len(buf) {
 			s.pos = len(buf)
 			return escaped, s.fault("")
@@ -54,8 +58,9 @@ const (
 // that byte needs special treatment. The subtractions may also set the high bits of other bytes,
 // because a byte can borrow from the next higher byte. But a byte that borrows always has its own
 // high bit set. So the lowest bit that is set in marks is always correct, and plain uses only that
-// bit.
+// bit. In a long string plain stops after longString bytes.
 func plain(b []byte) int {
+	b = b[:min(len(b), longString)]
 	n := 0
 	for len(b)-n >= 8 {
 		w := binary.LittleEndian.Uint64(b[n:])
@@ -69,6 +74,28 @@ func plain(b []byte) int {
 		n++
 	}
 	return n
+}
+
+// longString is the length from which a call of long is worthwhile.
+const longString = 64
+
+// long does the same as plain for the rest of a long string. It examines 32 bytes at a time, and
+// stops up to 32 bytes early.
+func long(b []byte) int {
+	n := 0
+	for ; len(b)-n >= 32; n += 32 {
+		part := b[n : n+32 : n+32]
+		if special(part)|special(part[8:])|special(part[16:])|special(part[24:]) != 0 {
+			break
+		}
+	}
+	return n
+}
+
+// special returns a value other than 0 if one of the first eight bytes of b needs special treatment.
+func special(b []byte) uint64 {
+	w := binary.LittleEndian.Uint64(b)
+	return (w | (w - low*' ') | (w ^ low*'"' - low) | (w ^ low*'\\' - low)) & high
 }
 
 // multibyte returns the number of bytes of the non-ASCII characters at the start of b, up to the

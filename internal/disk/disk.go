@@ -46,6 +46,10 @@ type File interface {
 	SyncData() error
 	// Size returns the length of the file.
 	Size() (int64, error)
+	// Allocate extends the file to size and reserves the space, so that writing below size needs no
+	// more space. The new bytes are zeros. If the file system cannot do that, Allocate returns
+	// errors.ErrUnsupported.
+	Allocate(size int64) error
 	// Truncate sets the length of the file.
 	Truncate(size int64) error
 	io.Closer

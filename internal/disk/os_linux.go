@@ -55,6 +55,10 @@ func skip(bufs [][]byte, n int) [][]byte {
 	return bufs
 }
 
+func (f *osFile) Allocate(size int64) error {
+	return control(f.f, "allocate", func(fd int) error { return unix.Fallocate(fd, 0, 0, size) })
+}
+
 // SyncData uses fdatasync, which covers the size but not the file's times. That saves work in the
 // file system's own journal.
 func (f *osFile) SyncData() error {

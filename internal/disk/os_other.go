@@ -2,6 +2,8 @@
 
 package disk
 
+import "errors"
+
 // WriteAt writes one buffer after another: these systems have no common call for many buffers at an
 // offset.
 func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
@@ -17,3 +19,6 @@ func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 
 // SyncData is a full sync. On macOS it also flushes the drive's cache.
 func (f *osFile) SyncData() error { return f.f.Sync() }
+
+// Allocate is not supported: these systems have no common call for it.
+func (f *osFile) Allocate(int64) error { return errors.ErrUnsupported }

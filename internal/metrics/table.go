@@ -187,7 +187,7 @@ var table = []row{
 	{name: "weir_engine_state", kind: gauge, needs: service, labels: []string{"state"},
 		help:   "1 for the current state of the store: ready, full (no space; accepts deletions only, recovers by itself), read_only (a write failed; needs a restart), unreachable (NATS servers do not answer; recovers by itself), closed.",
 		values: engineState},
-	{name: "weir_journal_sync_duration_seconds", kind: histogram, needs: itsJournal, help: "Time to write and sync a group of records.",
+	{name: "weir_journal_sync_duration_seconds", kind: histogram, needs: itsJournal, help: "Time from handing a group of records to the writer until the group is synced and can be acknowledged.",
 		distribution: func(s *sample) *meter.Distribution { return &s.journal.Syncs }, bounds: &meter.Latencies, unit: seconds},
 	{name: "weir_journal_group_records", kind: histogram, needs: itsJournal, help: "Records made durable by one sync.",
 		distribution: func(s *sample) *meter.Distribution { return &s.journal.Sizes }, bounds: &meter.Sizes, unit: 1},

@@ -124,6 +124,9 @@ func (o *file) change(w write) {
 	in.pending = append(in.pending, w)
 }
 
+// Allocate counts as a Truncate: every byte of a file takes space, even if it was never written.
+func (o *file) Allocate(size int64) error { return o.Truncate(size) }
+
 func (o *file) Truncate(size int64) error {
 	if err := o.enter("truncate", Call{Kind: Truncate, Off: size}); err != nil {
 		return err

@@ -142,7 +142,7 @@ func (c *checkup) fileDamage(name, what string, err error) {
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
-// an unsealed tail proves that no later segment was used.
+// a tail without a final watermark proves that no later segment was used.
 func (c *checkup) readProof() error {
 	err := c.j.readEnd()
 	c.proof = c.j.end
@@ -225,8 +225,14 @@ func (c *checkup) findEnd() error {
 	return nil
 }
 
-// below reports whether the file "end" proves that segment n was sealed.
+// below reports whether the file "end" proves that the log continues after segment n.
 func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
+
+// sealing reports whether a crash may have come before segment n was sealed. Only the newest segment
+// and the one before it can be without an index.
+func (c *checkup) sealing(n uint64) bool {
+	return c.tail != nil && n+1 >= max(c.tail.number, c.j.end.latest.segment)
+}
 
 // listMissing lists segments after the tail that were used, or may have been used, and whose files
 // are missing.
@@ -235,7 +241,7 @@ func (c *checkup) listMissing() {
 	if c.tail != nil {
 		tail = c.tail.number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.sealed) { // a sealed segment is followed by another
+	if c.endLost && (c.tail == nil || c.tailed.proved) { // a segment whose end is final is followed by another
 		c.listed = append(c.listed, tail+1)
 	}
 	for n := last; n > tail && n+mostMissing > last; n-- {
@@ -278,7 +284,7 @@ func (c *checkup) readAll() error {
 		if err != nil {
 			return err
 		}
-		if !x.sealed && (x.seg != c.tail || c.below(n)) {
+		if !x.sealed && !c.sealing(n) {
 			x.holes = append(x.holes, x.noIndex)
 		}
 		c.ended(before, n, x.first)
@@ -298,13 +304,13 @@ func (c *checkup) readAll() error {
 	return nil
 }
 
-// ended reports groups that a sealed segment has lost, or may have lost, at its end. next is the
-// number of the next segment, and group is the number of the first group in it, or 0 if that is not
-// known. Three things can prove where a segment ends: its footer, its final watermark, or the
-// number of the next group.
+// ended reports groups that a segment other than the newest has lost, or may have lost, at its end.
+// next is the number of the next segment, and group is the number of the first group in it, or 0 if
+// that is not known. Three things can prove where a segment ends: its footer, its final watermark, or
+// the number of the next group.
 func (c *checkup) ended(x *inspection, next, group uint64) {
 	switch {
-	case x == nil || x.proved || next == x.seg.number+1 && group == x.group+1:
+	case x == nil || x.proved || x.marked && x.seg != c.tail || next == x.seg.number+1 && group == x.group+1:
 	case next == x.seg.number+1 && group > x.group:
 		c.note(x, x.unknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
 	default:

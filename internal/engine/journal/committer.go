@@ -109,21 +109,20 @@ func (c *committer) stage(ops []op) []op {
 		}
 		o.stage(g)
 		g.ops, ops = append(g.ops, o), ops[1:]
-		if g.length >= maxGroup {
+		if g.length >= maxGroup || len(g.ops) >= mostOps {
 			break
 		}
 	}
 	return ops
 }
 
-// rotate continues in the next segment, which begins with a manifest. The writer seals the current
-// segment before it writes this group.
+// rotate continues in the next segment, which begins with a manifest.
 func (c *committer) rotate() error {
 	next, err := c.j.prepare.take()
 	if err != nil {
 		return err
 	}
-	c.group.seal = c.active
+	c.group.full = c.active
 	c.j.store.addSegment(next)
 	next.end, next.slots, next.count = dataStart, c.j.spareSlots(), 0
 	c.active, c.group.seg = next, next

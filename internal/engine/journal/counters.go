@@ -39,7 +39,7 @@ type Stats struct {
 	Groups   uint64        // groups written; each is one write and one sync
 	Records  uint64        // records in those groups
 	Bytes    uint64        // bytes of those groups
-	Syncing  time.Duration // time spent writing and syncing those groups
+	Syncing  time.Duration // time from handing each of those groups to the writer until its ops could be acknowledged
 	Copied   uint64        // bytes copied by the reclaimer
 	Freed    uint64        // segments freed by the reclaimer
 	Segments int           // segment files, including ready (prepared) and dead (empty) ones
@@ -48,7 +48,7 @@ type Stats struct {
 	Used     int           // segment files that hold records
 
 	Sizes meter.Distribution // records per group
-	Syncs meter.Distribution // nanoseconds to write and sync a group
+	Syncs meter.Distribution // nanoseconds from handing a group to the writer until its ops could be acknowledged
 }
 
 // Stats returns the current statistics.

@@ -57,9 +57,10 @@ func (o *exactOp) settle(g *group) {
 		}
 		return true
 	})
-	for _, t := range s.deleted {
+	s.deleted.Scan(func(_ string, t *tombstone) bool {
 		want[t.at.segment] += t.at.bytes
-	}
+		return true
+	})
 	if g.seg != nil {
 		// The writer adds the bytes of a group to the count after all ops of the group are settled.
 		want[uint32(g.seg.number)] -= g.live

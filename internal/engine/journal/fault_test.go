@@ -147,7 +147,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close()
-		marked = decodeWatermark(mark[:], w.j.write.active.seed)
+		marked, _ = decodeWatermark(mark[:], w.j.write.active.seed)
 	}
 	for off := end - 100; off < end-8; off++ {
 		after := fs.Crash(faulty.LoseNothing, nil)

@@ -337,6 +337,10 @@ func decodeEnding(b []byte) (p proof, ok bool) {
 	return p, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
 }
 
+// finalMark is set in the group number of a final watermark. No more groups follow in that segment,
+// and the log continues in the next one.
+const finalMark = 1 << 63
+
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {
 	b := make([]byte, watermarkSize)
 	binary.LittleEndian.PutUint32(b[4:], uint32(end))
@@ -346,12 +350,12 @@ func encodeWatermark(seed uint32, end int64, group uint64) []byte {
 }
 
 // decodeWatermark returns the offset up to which the segment is known to be synced, or 0 if there
-// is no valid watermark.
-func decodeWatermark(b []byte, seed uint32) int64 {
+// is no valid watermark. It also reports whether the watermark is final.
+func decodeWatermark(b []byte, seed uint32) (end int64, final bool) {
 	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:watermarkSize]) {
-		return 0
+		return 0, false
 	}
-	return int64(binary.LittleEndian.Uint32(b[4:]))
+	return int64(binary.LittleEndian.Uint32(b[4:])), binary.LittleEndian.Uint64(b[8:])&finalMark != 0
 }
 
 // slot is the index entry of one record in a sealed segment.

@@ -8,6 +8,8 @@ const (
 	// maxGroup is the size at which a group is full. Without this limit, the first of many large
 	// appends would wait until the last one was written.
 	maxGroup = 16 << 20
+	// mostOps is the number of ops at which a group is full.
+	mostOps = 4096
 	// largePayload is the size from which a payload is written directly from the caller's slice.
 	// Smaller payloads are copied next to the heads of their records, which is cheaper than one
 	// more buffer in the write.
@@ -22,7 +24,7 @@ type group struct {
 	seg *segment
 
 	off  int64    // offset in the segment
-	seal *segment // full segment that the writer must seal before it writes this group
+	full *segment // the segment before seg, if this group is the first one in seg
 
 	buf     []byte // the frame, heads and small payloads
 	pieces  []piece

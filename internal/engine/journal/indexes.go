@@ -293,7 +293,8 @@ func (s *segment) provedEnd(size int64) (int64, error) {
 	if err := s.read(b, 0); err != nil || b[32] != headerVersion {
 		return 0, err
 	}
-	return decodeWatermark(b[watermarkOffset:], s.seed), nil
+	end, _ := decodeWatermark(b[watermarkOffset:], s.seed)
+	return end, nil
 }
 
 // rebuild writes the indexes that were built from groups.

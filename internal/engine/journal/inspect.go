@@ -21,7 +21,8 @@ type inspection struct {
 	index    []byte   // the stored index, if it is valid
 	sealed   bool     // footer and index are valid
 	noIndex  *hole    // if sealed is false: the damage, unless the segment was never sealed
-	proved   bool     // the footer or the final watermark says where the groups end, if this segment was sealed
+	proved   bool     // the footer or a final watermark says where the groups end
+	marked   bool     // there is a watermark; older builds marked no watermark as final
 	end      int64    // offset of the end of the groups
 	group    uint64   // number of the last group; 0 if there is none
 	first    uint64   // number of the first group
@@ -127,9 +128,9 @@ func (x *inspection) readIndex() (limit int64) {
 			}
 		}
 	}
-	mark := decodeWatermark(x.b[watermarkOffset:], x.seg.seed)
-	final := x.b[32] == headerVersion && checkHeader(x.b, x.seg.seed, x.seg.number, x.size) == nil
-	x.proved = final && mark > 0
+	mark, final := decodeWatermark(x.b[watermarkOffset:], x.seg.seed)
+	x.proved = final
+	x.marked = mark > 0 && x.b[32] == headerVersion && checkHeader(x.b, x.seg.seed, x.seg.number, x.size) == nil
 	return max(limit, min(mark, x.size-footerSize))
 }
 

@@ -12,16 +12,17 @@ import (
 	"weir/internal/engine"
 )
 
-// preparer is the goroutine that makes segments ready before they are needed. A ready segment was
-// written at full size (with zeros, or with the old content of a dead segment), has its header, is
-// synced, and has a durable name. A sync costs a fraction on blocks that were written before, and
-// switching to a ready segment costs nothing.
+// preparer is the goroutine that makes segments ready before they are needed. A ready segment has
+// its full size, its header and a durable name, and its space is reserved. So switching to a ready
+// segment costs nothing. The preparer then fills it with zeros, because a sync costs a fraction on
+// blocks that were written before. Nothing waits for the zeros.
 type preparer struct {
 	j *Journal
 
 	mu      sync.Mutex
 	change  *sync.Cond
 	ready   []*segment  // ready segments in the order of their numbers
+	blank   []*segment  // segments to fill with zeros, in the order of their numbers
 	dead    []*segment  // freed segments, to be recycled or removed
 	spare   int         // number of dead segments to keep for recycling
 	number  uint64      // number of the next segment to prepare
@@ -45,24 +46,18 @@ func (p *preparer) init(j *Journal) {
 	p.halt = make(chan struct{})
 }
 
-// run keeps the wanted number of segments ready and removes dead files that are not needed. After a
-// shortage of space run tries again. If a file cannot be written, run tries another file. Any other
-// error makes the journal read-only.
+// run keeps the wanted number of segments ready, fills them with zeros, and removes dead files that
+// are not needed. After a shortage of space run tries again. If a file cannot be written, run tries
+// another file. Any other error makes the journal read-only.
 func (p *preparer) run() {
 	spoilt := 0 // number of files in a row that could not be written
 	for p.wait() {
-		p.mu.Lock()
-		need := len(p.ready) < ahead
-		p.mu.Unlock()
-		if !need {
-			p.removeDead()
-			continue
-		}
-		s, err := p.make()
+		err := p.step()
 		switch {
 		case err == nil:
-			p.add(s)
-			spoilt = 0
+			if len(p.blank) == 0 {
+				spoilt = 0
+			}
 		case errors.Is(err, engine.ErrClosed):
 			return
 		case errors.As(err, new(spoiltFile)) && !isShortage(err) && spoilt < mostSpoilt:
@@ -85,11 +80,27 @@ func (p *preparer) run() {
 	}
 }
 
+// step makes a segment ready. If enough are ready, it fills a part of one with zeros. If all are
+// filled, it removes a dead file.
+func (p *preparer) step() error {
+	p.mu.Lock()
+	need := len(p.ready) < ahead
+	p.mu.Unlock()
+	switch {
+	case need:
+		return p.make()
+	case len(p.blank) > 0:
+		return p.fill()
+	}
+	p.removeDead()
+	return nil
+}
+
 // wait blocks until there is something to do. It returns false when the preparer has to stop.
 func (p *preparer) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.stopped && len(p.ready) >= ahead && len(p.dead) <= p.spare {
+	for !p.stopped && len(p.ready) >= ahead && len(p.blank) == 0 && len(p.dead) <= p.spare {
 		p.change.Wait()
 	}
 	return !p.stopped
@@ -103,14 +114,6 @@ func (p *preparer) stop() {
 		p.change.Broadcast()
 	}
 	close(p.halt)
-}
-
-func (p *preparer) add(s *segment) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ready, p.short, p.refused = append(p.ready, s), nil, false
-	p.tight.Store(false)
-	p.change.Broadcast()
 }
 
 // setShort records that there is no space. From then on take fails instead of waiting.
@@ -198,8 +201,8 @@ func (p *preparer) removeDead() {
 	p.j.fs.Remove(s.name) // if this fails, the next start removes the file, because no manifest lists it
 }
 
-// make prepares one segment, from a dead one if possible.
-func (p *preparer) make() (*segment, error) {
+// make makes one segment ready, from a dead one if possible.
+func (p *preparer) make() error {
 	p.mu.Lock()
 	number := p.number
 	var old *segment
@@ -216,16 +219,43 @@ func (p *preparer) make() (*segment, error) {
 		err = p.create(s)
 	}
 	if err != nil {
-		return nil, spoiltFile{err}
+		return spoiltFile{err}
 	}
 	if err := p.j.fs.SyncDir(); err != nil {
 		s.file.Close()
-		return nil, fmt.Errorf("sync directory: %w", err)
+		return fmt.Errorf("sync directory: %w", err)
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.number++
-	p.mu.Unlock()
-	return s, nil
+	p.ready, p.short, p.refused = append(p.ready, s), nil, false
+	if s.blank.Load() > 0 {
+		p.blank = append(p.blank, s)
+	}
+	p.tight.Store(false)
+	p.change.Broadcast()
+	return nil
+}
+
+// fill fills a part of a segment with zeros. If that fails, and the segment is not in use yet, fill
+// removes the segment.
+func (p *preparer) fill() error {
+	s := p.blank[0]
+	err := s.fill(p.j.size, p.j.write.bulky.Load())
+	if s.blank.Load() > 0 {
+		return nil
+	}
+	p.blank = p.blank[1:]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.ready)
+	if err == nil || n == 0 || p.ready[n-1] != s {
+		return nil // a group that is written to the same place reports the error
+	}
+	p.ready, p.number = p.ready[:n-1], s.number
+	s.file.Close()
+	p.j.fs.Remove(s.name)
+	return spoiltFile{fmt.Errorf("fill %s: %w", s.name, err)}
 }
 
 // mostSpoilt is the number of unwritable files in a row that are replaced at once. After that there
@@ -278,7 +308,14 @@ func (p *preparer) create(s *segment) (err error) {
 			p.j.fs.Remove(temporary)
 		}
 	}()
-	if err := p.zero(f); err != nil {
+	err = f.Allocate(p.j.size)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = p.zero(f)
+	} else if err == nil {
+		s.filling = make(chan struct{}, 1)
+		s.blank.Store(dataStart)
+	}
+	if err != nil {
 		return fmt.Errorf("create %s: %w", s.name, err)
 	}
 	if err := f.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
@@ -296,18 +333,19 @@ func (p *preparer) create(s *segment) (err error) {
 
 // zeroStep is the number of bytes written between syncs. It bounds how long an append can wait
 // behind the preparer's writes.
-const zeroStep = 4 << 20
+const zeroStep = 256 << 10
+
+var zeros [zeroStep]byte
 
 // zero fills the whole file with zeros.
 func (p *preparer) zero(f disk.File) error {
-	zeros := make([]byte, min(zeroStep, p.j.size))
-	for off := int64(0); off < p.j.size; off += int64(len(zeros)) {
+	for off := int64(0); off < p.j.size; off += zeroStep {
 		select {
 		case <-p.halt:
 			return engine.ErrClosed
 		default:
 		}
-		if err := f.WriteAt(off, zeros[:min(int64(len(zeros)), p.j.size-off)]); err != nil {
+		if err := f.WriteAt(off, zeros[:min(zeroStep, p.j.size-off)]); err != nil {
 			return err
 		}
 		if err := f.SyncData(); err != nil {
@@ -315,6 +353,43 @@ func (p *preparer) zero(f disk.File) error {
 		}
 	}
 	return nil
+}
+
+// fill fills the next part of a blank segment with zeros. When nothing is left to fill, or if fill
+// fails, the segment is not blank any more. The same happens if bulky is true: for large groups the
+// zeros would cost more than they save.
+func (s *segment) fill(size int64, bulky bool) error {
+	s.filling <- struct{}{}
+	defer func() { <-s.filling }()
+	off := s.blank.Load()
+	if bulky || off == 0 || off >= size {
+		s.blank.Store(0)
+		return nil
+	}
+	err := s.file.WriteAt(off, zeros[:min(zeroStep, size-off)])
+	if err == nil {
+		err = s.file.SyncData()
+	}
+	if err != nil {
+		s.blank.Store(0)
+		return err
+	}
+	s.blank.Store(off + zeroStep)
+	return nil
+}
+
+// claim keeps the preparer from filling a segment below end. The caller must call the returned
+// function after it has synced its write. Until then the preparer does not sync the file either: it
+// would get the error of a failed write of the caller, and the caller's own sync would succeed.
+func (s *segment) claim(end int64) (release func()) {
+	if s.blank.Load() == 0 {
+		return func() {}
+	}
+	s.filling <- struct{}{}
+	if off := s.blank.Load(); off > 0 && off < end {
+		s.blank.Store((end + 2*zeroStep - 1) / zeroStep * zeroStep) // leaves a part unfilled, so that the preparer gets ahead
+	}
+	return func() { <-s.filling }
 }
 
 // files returns the number of ready and dead segments.

@@ -13,8 +13,9 @@ import (
 // calls settle for each op. finish is the last call. If the group cannot be made durable, finish is
 // called without settle.
 type op interface {
-	// bound returns the largest number of bytes and of records that the op may write. An op with 0
-	// records writes nothing, so it is staged even if the disk is full or has failed.
+	// bound returns the largest number of bytes and of records that the op may write. Any goroutine
+	// may call it before stage. An op with 0 records writes nothing, so it is staged even if the disk
+	// is full or has failed.
 	bound() (bytes, records int)
 	// class determines how early the op is refused when the disk fills up.
 	class() class
@@ -42,6 +43,7 @@ const (
 type queue struct {
 	mu     sync.Mutex
 	ops    []op
+	bytes  int // upper bound for what ops will write
 	spare  []op
 	closed bool
 	signal chan struct{}
@@ -51,13 +53,14 @@ func (q *queue) init() { q.signal = make(chan struct{}, 1) }
 
 // add appends an op. It returns false if the journal is closed.
 func (q *queue) add(o op) bool {
+	bytes, _ := o.bound()
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
 		return false
 	}
 	first := len(q.ops) == 0
-	q.ops = append(q.ops, o)
+	q.ops, q.bytes = append(q.ops, o), q.bytes+bytes
 	q.mu.Unlock()
 	if first {
 		q.wake()
@@ -82,23 +85,18 @@ func (q *queue) close() {
 	q.wake()
 }
 
-func (q *queue) len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.ops)
-}
-
-// gather yields to runnable goroutines until the queue stops growing. This makes groups larger:
-// callers that were just acknowledged are about to append again, and a sync for many appends costs
-// little more than a sync for one append.
+// gather yields to runnable goroutines until the queue stops growing, or holds enough for a group.
+// This makes groups larger: callers that were just acknowledged are about to append again, and a
+// sync for many appends costs little more than a sync for one append.
 func (q *queue) gather() {
-	for n := q.len(); ; {
-		runtime.Gosched()
-		m := q.len()
-		if m <= n {
+	for before := -1; ; runtime.Gosched() {
+		q.mu.Lock()
+		n, enough := len(q.ops), len(q.ops) >= mostOps || q.bytes >= maxGroup
+		q.mu.Unlock()
+		if n <= before || enough {
 			return
 		}
-		n = m
+		before = n
 	}
 }
 
@@ -121,7 +119,7 @@ func (q *queue) grab() []op {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ops := q.ops
-	q.ops, q.spare = q.spare[:0], nil
+	q.ops, q.bytes, q.spare = q.spare[:0], 0, nil
 	return ops
 }
 

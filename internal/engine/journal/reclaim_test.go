@@ -90,7 +90,8 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 				t.Fatal(i, err)
 			}
 		}
-		born := w.j.store.deleted["gone"].birth
+		tomb, _ := w.j.store.deleted.Get("gone")
+		born := tomb.birth
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if w.j.store.segment(1) == nil || w.j.store.segment(born) != nil {
@@ -220,7 +221,7 @@ func TestTombstonesAreFreed(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := len(w.j.store.deleted); n > 1000 || w.j.store.segment(1) == nil {
+		if n := w.j.store.deleted.Len(); n > 1000 || w.j.store.segment(1) == nil {
 			t.Errorf("%d tombstones of 3000 are left; %+v", n, w.j.Stats())
 		}
 		if err := w.j.exact(); err != nil {
@@ -231,7 +232,7 @@ func TestTombstonesAreFreed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer next.Close()
-		if a, b := len(w.j.store.deleted), len(next.store.deleted); a < b {
+		if a, b := w.j.store.deleted.Len(), next.store.deleted.Len(); a < b {
 			t.Errorf("%d tombstones before a restart, %d after it", a, b)
 		}
 		if err := h.verify(next); err != nil {

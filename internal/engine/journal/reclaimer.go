@@ -152,7 +152,8 @@ func (r *reclaimer) pause(d time.Duration) bool {
 	}
 }
 
-// account subtracts the bytes of forgotten entries from the live bytes of their segments.
+// account subtracts the bytes of forgotten entries and of unneeded tombstones from the live bytes of
+// their segments.
 func (r *reclaimer) account() {
 	r.counting.Lock()
 	defer r.counting.Unlock()
@@ -166,6 +167,7 @@ func (r *reclaimer) account() {
 		r.j.store.drop(all[i].mark)
 		r.j.store.mu.RUnlock()
 	}
+	r.j.store.dropTombstones()
 }
 
 // victim picks the next segment to free (empty is true) or to empty. A segment without live bytes

@@ -22,6 +22,7 @@ type recovery struct {
 	tail     *segment            // the last segment that holds a group; nil in a fresh journal
 	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
 	marked   bool                // the tail's watermark covers all of its groups
+	final    bool                // the tail's watermark is final
 	unused   []*segment          // segments above the tail
 	stale    []string            // files left by an interrupted preparation or repair
 	rebuilt  []*segment          // sealed segments whose index was built from their groups
@@ -322,7 +323,7 @@ func (r *recovery) settle() error {
 		}
 		if first, ok := r.first[key]; ok && r.docs[key] == nil { // keep the deletion while an older state on disk could reappear
 			t.first = first
-			s.deleted[key] = t
+			s.deleted.Set(key, t)
 			s.keep(t.at)
 		}
 	}
@@ -331,11 +332,16 @@ func (r *recovery) settle() error {
 		s.put(d)
 		r.adopt(d.Created)
 	}
-	if r.tail != nil && !r.tail.sealed.Load() {
-		r.j.commit.active, r.j.write.active = r.tail, r.tail
-		r.j.write.synced = r.tail.end
-	} else if r.tail != nil {
-		r.tail.slots = nil
+	switch t := r.tail; {
+	case t == nil:
+	case t.sealed.Load():
+		t.slots = nil
+	case r.final || t.number < r.j.end.latest.segment: // the writer had moved on, but the next segment has no group yet
+		t.next, t.used = r.j.write.next, t.end-dataStart+int64(t.count)*slotSize
+		r.rebuilt = append(r.rebuilt, t)
+	default:
+		r.j.commit.active, r.j.write.active = t, t
+		r.j.write.synced = t.end
 	}
 	return nil
 }
@@ -365,6 +371,11 @@ func (r *recovery) confirm() error {
 	}
 	if err := errors.Join(r.rewriteEnd(), r.rebuild()); err != nil {
 		return err
+	}
+	if all := r.j.store.allSegments(); len(all) > 1 { // a killed process may have left an index that was never synced
+		if err := all[len(all)-2].file.SyncData(); err != nil {
+			return fmt.Errorf("sync %s: %w", all[len(all)-2].name, err)
+		}
 	}
 	return r.j.restate(r.ending())
 }

@@ -105,8 +105,8 @@ func (r *recovery) evidence(s *segment, last uint64) error {
 	if err := s.read(mark[:], watermarkOffset); err != nil {
 		return err
 	}
-	synced := decodeWatermark(mark[:], s.seed)
-	if r.marked = synced == s.end; synced > s.end {
+	synced, final := decodeWatermark(mark[:], s.seed)
+	if r.marked, r.final = synced == s.end, final; synced > s.end {
 		return s.damage(s.end, "group", errChecksum)
 	}
 	const step = 1 << 20

@@ -26,13 +26,16 @@ type segment struct {
 	onRelease func(*segment) // called when refs reaches 0
 
 	// The next fields are used by the committer only, until it moves on to the next segment. From
-	// then on the writer alone uses them, until the segment is sealed.
+	// then on the writer and the goroutine that seals the segment use them.
 	end     int64  // offset of the next record or group
 	slots   []byte // the index so far; nil once sealed
 	count   int    // number of records
 	keys    keyList
-	next    uint64 // number of the group after the last one, while the index is rebuilt
+	next    uint64 // number of the group after the last one, once the segment is full
 	leaving bool   // used by the committer only: no further manifest lists this segment
+
+	blank   atomic.Int64  // the file was never written from this offset on; 0 if that is not known, or the preparer does not fill it
+	filling chan struct{} // a lock that keeps the preparer and the writer from writing to a blank file at once; fair, unlike a mutex
 
 	sealed atomic.Bool
 	used   int64    // bytes of groups and index; set when sealed
@@ -111,7 +114,7 @@ func (s *segment) seal(size int64, nextGroup uint64, put func(func() error) erro
 		keys = nil
 	}
 	err := put(func() error {
-		if err := s.mark(s.end, nextGroup); err != nil {
+		if err := s.mark(s.end, nextGroup|finalMark); err != nil {
 			return err
 		}
 		return s.file.WriteAt(f.unused(), keys, directory, s.slots, f.encode(s.seed))

@@ -27,8 +27,8 @@ type Snapshot struct {
 // part is one segment of a snapshot.
 type part struct {
 	seg  *segment
-	end  int64  // for the active segment: copy up to this offset; 0 for a sealed segment: copy the whole file
-	next uint64 // for the active segment: number of the next group
+	end  int64  // for an unsealed segment: copy up to this offset; 0 for a sealed segment: copy the whole file
+	next uint64 // for an unsealed segment: number of the next group, with finalMark if the segment is full
 	raw  bool   // the journal is damaged: if this segment has no index, copy the whole file unchecked
 	held bool
 }
@@ -124,17 +124,20 @@ func (o *snapshotOp) finish(err error) {
 }
 
 // snapshot holds all segments in their current state. It runs in the writer's goroutine, because
-// only the writer seals and frees segments. A segment that the committer has started but that has
-// no durable group is left out.
+// only the writer frees segments. A segment that the committer has started but that has no durable
+// group is left out.
 func (w *writer) snapshot() *Snapshot {
 	s := &Snapshot{j: w.j, Format: w.j.formatText()}
 	for _, seg := range w.j.store.allSegments() {
 		p := part{seg: seg, held: true}
-		if !seg.sealed.Load() {
-			if seg != w.active {
-				continue
-			}
+		switch {
+		case seg.sealed.Load():
+		case seg == w.active:
 			p.end, p.next = w.synced, w.next
+		case w.active != nil && seg.number < w.active.number: // full, and being sealed
+			p.end, p.next = seg.end, seg.next|finalMark
+		default:
+			continue
 		}
 		seg.acquire()
 		s.parts = append(s.parts, p)
@@ -211,7 +214,7 @@ func (c *copier) run() error {
 	if err := checkHeader(block, c.seg.seed, c.seg.number, size); err != nil {
 		c.damaged(0, "segment header", err)
 	}
-	if end > 0 { // active segment: the watermark of the copy covers all of its groups
+	if end > 0 { // unsealed segment: the watermark of the copy covers all of its groups
 		clear(block[headerSize:])
 		copy(block[watermarkOffset:], encodeWatermark(c.seg.seed, end, c.part.next))
 	}

@@ -3,8 +3,11 @@ package journal
 import (
 	"cmp"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
+
+	"github.com/tidwall/btree"
 
 	"weir"
 	"weir/internal/engine"
@@ -18,8 +21,9 @@ type store struct {
 	docs     documentMap
 	logs     map[engine.LogID]*log // by Document.Created; the value is nil until the log is first used
 	segments map[uint32]*segment
-	deleted  map[string]*tombstone // by document key
-	revision engine.Revision       // revision of the last document change since the journal was opened
+	deleted  btree.Map[string, *tombstone] // by document key
+	unneeded bool                          // a segment was removed, so some tombstones may not be needed any more
+	revision engine.Revision               // revision of the last document change since the journal was opened
 }
 
 // document is the current state of a document and the extent of its record. It owns the log whose
@@ -60,7 +64,6 @@ func (s *store) init() {
 	s.docs.init()
 	s.logs = make(map[engine.LogID]*log)
 	s.segments = make(map[uint32]*segment)
-	s.deleted = make(map[string]*tombstone)
 }
 
 func (s *store) document(key string) *document {
@@ -81,10 +84,9 @@ func (s *store) put(d *document) {
 		d.first = old.first
 		s.drop(old.at)
 	}
-	if t, ok := s.deleted[d.Key]; ok {
+	if t, ok := s.deleted.Delete(d.Key); ok {
 		d.first = t.first
 		s.drop(t.at)
-		delete(s.deleted, d.Key)
 	}
 	s.docs.Set(d)
 	if _, ok := s.logs[d.Created]; !ok {
@@ -105,7 +107,7 @@ func (s *store) remove(key string, t *tombstone) {
 		s.drop(d.at)
 	}
 	delete(s.logs, t.created)
-	s.deleted[key] = t
+	s.deleted.Set(key, t)
 	s.keep(t.at)
 	s.revision = max(s.revision, t.revision)
 }
@@ -130,18 +132,26 @@ func (s *store) drop(e extent) {
 }
 
 // account adds the bytes of all entries in an index to the live bytes of their segments (sign 1),
-// or subtracts them (sign -1).
+// or subtracts them (sign -1). It takes the lock only to look up a segment: an index can have
+// millions of entries. A segment is not freed before the bytes of all its entries are subtracted.
 func (s *store) account(x *index, sign int64) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	seg, at, bytes := (*segment)(nil), uint32(0), int64(0)
+	flush := func() {
+		if seg != nil {
+			seg.live.Add(sign * bytes)
+		}
+	}
 	for _, c := range x.chunks {
 		for i := range c.items {
 			it := c.item(i)
-			if seg := s.segments[it.place.segment]; seg != nil {
-				seg.live.Add(sign * it.bytes())
+			if it.place.segment != at {
+				flush()
+				seg, at, bytes = s.segment(it.place.segment), it.place.segment, 0
 			}
+			bytes += it.bytes()
 		}
 	}
+	flush()
 }
 
 func (s *store) segment(number uint32) *segment {
@@ -156,21 +166,48 @@ func (s *store) addSegment(seg *segment) {
 	s.segments[uint32(seg.number)] = seg
 }
 
-// removeSegment removes a freed segment. It also removes the tombstones that are not needed for any
-// of the remaining segments.
+// removeSegment removes a freed segment.
 func (s *store) removeSegment(seg *segment) {
 	s.mu.Lock()
 	delete(s.segments, uint32(seg.number))
-	left := slices.Sorted(maps.Keys(s.segments))
-	for key, t := range s.deleted {
-		if !t.needed(left) {
-			s.drop(t.at)
-			delete(s.deleted, key)
-		}
-	}
+	s.unneeded = true
 	s.mu.Unlock()
 	seg.release()
 }
+
+// dropTombstones removes the tombstones that are not needed for any of the remaining segments, if a
+// segment was removed since the last call. There may be millions, so it releases the lock after each
+// tombstonesAtOnce of them.
+func (s *store) dropTombstones() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left, again := slices.Sorted(maps.Keys(s.segments)), s.unneeded
+	s.unneeded = false
+	for from := ""; again; {
+		var gone []string
+		n := 0
+		again = false
+		s.deleted.Ascend(from, func(key string, t *tombstone) bool {
+			if from, again = key, n == tombstonesAtOnce; again {
+				return false
+			}
+			if n++; !t.needed(left) {
+				gone = append(gone, key)
+			}
+			return true
+		})
+		for _, key := range gone {
+			t, _ := s.deleted.Delete(key)
+			s.drop(t.at)
+		}
+		s.mu.Unlock()
+		runtime.Gosched() // without it, this goroutine would often take the lock again before the writer
+		s.mu.Lock()
+	}
+}
+
+// tombstonesAtOnce is the number of tombstones that dropTombstones visits while it holds the lock.
+const tombstonesAtOnce = 256
 
 // allSegments returns all segments in the order of their numbers.
 func (s *store) allSegments() []*segment {
@@ -244,7 +281,7 @@ func (s *store) current(at place, r *record) bool {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
 		if r.kind == kindDeleted {
-			t, ok := s.deleted[r.key]
+			t, ok := s.deleted.Get(r.key)
 			return ok && t.at.place == at
 		}
 		d, ok := s.docs.Get(r.key)
@@ -284,7 +321,8 @@ func (s *store) move(r *record, from, to place) {
 		s.mu.Unlock()
 	case kindDeleted:
 		s.mu.Lock()
-		s.deleted[r.key].at.place = to
+		t, _ := s.deleted.Get(r.key)
+		t.at.place = to
 		s.mu.Unlock()
 	default:
 		s.log(engine.LogID(r.log)).move(r, to)

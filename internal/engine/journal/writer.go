@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,14 +12,17 @@ import (
 // goroutines takes as long as a sync.
 type writer struct {
 	j       *Journal
-	active  *segment  // segment of the last group
-	synced  int64     // everything in active below this offset is durable
-	marked  int64     // value of synced when the last watermark was written
-	proved  bool      // the last watermark and the file "end" are synced
-	when    time.Time // time of the last watermark
-	next    uint64    // number of the next group
-	settled chan []op // ops whose effects are in memory and whose callers must be woken
-	reuse   chan []op // emptied slices from settled, for reuse
+	active  *segment      // segment of the last group
+	synced  int64         // everything in active below this offset is durable
+	marked  int64         // value of synced when the last watermark was written
+	proved  bool          // the last watermark and the file "end" are synced
+	when    time.Time     // time of the last watermark
+	next    uint64        // number of the next group
+	sealing chan struct{} // closed when the segment before active is sealed; nil if it was sealed before
+	average int           // moving average of the bytes per group
+	bulky   atomic.Bool   // groups are so large on average that filling segments with zeros is not worthwhile
+	settled chan []op     // ops whose effects are in memory and whose callers must be woken
+	reuse   chan []op     // emptied slices from settled, for reuse
 }
 
 func (w *writer) init(j *Journal) {
@@ -36,6 +41,7 @@ func (w *writer) run() {
 		case g, open := <-w.j.commit.full:
 			if !open {
 				w.prove(true)
+				w.awaitSeal()
 				return
 			}
 			w.commit(g)
@@ -78,16 +84,65 @@ func (w *writer) prove(sync bool) {
 	}
 }
 
-// begin records in the file "end" that the log continues in another segment, before that segment
-// holds a group. A segment with a higher number than the one recorded in "end" has therefore never
-// held a group.
-func (w *writer) begin(s *segment) error {
+// bulk is the average size of groups from which segments are not filled with zeros. A sync of such a
+// group takes hardly longer on blocks that were never written.
+const bulk = 256 << 10
+
+// turn moves on from a full segment to the next one. Before the next segment holds a group, a final
+// watermark in the full segment and the file "end" say so, and both are synced. A segment with a
+// higher number than the one recorded in "end" has therefore never held a group. The full segment is
+// sealed beside: its index takes tens of milliseconds to write, and no group has to wait for that.
+// At most two segments are unsealed, so a start after a crash reads the groups of at most two.
+func (w *writer) turn(full, next *segment) error {
+	w.awaitSeal()
+	if err := w.j.failed(); err != nil {
+		return err
+	}
+	if full != nil {
+		full.claim(w.j.size)() // the preparer must not write where the index will be
+	}
 	w.marked, w.proved = 0, false
-	err := w.put(func() error { return w.j.end.write(w.j, ending{s.number, dataStart, w.next}) })
+	err := w.put(func() error {
+		if full != nil {
+			if err := full.mark(full.end, w.next|finalMark); err != nil {
+				return err
+			}
+		}
+		return w.j.end.write(w.j, ending{next.number, dataStart, w.next})
+	})
 	if err != nil {
 		return err
 	}
-	return w.j.end.sync()
+	if full == nil {
+		return w.j.end.sync()
+	}
+	synced := make(chan error, 1)
+	go func() { synced <- full.file.SyncData() }() // both syncs at once take as long as one
+	if err := errors.Join(w.j.end.sync(), <-synced); err != nil {
+		return fmt.Errorf("end %s: %w", full.name, err)
+	}
+	full.next, w.sealing = w.next, make(chan struct{})
+	w.j.start(func() { w.seal(full) })
+	return nil
+}
+
+// seal seals a full segment while the writer already writes to the next one.
+func (w *writer) seal(full *segment) {
+	defer close(w.sealing)
+	slots := full.slots
+	if err := full.seal(w.j.size, full.next, w.put); err != nil {
+		w.j.fail(err)
+		return
+	}
+	w.j.slots.Store(&slots)
+	w.j.reclaim.wake() // the sealed segment may already be mostly dead
+}
+
+// awaitSeal waits until the segment before the active one is sealed, or its sealing failed.
+func (w *writer) awaitSeal() {
+	if w.sealing != nil {
+		<-w.sealing
+	}
 }
 
 // put runs a write, and repeats it while the disk has no space. The segments are allocated in
@@ -95,14 +150,20 @@ func (w *writer) begin(s *segment) error {
 // Meanwhile the ops of the current group wait, and the committer refuses others. put gives up when
 // the journal closes.
 func (w *writer) put(write func() error) error {
-	defer w.j.stalled.Store(nil)
+	var full *error
+	defer func() {
+		if full != nil {
+			w.j.stalled.CompareAndSwap(full, nil) // a shortage of another write stays
+		}
+	}()
 	for {
 		err := write()
 		if !isShortage(err) {
 			return err
 		}
-		full := errFull(err)
-		w.j.stalled.Store(&full)
+		short := errFull(err)
+		full = &short
+		w.j.stalled.Store(full)
 		select {
 		case <-time.After(retry):
 		case <-w.j.halt:
@@ -115,6 +176,7 @@ func (w *writer) put(write func() error) error {
 // woken. An acknowledgement relies on this order. If the group cannot be written, none of its ops
 // changes memory.
 func (w *writer) commit(g *group) {
+	start := time.Now()
 	err := w.j.failed()
 	if err == nil {
 		err = w.write(g)
@@ -135,6 +197,9 @@ func (w *writer) commit(g *group) {
 	for _, c := range g.commits {
 		c.judge.Commit(c.entries)
 	}
+	if g.records > 0 {
+		w.j.counts.group(g.records, g.length, time.Since(start))
+	}
 	w.settled <- g.ops
 	select {
 	case g.ops = <-w.reuse:
@@ -144,35 +209,25 @@ func (w *writer) commit(g *group) {
 	w.j.commit.empty <- g
 }
 
-// write writes and syncs a group. If the group starts a new segment, write first seals the previous
-// segment and then records the new one in the file "end". Recovery reports a segment without a
-// footer as damaged unless it is the tail, so the footer must be durable before the next segment
-// holds a group.
+// write writes and syncs a group.
 func (w *writer) write(g *group) error {
 	if g.records == 0 {
 		return nil
 	}
-	if old := g.seal; old != nil {
-		slots := old.slots
-		if err := old.seal(w.j.size, w.next, w.put); err != nil {
-			return w.j.fail(err)
-		}
-		w.j.slots.Store(&slots)
-		w.j.reclaim.wake() // the sealed segment may already be mostly dead
-	}
 	if g.seg != w.active {
-		if err := w.begin(g.seg); err != nil {
+		if err := w.turn(g.full, g.seg); err != nil {
 			return w.j.fail(err)
 		}
 	}
-	start := time.Now()
+	defer g.seg.claim(g.off + int64(g.length))()
+	w.average += (g.length - w.average) / 8
+	w.bulky.Store(w.average >= bulk)
 	if err := w.put(func() error { return g.seg.file.WriteAt(g.off, g.buffers(w.next)...) }); err != nil {
 		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.name, err))
 	}
 	if err := g.seg.file.SyncData(); err != nil {
 		return w.j.fail(fmt.Errorf("sync %s: %w", g.seg.name, err))
 	}
-	w.j.counts.group(g.records, g.length, time.Since(start))
 	w.next++
 	w.active, w.synced = g.seg, g.off+int64(g.length)
 	return nil

@@ -1,0 +1,159 @@
+package journal
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// isFill reports whether a call fills a part of a segment with zeros. The tests that use it write
+// only small groups.
+func isFill(c faulty.Call) bool {
+	return c.Kind == faulty.Write && c.Off >= dataStart && c.Len == zeroStep
+}
+
+// openBlank opens a fresh journal with segments that take several steps to fill.
+func openBlank(t *testing.T, fs *faulty.FS) *world {
+	t.Helper()
+	j, err := Open(fs, Options{SegmentSize: 16 * zeroStep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{j: j, h: newHistory(), logs: map[string]engine.Log{}}
+}
+
+// The first append to a fresh journal waits for at most one step of filling its segment with zeros.
+// The rest of the segment is filled afterwards.
+func TestFirstAppendIsNotDelayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		var steps, groups atomic.Int64
+		held := make(chan struct{})
+		fs.OnCall(func(c faulty.Call) error {
+			switch {
+			case isFill(c) && steps.Add(1) == 1:
+				<-held
+			case isFill(c) && groups.Load() == 0:
+				t.Error("the first group waits for more than one step")
+			case c.Kind == faulty.Write && c.Name == segmentName(1) && c.Off == dataStart:
+				groups.Add(1)
+			}
+			return nil
+		})
+		w := openBlank(t, fs)
+		defer w.j.Close()
+		done := make(chan error, 1)
+		go func() { done <- w.create("a", "x") }()
+		synctest.Wait()
+		close(held)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := steps.Load(); n < 16 {
+			t.Errorf("the segment was filled in %d steps", n)
+		}
+	})
+}
+
+// While a segment is being filled, no step comes between the write of a group and its sync. Such a
+// step could get the error of the group's write, and the group's own sync would then succeed.
+func TestFillingKeepsOutOfGroups(t *testing.T) {
+	fs := faulty.New()
+	var writing atomic.Bool
+	var steps atomic.Int64
+	fs.OnCall(func(c faulty.Call) error {
+		switch {
+		case c.Name != segmentName(1) || c.Off == watermarkOffset:
+		case isFill(c):
+			if steps.Add(1); writing.Load() {
+				t.Errorf("a step of filling came between a group and its sync")
+			}
+			for range 20 {
+				runtime.Gosched()
+			}
+		case c.Kind == faulty.Write:
+			writing.Store(true)
+			for range 200 {
+				runtime.Gosched()
+			}
+		case c.Kind == faulty.Sync:
+			writing.Store(false)
+		}
+		return nil
+	})
+	w := openBlank(t, fs)
+	defer w.j.Close()
+	if err := w.create("a", "x"); err != nil {
+		t.Fatal(err)
+	}
+	for seq := weir.Seq(1); w.j.store.segment(1).blank.Load() > 0; seq++ {
+		if err := w.append("a", seq, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if steps.Load() < 5 {
+		t.Errorf("the segment was filled in %d steps", steps.Load())
+	}
+	if err := w.h.verifyOpen(w); err != nil {
+		t.Error(err)
+	}
+}
+
+// A disk error while a segment is filled does no harm: a segment that is not in use is replaced, and
+// one in use is no longer filled.
+func TestFillingFails(t *testing.T) {
+	for _, name := range []string{segmentName(1), segmentName(2)} {
+		fs := faulty.New()
+		var failed atomic.Bool
+		fs.OnCall(func(c faulty.Call) error {
+			if isFill(c) && c.Name == name && failed.CompareAndSwap(false, true) {
+				return syscall.EIO
+			}
+			return nil
+		})
+		w := openBlank(t, fs)
+		if err := errors.Join(w.create("a", "x"), w.many("a", 1, 200, 30_000)); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.j.write.active.number; n < 2 || !failed.Load() {
+			t.Errorf("active segment %d; filling of %s failed: %t", n, name, failed.Load())
+		}
+		w.j.Close()
+		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), w.h); err != nil {
+			t.Errorf("filling of %s failed: %v", name, err)
+		}
+	}
+}
+
+// A group has a bounded number of ops, however many are waiting.
+func TestGroupIsBounded(t *testing.T) {
+	w := openBlank(t, faulty.New())
+	defer w.j.Close()
+	if err := w.create("a", "x"); err != nil {
+		t.Fatal(err)
+	}
+	h := w.logs["a"].(*handle)
+	var ops []op
+	for seq := weir.Seq(1); seq <= 3*mostOps; seq++ {
+		e := &engine.Entry{Header: engine.Header{Kind: engine.Batch, Seq: seq}}
+		ops = append(ops, &appendOp{h: h, e: e, sum: sum(0, nil), done: make(chan error, 1)})
+	}
+	before := w.j.Stats().Groups
+	w.j.together(ops...)
+	for _, o := range ops {
+		if err := <-o.(*appendOp).done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.j.Stats().Groups - before; n < 3 {
+		t.Errorf("%d appends in %d groups", len(ops), n)
+	}
+}

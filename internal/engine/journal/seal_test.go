@@ -1,0 +1,201 @@
+package journal
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"weir"
+	"weir/internal/disk/faulty"
+)
+
+// isSeal reports whether a call writes the index and the footer of a full segment.
+func isSeal(c faulty.Call) bool {
+	_, segment := segmentNumber(c.Name)
+	return segment && c.Kind == faulty.Write && c.Off+int64(c.Len) == small.SegmentSize && c.Off > dataStart
+}
+
+// sealHeld runs a journal whose first segment is full and whose index is not written yet. Groups are
+// already acknowledged in the second segment.
+func sealHeld(t *testing.T, each func(faulty.Call, *history), with func(fs *faulty.FS, w *world, release func())) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, h := faulty.New(), newHistory()
+		w := newWorld(t, fs, h)
+		defer w.j.Close()
+		held := make(chan struct{})
+		release := func() {
+			select {
+			case <-held:
+			default:
+				close(held)
+			}
+		}
+		defer release()
+		fs.OnCall(func(c faulty.Call) error {
+			if each != nil {
+				each(c, h)
+			}
+			if isSeal(c) && c.Name == segmentName(1) {
+				<-held
+			}
+			return nil
+		})
+		if err := w.create("a", "x"); err != nil {
+			t.Fatal(err)
+		}
+		for seq := weir.Seq(1); w.j.write.active.number == 1 || seq%20 > 0; seq++ {
+			if err := w.append("a", seq, 2000); err != nil { // blocks for good if a group waits for the index
+				t.Fatal(err)
+			}
+		}
+		with(fs, w, release)
+	})
+}
+
+// The index of a full segment is written beside: appends to the next segment are acknowledged
+// meanwhile, and a snapshot taken meanwhile is whole. The segment after the next one has to wait,
+// so that a start never has to read more than two segments.
+func TestSealBeside(t *testing.T) {
+	sealHeld(t, nil, func(fs *faulty.FS, w *world, release func()) {
+		s, err := w.j.Snapshot(background)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied, err := restored(s)
+		if err == nil {
+			err = openAndVerify(copied, w.h)
+		}
+		if err != nil {
+			t.Errorf("restored snapshot: %v", err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- w.many("a", 1000, 1060, 2000) }() // more than one segment
+		synctest.Wait()
+		if w.j.write.active.number != 2 {
+			t.Errorf("active segment is %d although segment 1 is not sealed", w.j.write.active.number)
+		}
+		release()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if w.j.write.active.number < 3 || !w.j.store.segment(1).sealed.Load() {
+			t.Errorf("active segment is %d after segment 1 was sealed", w.j.write.active.number)
+		}
+		if err := w.h.verifyOpen(w); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The power is cut at every call while the index of a full segment is missing and groups of the next
+// segment are acknowledged. Nothing acknowledged is lost, a check finds no damage, and the opening
+// seals the older segment.
+func TestCrashWhileSealing(t *testing.T) {
+	var images []image
+	collect := func(fs *faulty.FS, h *history, at string) {
+		for _, loss := range faulty.Losses {
+			images = append(images, image{at + ", " + loss.String(), fs.Crash(loss, rand.New(rand.NewPCG(3, 3))), h.copy()})
+		}
+	}
+	sealHeld(t, nil, func(fs *faulty.FS, w *world, release func()) {
+		collect(fs, w.h, "the index is missing")
+		images = append(images, image{"killed while sealing", fs.Kill(), w.h.copy()})
+		var hooked bool
+		fs.OnCall(func(c faulty.Call) error {
+			if isSeal(c) || c.Kind == faulty.Sync {
+				collect(fs, w.h, c.String())
+				hooked = true
+			}
+			return nil
+		})
+		release()
+		synctest.Wait()
+		if err := w.append("a", 500, 100); err != nil || !hooked {
+			t.Fatal(err)
+		}
+		fs.OnCall(nil)
+	})
+	for _, im := range images {
+		report, err := Check(im.fs, CheckOptions{})
+		if err != nil || len(report.Damages) > 0 {
+			t.Fatalf("%s: check: %v, %+v", im.at, err, report)
+		}
+		for _, nested := range verifyImage(t, im, true) {
+			verifyImage(t, nested, false)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// A group at the end of an unsealed segment was synced before the next segment got a group. So if
+// such a group is not valid, this is damage and not a write that a crash cut short: opening refuses
+// the journal, a check reports the loss, and a repair does not call it lossless.
+func TestDamageWhileSealing(t *testing.T) {
+	var fs *faulty.FS
+	var end int64
+	sealHeld(t, nil, func(running *faulty.FS, w *world, release func()) {
+		fs, end = running.Crash(faulty.LoseAll, nil), w.j.store.segment(1).end
+	})
+	for name, damage := range map[string]func(b []byte){
+		"flipped":         func(b []byte) { b[end-100] ^= 8 },
+		"zeroed":          func(b []byte) { clear(b[end-5000:]) },
+		"without an end":  func(b []byte) { clear(b[end-5000:]); clear(b[watermarkOffset:dataStart]) },
+		"without a group": func(b []byte) { clear(b[dataStart:]); clear(b[watermarkOffset:dataStart]) },
+	} {
+		hurt := fs.Crash(faulty.LoseAll, nil)
+		b := slices.Clone(hurt.Files()[segmentName(1)])
+		damage(b)
+		put(hurt, segmentName(1), b)
+		if j, err := Open(hurt, small); err == nil {
+			j.Close()
+			t.Errorf("%s: opened", name)
+		}
+		report, err := Check(hurt, CheckOptions{})
+		if err != nil || !slices.ContainsFunc(report.Damages, func(d Damage) bool { return d.Fate == Lost || d.Fate == Unknown || d.Fate == Mended }) {
+			t.Errorf("%s: check: %v, %+v", name, err, report)
+		}
+	}
+}
+
+// A crash after a segment was ended and before the next one got a group: the next opening seals the
+// full segment and continues in the next one.
+func TestCrashBeforeFirstGroup(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w := newWorld(t, fs, h)
+	if err := w.create("a", "x"); err != nil {
+		t.Fatal(err)
+	}
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Name == segmentName(2) && c.Kind == faulty.Write && c.Off == dataStart && c.Len < 10_000 || isSeal(c) {
+			return errors.New("power cut")
+		}
+		return nil
+	})
+	for seq := weir.Seq(1); ; seq++ {
+		if err := w.append("a", seq, 2000); err != nil {
+			break
+		}
+	}
+	after := fs.Crash(faulty.LoseAll, nil)
+	fs.OnCall(nil)
+	w.j.Close()
+	if report, err := Check(after, CheckOptions{}); err != nil || len(report.Damages) > 0 {
+		t.Fatalf("check: %v, %+v", err, report)
+	}
+	j, err := Open(after, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if s := j.store.segment(1); !s.sealed.Load() || j.commit.active != nil {
+		t.Errorf("segment 1 sealed: %t", s.sealed.Load())
+	}
+	if err := h.verify(j); err != nil {
+		t.Error(err)
+	}
+}
