@@ -2,6 +2,8 @@
 
 package disk
 
+import "os"
+
 // WriteAt writes one buffer after another: these systems have no common call for many buffers at an
 // offset.
 func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
@@ -17,3 +19,6 @@ func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 
 // SyncData is a full sync. On macOS it also flushes the drive's cache.
 func (f *osFile) SyncData() error { return f.f.Sync() }
+
+// overwriteInPlace does nothing: the attribute is one of Linux.
+func overwriteInPlace(*os.File) {}
