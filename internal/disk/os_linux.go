@@ -81,3 +81,8 @@ func overwriteInPlace(f *os.File) {
 		return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags|noCOW))
 	})
 }
+
+// uncache ignores errors: without the advice, reads come from memory.
+func (f *osFile) uncache() {
+	_ = control(f.f, "advise", func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) })
+}

@@ -138,12 +138,25 @@ func (s *store) openJournal() (engine.Engine, error) {
 	if _, err := disk.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
-	j, err := journal.Open(disk.OS(dir), journal.Options{})
+	j, err := journal.Open(disk.OS(dir), journal.Options{
+		ScrubRate: int64(s.settings.ScrubRate) << 20, ScrubEvery: s.settings.ScrubEvery, Damaged: s.logDamage,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	s.journal = j
 	return j, nil
+}
+
+// logDamage logs what the scrub found in a segment.
+func (s *store) logDamage(findings []journal.Finding) {
+	for _, f := range findings {
+		level, text := slog.LevelError, "stored data is damaged: keep the backups that have it"
+		if f.Records == 0 {
+			level, text = slog.LevelWarn, "a file is damaged, but no data that is needed"
+		}
+		s.logger.Log(context.Background(), level, text, "what", datadir.Found(&f), "file", f.File, "offset", f.Offset, "error", f.Why)
+	}
 }
 
 func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {

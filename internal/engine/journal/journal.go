@@ -23,6 +23,10 @@ type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	Ahead       int   // number of segments kept ready beyond the active one; default 1
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
+
+	ScrubRate  int64           // bytes per second that the scrub may read; 0 turns the scrub off
+	ScrubEvery time.Duration   // time between the end of a scrub and the next; default 24 hours
+	Damaged    func([]Finding) // called by the scrub for each damaged segment, if set
 }
 
 const (
@@ -59,6 +63,7 @@ type Journal struct {
 	commit   committer
 	write    writer
 	announce announcer
+	scrub    scrubber
 	counts   counters
 	appends  sync.Pool              // unused *appendOp values
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
@@ -92,6 +97,9 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	if o.ReclaimRate == 0 {
 		o.ReclaimRate = defaultRate
 	}
+	if o.ScrubEvery == 0 {
+		o.ScrubEvery = 24 * time.Hour
+	}
 	j := newJournal(fs, o)
 	if err := j.recover(); err != nil {
 		j.closeAll()
@@ -100,6 +108,9 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	j.serve()
 	j.start(j.reclaim.run)
 	j.reclaim.wake()
+	if o.ScrubRate > 0 {
+		j.start(j.scrub.run)
+	}
 	return j, nil
 }
 
@@ -123,6 +134,7 @@ func newJournal(fs disk.FS, o Options) *Journal {
 	j.commit.init(j)
 	j.write.init(j)
 	j.announce.init()
+	j.scrub.init(j)
 	return j
 }
 
