@@ -83,16 +83,21 @@ func (s *store) stats() func() journal.Stats {
 	return s.journal.Stats
 }
 
-// backup prepares a backup of the running server for the admin socket.
-func (svc *Service) backup(ctx context.Context) (admin.Backup, error) {
+// backup prepares a backup of the running server for the admin socket. since is empty, or describes
+// the earlier backup that this one continues.
+func (svc *Service) backup(ctx context.Context, since []byte) (admin.Backup, error) {
 	if svc.store.journal == nil {
 		return nil, weir.Errorf(weir.InvalidRequest, "a server with --engine nats is backed up with the tools of NATS: see docs/cluster.md")
+	}
+	earlier, err := datadir.ParseSummary(since)
+	if err != nil {
+		return nil, weir.Errorf(weir.InvalidRequest, "the description of the earlier backup: %v", err)
 	}
 	snap, err := svc.store.journal.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return datadir.NewArchive(svc.settings.Data, snap)
+	return datadir.NewArchive(svc.settings.Data, snap, earlier)
 }
 
 // migrate copies the data directory of a single server into the store of this cluster. It opens the
