@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,15 +33,16 @@ type backupResult struct {
 	Files   int       `json:"files"`
 	Bytes   int64     `json:"bytes"`
 	Seconds float64   `json:"seconds"`
+	Earlier int       `json:"earlier"` // files of this backup that earlier backups hold
 	Damages []string  `json:"damages"` // damage that the data already had before the backup
 }
 
 func backupCommand() *cobra.Command {
 	var data string
-	var asJSON, force bool
-	var rate int64
+	var o backupOptions
+	var asJSON bool
 	c := &cobra.Command{
-		Use: "backup FILE", Short: "Back up the data directory to a file, even while the server is running", Args: args("FILE"),
+		Use: "backup FILE", Short: "Back up the data directory to a file or a directory of backups, even while the server is running", Args: args("FILE"),
 		Long: `Write a backup of everything the server stores to a file. The backup contains everything that was acknowledged before
 the command started.
 
@@ -48,40 +50,73 @@ A running server takes the backup itself and keeps serving. If no server is runn
 directory itself, and no server can start on it until the backup is done. If FILE is -, the backup is written to
 standard output.
 
+With --since, the backup leaves out the files that an earlier backup already holds. A restore then needs both. If FILE
+is a directory, the backup becomes a new file in it, and continues the newest backup there unless --full is set.
+
 The file contains hashes of API keys, and the private keys of certificates. Only its owner can read it.`,
-		Example: "  weir backup /backups/weir.tar\n  weir backup - --data /var/lib/weir | zstd > weir.tar.zst",
+		Example: "  weir backup /backups/weir.tar\n  weir backup /backups/tuesday.tar --since /backups/monday.tar\n  weir backup /backups/\n  weir backup - --data /var/lib/weir | zstd > weir.tar.zst",
 		RunE: func(c *cobra.Command, got []string) error {
-			if rate < 0 {
-				return misuse{fmt.Errorf("--rate %d: below 0", rate), c.CommandPath()}
+			if o.rate < 0 {
+				return misuse{fmt.Errorf("--rate %d: below 0", o.rate), c.CommandPath()}
+			}
+			if o.full && o.since != "" {
+				return misuse{errors.New("--full and --since: use one of them"), c.CommandPath()}
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			return takeBackup(ctx, c, data, got[0], force, rate<<20, asJSON)
+			return takeBackup(ctx, c, data, got[0], o, asJSON)
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "replace FILE if it exists")
-	c.Flags().Int64Var(&rate, "rate", 256, "maximum rate at which a running server reads data for the backup, in `MiB` per second; 0 means unlimited")
+	c.Flags().StringVar(&o.since, "since", "", "earlier backup that this one continues: a `file`, or a directory with backups")
+	c.Flags().BoolVar(&o.full, "full", false, "if FILE is a directory: do not continue an earlier backup")
+	c.Flags().BoolVar(&o.force, "force", false, "replace FILE if it exists")
+	c.Flags().Int64Var(&o.rate, "rate", 256, "maximum rate at which a running server reads data for the backup, in `MiB` per second; 0 means unlimited")
 	return operator(c, &data, &asJSON)
 }
 
-func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force bool, rate int64, asJSON bool) error {
-	out, err := createTarget(c, name, force)
+// backupOptions are the flags of weir backup.
+type backupOptions struct {
+	since       string
+	full, force bool
+	rate        int64 // MiB per second
+}
+
+func takeBackup(ctx context.Context, c *cobra.Command, data, name string, o backupOptions, asJSON bool) error {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		if o.since == "" && !o.full {
+			o.since = name
+		}
+		name = filepath.Join(name, time.Now().UTC().Format("weir-20060102T150405.000Z.tar"))
+	}
+	var since *backup.Summary
+	if o.since != "" {
+		latest, ignored, err := datadir.Latest(o.since)
+		if err != nil {
+			return fmt.Errorf("--since: %w", err)
+		}
+		for _, why := range ignored {
+			fmt.Fprintln(c.ErrOrStderr(), "ignored", why)
+		}
+		since = latest
+	}
+	out, err := createTarget(c, name, o.force)
 	if err != nil {
 		return err
 	}
 	defer out.discard()
-	source, total, via, err := openBackup(ctx, data, rate)
+	source, total, via, err := openBackup(ctx, data, o.rate<<20, since)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
 	start := time.Now()
 	p := newProgress(c.ErrOrStderr(), total)
-	counted := &counter{r: source, progress: p}
+	counted := &counter{progress: p}
+	from := counted.of(source)
 	// Verify the backup while it is written, so that a bad one is never reported as good.
-	head, remarks, err := backup.Read(io.TeeReader(counted, out), func(backup.Entry, io.Reader) error { return nil })
+	head, remarks, err := backup.Read(io.TeeReader(from, out), func(backup.Entry, io.Reader) error { return nil })
 	if err == nil {
-		_, err = io.Copy(out, counted) // copies the padding after the last file
+		_, err = io.Copy(out, from) // copies the padding after the last file
 	}
 	p.end()
 	if err != nil {
@@ -96,7 +131,7 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 		return err
 	}
 	r := backupResult{
-		File: name, Data: data, Via: via, Taken: head.Taken, Version: head.Version, Files: len(head.Files), Bytes: counted.n,
+		File: name, Data: data, Via: via, Taken: head.Taken, Version: head.Version, Files: len(head.Files), Bytes: counted.n, Earlier: len(head.Earlier),
 		Seconds: time.Since(start).Seconds(), Damages: append([]string{}, remarks...),
 	}
 	w := c.OutOrStdout()
@@ -104,7 +139,11 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 		w = c.ErrOrStderr()
 	}
 	how := map[string]string{"server": "from the running server", "directory": "from the directory"}[via]
-	return r.say(c, w, asJSON, fmt.Sprintf("%s: %d files, %s in %.1fs, %s", name, r.Files, size(r.Bytes), r.Seconds, how),
+	line := fmt.Sprintf("%s: %d files, %s in %.1fs, %s", name, r.Files, size(r.Bytes), r.Seconds, how)
+	if r.Earlier > 0 {
+		line += fmt.Sprintf("; %d more are in earlier backups, which a restore needs too", r.Earlier)
+	}
+	return r.say(c, w, asJSON, line,
 		"the backup is complete, but some of the data was damaged before: run weir check")
 }
 
@@ -127,10 +166,16 @@ func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fau
 
 // openBackup opens a backup as a stream: from the running server, or from the directory if no
 // server is running.
-func openBackup(ctx context.Context, data string, rate int64) (source io.ReadCloser, size int64, via string, err error) {
-	resp, err := admin.Do(ctx, data, "POST", "/backup?rate="+strconv.FormatInt(rate, 10), nil)
+func openBackup(ctx context.Context, data string, rate int64, since *backup.Summary) (source io.ReadCloser, size int64, via string, err error) {
+	var body bytes.Buffer
+	if since != nil {
+		if err := json.NewEncoder(&body).Encode(since); err != nil {
+			return nil, 0, "", err
+		}
+	}
+	resp, err := admin.Do(ctx, data, "POST", "/backup?rate="+strconv.FormatInt(rate, 10), &body)
 	if errors.Is(err, admin.ErrNoServer) {
-		source, size, err = datadir.Read(ctx, data)
+		source, size, err = datadir.Read(ctx, data, since)
 		return source, size, "directory", err
 	}
 	if err != nil {

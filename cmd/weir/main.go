@@ -91,6 +91,16 @@ func args(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// atLeast checks that there is at least one argument.
+func atLeast(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, got []string) error {
+		if len(got) == 0 {
+			return misuse{fmt.Errorf("missing argument %s", name), c.CommandPath()}
+		}
+		return nil
+	}
+}
+
 // group returns a command that only has subcommands and does nothing itself.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, got []string) error {

@@ -61,16 +61,23 @@ func (p *progress) end() {
 	}
 }
 
-// counter counts the bytes that are read.
+// counter counts the bytes that are read from all of its readers.
 type counter struct {
-	r        io.Reader
 	n        int64
 	progress *progress
 }
 
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	c.progress.at(c.n)
+// of returns a reader that reads from r and counts.
+func (c *counter) of(r io.Reader) io.Reader { return counting{r, c} }
+
+type counting struct {
+	r io.Reader
+	c *counter
+}
+
+func (r counting) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	r.c.n += int64(n)
+	r.c.progress.at(r.c.n)
 	return n, err
 }

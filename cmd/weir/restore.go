@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -19,36 +17,46 @@ func restoreCommand() *cobra.Command {
 	var data string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "restore FILE", Short: "Create a data directory from a backup", Args: args("FILE"),
+		Use: "restore FILE...", Short: "Create a data directory from a backup", Args: atLeast("FILE"),
 		Long: `Create a data directory from a backup. The directory must be empty or missing. Every checksum of the backup and every
 record of the journal is verified before a server can use the directory. If FILE is -, the backup is read from standard
-input.`,
-		Example: "  weir restore /backups/weir.tar --data /var/lib/weir\n  zstd -dc weir.tar.zst | weir restore - --data /var/lib/weir",
+input.
+
+A backup that was taken with --since needs the earlier backups that it continues: name all of them, in any order, or the
+directory that holds them. The newest one is restored.`,
+		Example: "  weir restore /backups/weir.tar --data /var/lib/weir\n  weir restore /backups/ --data /var/lib/weir\n  zstd -dc weir.tar.zst | weir restore - --data /var/lib/weir",
 		RunE: func(c *cobra.Command, got []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			return restore(ctx, c, got[0], data, asJSON)
+			return restore(ctx, c, got, data, asJSON)
 		},
 	}
 	return operator(c, &data, &asJSON)
 }
 
-func restore(ctx context.Context, c *cobra.Command, name, data string, asJSON bool) error {
-	source, total, err := openSource(c, name)
-	if err != nil {
-		return err
+func restore(ctx context.Context, c *cobra.Command, names []string, data string, asJSON bool) error {
+	name := names[0]
+	chain := &datadir.Chain{Name: name, Sources: []datadir.Source{{Name: name, Reader: c.InOrStdin()}}}
+	if len(names) > 1 || name != "-" {
+		var err error
+		if chain, err = datadir.OpenChain(names); err != nil {
+			return fmt.Errorf("restore %s: %w", name, err)
+		}
+		defer chain.Close()
 	}
-	defer source.Close()
 	start := time.Now()
-	p := newProgress(c.ErrOrStderr(), total)
-	counted := &counter{r: source, progress: p}
-	head, report, err := datadir.Restore(ctx, counted, data)
+	p := newProgress(c.ErrOrStderr(), chain.Size)
+	counted := &counter{progress: p}
+	for i, s := range chain.Sources {
+		chain.Sources[i].Reader = counted.of(s.Reader)
+	}
+	head, report, err := datadir.Restore(ctx, chain.Sources, data)
 	p.end()
 	if err != nil {
-		return fmt.Errorf("restore %s: %w", name, err)
+		return fmt.Errorf("restore %s: %w", chain.Name, err)
 	}
 	r := backupResult{
-		File: name, Data: data, Taken: head.Taken, Version: head.Version, Files: len(head.Files), Bytes: counted.n,
+		File: chain.Name, Data: data, Taken: head.Taken, Version: head.Version, Files: len(head.Files) + len(head.Earlier), Bytes: counted.n, Earlier: len(head.Earlier),
 		Seconds: time.Since(start).Seconds(), Damages: []string{},
 	}
 	for _, d := range report.Damages {
@@ -57,20 +65,4 @@ func restore(ctx context.Context, c *cobra.Command, name, data string, asJSON bo
 	line := fmt.Sprintf("%s: %d files, %s in %.1fs, as of %s", data, r.Files, size(r.Bytes), r.Seconds, r.Taken.Format(time.RFC3339))
 	return r.say(c, c.OutOrStdout(), asJSON, line,
 		"the backup was restored, but some of the data in it is damaged: run weir check --repair --data "+service.Quoted(data))
-}
-
-func openSource(c *cobra.Command, name string) (io.ReadCloser, int64, error) {
-	if name == "-" {
-		return io.NopCloser(c.InOrStdin()), 0, nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, 0, err
-	}
-	st, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, 0, err
-	}
-	return f, st.Size(), nil
 }

@@ -32,11 +32,15 @@ const (
 
 var errBackup = &weir.Error{Code: weir.Overloaded, Message: "another backup is in progress"}
 
+// maxSummary limits the size of the description of an earlier backup.
+const maxSummary = 64 << 20
+
 // Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND]. The response is the copy
-// that the function take returns. Only one backup runs at a time; a second request is refused. If
-// copying fails, the response is cut off, so that the client cannot mistake it for a complete
-// backup.
-func (h *Handler) Backups(take func(context.Context) (Backup, error)) {
+// that the function take returns. The argument since of take is the request body: it is empty, or
+// describes an earlier backup that the copy continues. Only one backup runs at a time; a second
+// request is refused. If copying fails, the response is cut off, so that the client cannot mistake it
+// for a complete backup.
+func (h *Handler) Backups(take func(ctx context.Context, since []byte) (Backup, error)) {
 	var taking atomic.Bool
 	h.mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) {
 		if !taking.CompareAndSwap(false, true) {
@@ -45,9 +49,13 @@ func (h *Handler) Backups(take func(context.Context) (Backup, error)) {
 		}
 		defer taking.Store(false)
 		rate, err := backupRate(r)
+		var since []byte
+		if err == nil {
+			since, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxSummary))
+		}
 		var b Backup
 		if err == nil {
-			b, err = take(r.Context())
+			b, err = take(r.Context(), since)
 		}
 		if err != nil {
 			h.answer(func(*http.Request) (any, error) { return nil, err })(w, r)

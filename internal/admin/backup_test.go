@@ -48,7 +48,7 @@ func newEndless() *endless {
 func TestBackupEnds(t *testing.T) {
 	h := newTestHandler(t)
 	var now *endless
-	h.Backups(func(context.Context) (Backup, error) { return now, nil })
+	h.Backups(func(context.Context, []byte) (Backup, error) { return now, nil })
 	s := httptest.NewServer(h)
 	defer s.Close()
 	for name, c := range map[string]struct {
@@ -89,7 +89,7 @@ func TestBackupRefused(t *testing.T) {
 	h := newTestHandler(t)
 	held := newEndless()
 	fault := error(nil)
-	h.Backups(func(context.Context) (Backup, error) { return held, fault })
+	h.Backups(func(context.Context, []byte) (Backup, error) { return held, fault })
 	s := httptest.NewServer(h)
 	defer s.Close()
 	var e Error

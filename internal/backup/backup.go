@@ -2,6 +2,9 @@
 // read. Its first member lists the other files with their sizes. Its last member holds their
 // checksums in the format of sha256sum. An archive without this last member is incomplete. The
 // package knows nothing about the content of the files.
+//
+// A backup may leave files to earlier backups. Its first member then names these backups and the
+// checksums of the files there. Such backups form a chain.
 package backup
 
 import (
@@ -18,8 +21,9 @@ import (
 	"time"
 )
 
-// Format is the archive version that this code writes. Higher versions are refused.
-const Format = 1
+// Format is the highest archive version that this code reads. An archive that needs no other is of
+// format 1, which earlier versions of Weir read too.
+const Format = 2
 
 // Names of the members that belong to the archive itself.
 const (
@@ -36,12 +40,20 @@ type Head struct {
 	Taken   time.Time `json:"taken"`
 	Version string    `json:"version"` // version of the program that took the backup
 	Files   []Entry   `json:"files"`   // in archive order
+
+	// Links are the earlier backups that this one continues, oldest first. The files in Earlier are
+	// stored there. Both are empty in a backup that continues no other.
+	Links   []Link    `json:"links,omitempty"`
+	Earlier []Earlier `json:"earlier,omitempty"`
 }
 
 // Entry is one file.
 type Entry struct {
 	Name string `json:"name"` // relative path with slashes
 	Size int64  `json:"size"`
+	// Seal identifies the content of a file that never changes again. Two files with the same name,
+	// size and seal have the same content.
+	Seal string `json:"seal,omitempty"`
 }
 
 // Size returns the approximate size of the archive in bytes, including padding.
@@ -63,13 +75,15 @@ type Writer struct {
 
 // NewWriter starts an archive on w and writes its head.
 func NewWriter(w io.Writer, h Head) (*Writer, error) {
-	h.Format = Format
+	if h.Format = 1; len(h.Earlier) > 0 {
+		h.Format = 2
+	}
 	text, err := json.MarshalIndent(h, "", "\t")
 	if err != nil {
 		return nil, err
 	}
 	a := &Writer{tar: tar.NewWriter(w), head: h}
-	return a, a.member(Entry{headName, int64(len(text))}, func(w io.Writer) error {
+	return a, a.member(Entry{Name: headName, Size: int64(len(text))}, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
@@ -112,7 +126,7 @@ func (a *Writer) Close(remarks []string) error {
 	}
 	text := a.sums.String()
 	text += fmt.Sprintf("# complete %x\n", sha256.Sum256([]byte(text)))
-	err := a.member(Entry{sumsName, int64(len(text))}, func(w io.Writer) error {
+	err := a.member(Entry{Name: sumsName, Size: int64(len(text))}, func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
 	})
@@ -128,6 +142,7 @@ var (
 	ErrNewer   = errors.New("written by a newer version of Weir")
 	ErrAltered = errors.New("the backup is damaged")
 	ErrShort   = errors.New("the backup is truncated")
+	ErrChain   = errors.New("the chain of backups is not complete")
 )
 
 // Read reads an archive to its end and passes every file to the function visit, in order. The
@@ -136,16 +151,13 @@ var (
 // returns the head and the remarks. If the archive cannot be restored, the error wraps ErrForeign,
 // ErrNewer, ErrAltered or ErrShort and adds details. Any other error comes from visit or from r.
 func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []string, error) {
-	a := &reader{tar: tar.NewReader(r), raw: r, sums: &strings.Builder{}}
+	a := &reader{tar: tar.NewReader(r), sums: &strings.Builder{}}
 	if err := a.readHead(); err != nil {
 		return a.head, nil, err
 	}
 	for _, e := range a.head.Files {
-		if err := a.open(e.Name); err != nil {
+		if err := a.openEntry(e); err != nil {
 			return a.head, nil, err
-		}
-		if a.size != e.Size {
-			return a.head, nil, fmt.Errorf("%w: %s is %d bytes, but the file list says %d", ErrAltered, e.Name, a.size, e.Size)
 		}
 		if err := a.pass(e, visit); err != nil {
 			return a.head, nil, err
@@ -157,7 +169,6 @@ func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []st
 
 type reader struct {
 	tar  *tar.Reader
-	raw  io.Reader
 	head Head
 	size int64            // size of the current member
 	sums *strings.Builder // checksum lines of everything read so far
@@ -180,6 +191,17 @@ func (a *reader) open(name string) error {
 	return nil
 }
 
+// openEntry advances to the next member, which must be this file.
+func (a *reader) openEntry(e Entry) error {
+	if err := a.open(e.Name); err != nil {
+		return err
+	}
+	if a.size != e.Size {
+		return fmt.Errorf("%w: %s is %d bytes, but the file list says %d", ErrAltered, e.Name, a.size, e.Size)
+	}
+	return nil
+}
+
 func (a *reader) readHead() error {
 	h, err := a.tar.Next()
 	if err != nil || h.Name != headName || h.Size > maxHead {
@@ -198,13 +220,26 @@ func (a *reader) readHead() error {
 	if a.head.Format > Format {
 		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, a.head.Format, Format)
 	}
-	for _, e := range a.head.Files {
+	return a.head.check()
+}
+
+// check returns an error if the head is inconsistent.
+func (h *Head) check() error {
+	for _, e := range h.Files {
 		if !Holds(e.Name) || e.Size < 0 {
+			return fmt.Errorf("%w: %s lists %q", ErrAltered, headName, e.Name)
+		}
+	}
+	for _, e := range h.Earlier {
+		if !Holds(e.Name) || e.Size < 0 || len(e.Sum) != sumLength || e.Link < 0 || e.Link >= len(h.Links) {
 			return fmt.Errorf("%w: %s lists %q", ErrAltered, headName, e.Name)
 		}
 	}
 	return nil
 }
+
+// sumLength is the length of a checksum in hexadecimal.
+const sumLength = 2 * sha256.Size
 
 // Holds reports whether an archive can contain a file of this name. Read refuses a whole archive if
 // it contains a name that cannot be restored.
@@ -259,26 +294,36 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readSums compares the checksums of the archive with those of the data that was read.
-func (a *reader) readSums() ([]string, error) {
+// openSums reads the last member. It returns the checksums and remarks, and the checksum of these.
+func (a *reader) openSums() (text, check string, err error) {
 	if err := a.open(sumsName); err != nil {
-		return nil, err
+		return "", "", err
 	}
 	if a.size > maxHead {
-		return nil, fmt.Errorf("%w: %s is %d bytes", ErrAltered, sumsName, a.size)
+		return "", "", fmt.Errorf("%w: %s is %d bytes", ErrAltered, sumsName, a.size)
 	}
-	want := a.sums.String()
-	b, err := a.readSmall(sumsName)
+	b, err := io.ReadAll(a.tar)
+	if err != nil {
+		return "", "", cut(sumsName, err)
+	}
+	text = string(b)
+	i := strings.LastIndex(text, "# complete ")
+	sum := sha256.Sum256([]byte(text[:max(i, 0)]))
+	check = hex.EncodeToString(sum[:])
+	if i < 0 || text[i:] != "# complete "+check+"\n" {
+		return "", "", fmt.Errorf("%w: %s does not match its own checksum", ErrAltered, sumsName)
+	}
+	return text[:i], check, nil
+}
+
+// readSums compares the checksums of the archive with those of the data that was read.
+func (a *reader) readSums() ([]string, error) {
+	text, _, err := a.openSums()
 	if err != nil {
 		return nil, err
 	}
-	text := string(b)
-	i := strings.LastIndex(text, "# complete ")
-	check := sha256.Sum256([]byte(text[:max(i, 0)]))
-	if i < 0 || text[i:] != "# complete "+hex.EncodeToString(check[:])+"\n" {
-		return nil, fmt.Errorf("%w: %s does not match its own checksum", ErrAltered, sumsName)
-	}
-	remarks, ok := strings.CutPrefix(text[:i], want)
+	want := a.sums.String()
+	remarks, ok := strings.CutPrefix(text, want)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s", ErrAltered, firstDifference(text, want))
 	}

@@ -23,7 +23,7 @@ func archive(t *testing.T, remarks ...string) []byte {
 	h := Head{Taken: time.Unix(1_800_000_000, 0).UTC(), Version: "test"}
 	names := []string{"journal/format", "journal/1.seg", "tls/empty"}
 	for _, name := range names {
-		h.Files = append(h.Files, Entry{name, int64(len(sample[name]))})
+		h.Files = append(h.Files, Entry{Name: name, Size: int64(len(sample[name]))})
 	}
 	w, err := NewWriter(&b, h)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil || !maps.Equal(found, sample) {
 		t.Fatalf("%q, %v", found, err)
 	}
-	if h.Format != Format || h.Version != "test" || h.Taken.Unix() != 1_800_000_000 || len(h.Files) != 3 {
+	if h.Format != 1 || h.Version != "test" || h.Taken.Unix() != 1_800_000_000 || len(h.Files) != 3 {
 		t.Errorf("head %+v", h)
 	}
 	if got := fmt.Sprintf("%q", remarks); got != `["one remark" "another over two lines"]` {
@@ -74,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	long := "tls/acme/certificates/acme.authority.example.com-acme-directory/" + strings.Repeat("streams.", 25) + "example.com/" + strings.Repeat("b\u00fccher.", 12) + "crt"
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Head{Taken: time.Unix(1_800_000_000, 5).UTC(), Files: []Entry{{long, 3}, {"tls/ca.pem", 2}}})
+	w, err := NewWriter(&b, Head{Taken: time.Unix(1_800_000_000, 5).UTC(), Files: []Entry{{Name: long, Size: 3}, {Name: "tls/ca.pem", Size: 2}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestRefusals(t *testing.T) {
 		"empty":           {nil, ErrForeign, "does not begin with weir-backup.json"},
 		"another archive": {member("x"), ErrForeign, "does not begin with weir-backup.json"},
 		"not an archive":  {[]byte(strings.Repeat("x", 5000)), ErrForeign, "does not begin"},
-		"newer":           {altered(`"format": 1`, `"format": 9`), ErrNewer, "format 9, this version supports up to 1"},
+		"newer":           {altered(`"format": 1`, `"format": 9`), ErrNewer, "format 9, this version supports up to 2"},
 		"payload":         {altered("abcabc", "abcabd"), ErrAltered, "the checksum of journal/1.seg does not match"},
 		"file list":       {altered(`"journal/1.seg"`, `"journal/2.seg"`), ErrAltered, `found "journal/1.seg" instead of journal/2.seg`},
 		"parent path":     {altered(`"journal/1.seg"`, `"../rnal/1.seg"`), ErrAltered, `lists "../rnal/1.seg"`},
@@ -176,7 +176,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestWriterEnforcesFileList(t *testing.T) {
-	h := Head{Files: []Entry{{"a", 3}, {"b", 1}}}
+	h := Head{Files: []Entry{{Name: "a", Size: 3}, {Name: "b", Size: 1}}}
 	for _, content := range []string{"ab", "abcd"} {
 		w, err := NewWriter(io.Discard, h)
 		if err != nil {

@@ -15,6 +15,14 @@ type Store struct {
 	Journal    int64              // size of the journal files in bytes
 	Live       int64              // bytes of the journal that are still needed
 	Free, Size int64              // free and total space of the disk that holds the store, in bytes
+	Scrub      *Scrub             // nil if nothing is read in the background
+}
+
+// Scrub is the progress of reading the stored data in the background to find damage.
+type Scrub struct {
+	Done, Total int64     // bytes of the current pass; both are 0 between passes
+	Finished    time.Time // end of the last complete pass; zero if there was none
+	Damaged     []string  // damaged data that is still needed
 }
 
 // column is an index into a sample.

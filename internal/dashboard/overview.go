@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type overviewView struct {
 	Forecast forecast
 	Failed   []api.Request
 	Refused  []api.Request
+	now      time.Time
 }
 
 // tile is a single figure with a label and a note. Scripts update it by name.
@@ -49,10 +51,26 @@ func (v *visit) look() overviewView {
 		Span: v.spanName(), Status: status, OK: ok, Version: v.Version, Commit: v.Commit,
 		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(), Tiles: v.tiles(stats),
 		Index: stats.IndexBytes, MaxIndex: stats.IndexLimit,
-		Failed: v.API.Failed(problems), Refused: v.API.Refused(problems),
+		Failed: v.API.Failed(problems), Refused: v.API.Refused(problems), now: v.now,
 	}
 	w.Used = w.Store.Size - w.Store.Free
 	return w
+}
+
+// Scrubbed describes the progress of the scrub in a sentence.
+func (w overviewView) Scrubbed() string {
+	s := w.Store.Scrub
+	text := "The scrub has not read all files since the server started."
+	if !s.Finished.IsZero() {
+		text = "The scrub last finished reading all files " + roughly(w.now.Sub(s.Finished)) + " ago."
+	}
+	if s.Total > 0 {
+		text += fmt.Sprintf(" The current pass has read %d %% of them.", min(100*s.Done/s.Total, 100))
+	}
+	if len(s.Damaged) == 0 {
+		text += " No damaged data is known."
+	}
+	return text
 }
 
 // Remembers returns the period for which requests are remembered, in words. Requests are kept in

@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -28,16 +29,24 @@ type Archive struct {
 	head  backup.Head
 	kept  map[string][]byte // contents of the files beside the journal
 	snap  *journal.Snapshot
-	files []journal.SnapshotFile
+	files map[string]int // numbers of the journal's files in the snapshot, by name in the backup
 }
 
 // NewArchive prepares a backup of a journal's snapshot and of the other files that the data
-// directory keeps. It takes ownership of the snapshot.
-func NewArchive(data string, snap *journal.Snapshot) (*Archive, error) {
-	a := &Archive{snap: snap, files: snap.Files(), kept: map[string][]byte{}}
+// directory keeps. If since is set, the backup leaves out the segments that this earlier backup
+// holds. NewArchive takes ownership of the snapshot.
+func NewArchive(data string, snap *journal.Snapshot, since *backup.Summary) (*Archive, error) {
+	a := &Archive{snap: snap, files: map[string]int{}, kept: map[string][]byte{}}
 	a.head = backup.Head{Taken: time.Now().UTC().Truncate(time.Millisecond), Version: build.This().Version}
-	for _, f := range a.files {
-		a.head.Files = append(a.head.Files, backup.Entry{Name: journalDir + "/" + f.Name, Size: f.Size})
+	for i, f := range snap.Files() {
+		e := backup.Entry{Name: journalDir + "/" + f.Name, Size: f.Size, Seal: f.Seal}
+		a.head.Files, a.files[e.Name] = append(a.head.Files, e), i
+	}
+	if since != nil {
+		a.head.Continue(since)
+		for _, e := range a.head.Earlier {
+			snap.Skip(a.files[e.Name])
+		}
 	}
 	for _, dir := range keptDirs {
 		if err := a.keep(data, dir); err != nil {
@@ -46,6 +55,18 @@ func NewArchive(data string, snap *journal.Snapshot) (*Archive, error) {
 		}
 	}
 	return a, nil
+}
+
+// ParseSummary decodes the JSON description of an earlier backup. It returns nil for an empty text.
+func ParseSummary(text []byte) (*backup.Summary, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	s := new(backup.Summary)
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, err
+	}
+	return s, s.Check()
 }
 
 // keep reads the regular files below a directory. Files that are missing, or vanish meanwhile, are
@@ -95,12 +116,12 @@ func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for i, e := range a.head.Files {
+	for _, e := range a.head.Files {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		err := out.Add(func(w io.Writer) error {
-			if i < len(a.files) {
+			if i, ok := a.files[e.Name]; ok {
 				return a.snap.Copy(w, i)
 			}
 			_, err := w.Write(a.kept[e.Name])
@@ -118,8 +139,9 @@ func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 }
 
 // Read streams a backup of a directory that no server has open. It also returns the approximate
-// size of the backup in bytes. No server can start on the directory until the stream is closed.
-func Read(ctx context.Context, data string) (io.ReadCloser, int64, error) {
+// size of the backup in bytes. No server can start on the directory until the stream is closed. since
+// has the same meaning as in NewArchive.
+func Read(ctx context.Context, data string, since *backup.Summary) (io.ReadCloser, int64, error) {
 	dir := Journal(data)
 	if !HasJournal(data) {
 		return nil, 0, fmt.Errorf("no server is running, and there is %w in %s; set --data to the data directory", ErrNoData, data)
@@ -128,7 +150,7 @@ func Read(ctx context.Context, data string) (io.ReadCloser, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("open %s: %w", dir, err)
 	}
-	a, err := NewArchive(data, snap)
+	a, err := NewArchive(data, snap, since)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -54,3 +54,20 @@ func Name(key string) string {
 	}
 	return kind + " " + id
 }
+
+// Found returns a phrase about damage that a scrub found, such as "batches 7 to 9 of stream …".
+func Found(f *journal.Finding) string {
+	what := f.What
+	switch {
+	case f.To > f.From && strings.HasSuffix(what, "batch"):
+		what = fmt.Sprintf("%ses %d to %d", what, f.From, f.To)
+	case f.To > f.From:
+		what = fmt.Sprintf("%ss %d to %d", what, f.From, f.To)
+	case f.To > 0:
+		what = fmt.Sprintf("%s %d", what, f.To)
+	}
+	if f.Document != "" {
+		return what + " of " + Name(f.Document)
+	}
+	return what + " in " + f.File
+}

@@ -17,15 +17,44 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// Restore creates a data directory from a backup. The directory must be empty or missing. Restore
-// verifies every checksum of the backup and every record of the journal before a server can use the
-// directory. If Restore fails, it removes the files that it created.
-func Restore(ctx context.Context, source io.Reader, data string) (*backup.Head, *journal.Report, error) {
+// Source is a backup to restore, and its name for errors. Errors of the first source do not name it.
+type Source struct {
+	Name string
+	io.Reader
+	Wanted map[string]bool // files to restore; nil for all
+}
+
+// Restore creates a data directory from a backup, or from a chain of backups with the newest first.
+// The directory must be empty or missing. Restore verifies every checksum of the backups and every
+// record of the journal before a server can use the directory. If Restore fails, it removes the
+// files that it created.
+func Restore(ctx context.Context, sources []Source, data string) (*backup.Head, *journal.Report, error) {
 	into, err := newRestoration(data)
 	if err != nil {
 		return nil, nil, err
 	}
-	head, _, err := backup.Read(&cancelable{ctx, source}, into.add)
+	var newest backup.Head
+	for i, s := range sources {
+		var head backup.Head
+		head, _, err = backup.Read(&cancelable{ctx, s}, func(e backup.Entry, content io.Reader) error {
+			if s.Wanted != nil && !s.Wanted[e.Name] {
+				return nil
+			}
+			return into.add(e, content)
+		})
+		if i == 0 {
+			newest = head
+		}
+		if err != nil {
+			if i > 0 {
+				err = fmt.Errorf("%s: %w", s.Name, err)
+			}
+			break
+		}
+	}
+	if err == nil && sources[0].Wanted == nil { // a stream, whose head could not be read before
+		_, _, err = backup.Chain([]*backup.Summary{{Head: newest}})
+	}
 	var report *journal.Report
 	if err == nil {
 		report, err = into.journal.Finish(checkOptions(nil))
@@ -36,7 +65,7 @@ func Restore(ctx context.Context, source io.Reader, data string) (*backup.Head, 
 		}
 		return nil, nil, errors.Join(err, into.abort())
 	}
-	return &head, report, nil
+	return &newest, report, nil
 }
 
 // cancelable fails its reads once the context has ended.

@@ -55,5 +55,13 @@ type File interface {
 	io.Closer
 }
 
+// Uncache makes the operating system forget what it has in memory of a file, where that is possible,
+// so that the next read comes from the disk. Unsynced data stays in memory.
+func Uncache(f File) {
+	if u, ok := f.(interface{ uncache() }); ok {
+		u.uncache()
+	}
+}
+
 // ErrLocked means that another process, or another part of this process, holds the lock.
 var ErrLocked = errors.New("in use by another process")

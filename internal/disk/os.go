@@ -72,6 +72,9 @@ func (d osFS) open(op, name string, flag int) (File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if flag&os.O_CREATE != 0 {
+		overwriteInPlace(f)
+	}
 	return &osFile{f}, nil
 }
 

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"io"
+	"os"
 	"slices"
 	"syscall"
 
@@ -63,4 +64,30 @@ func (f *osFile) Allocate(size int64) error {
 // file system's own journal.
 func (f *osFile) SyncData() error {
 	return control(f.f, "fdatasync", syscall.Fdatasync)
+}
+
+// noCOW is FS_NOCOW_FL of Linux.
+const noCOW = 0x00800000
+
+// overwriteInPlace makes btrfs overwrite a new, empty file in place (the attribute C of chattr).
+// Otherwise btrfs writes changed blocks to new places: each sync then also writes metadata, and
+// overwriting needs free space. Other file systems are left alone. An error is ignored, because the
+// attribute changes only the costs.
+func overwriteInPlace(f *os.File) {
+	_ = control(f, "set attributes", func(fd int) error {
+		var system unix.Statfs_t
+		if err := unix.Fstatfs(fd, &system); err != nil || system.Type != unix.BTRFS_SUPER_MAGIC {
+			return err
+		}
+		flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+		if err != nil {
+			return err
+		}
+		return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags|noCOW))
+	})
+}
+
+// uncache ignores errors: without the advice, reads come from memory.
+func (f *osFile) uncache() {
+	_ = control(f.f, "advise", func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) })
 }

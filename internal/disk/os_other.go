@@ -2,7 +2,10 @@
 
 package disk
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 // WriteAt writes one buffer after another: these systems have no common call for many buffers at an
 // offset.
@@ -22,3 +25,6 @@ func (f *osFile) SyncData() error { return f.f.Sync() }
 
 // Allocate is not supported: these systems have no common call for it.
 func (f *osFile) Allocate(int64) error { return errors.ErrUnsupported }
+
+// overwriteInPlace does nothing: the attribute is one of Linux.
+func overwriteInPlace(*os.File) {}

@@ -205,6 +205,26 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.journal.Copied) }},
 	{name: "weir_journal_reclaim_freed_segments_total", kind: counter, needs: itsJournal, help: "Segments freed by reclaiming.",
 		value: func(s *sample) float64 { return float64(s.journal.Freed) }},
+	{name: "weir_journal_scrub_bytes_total", kind: counter, needs: itsJournal, help: "Bytes of sealed segments that the scrub has read and checked.",
+		value: func(s *sample) float64 { return float64(s.journal.Scrub.Read) }},
+	{name: "weir_journal_scrub_progress_ratio", kind: gauge, needs: itsJournal, help: "Part of the current pass of the scrub that is done, from 0 to 1; 0 between passes.",
+		value: func(s *sample) float64 {
+			return float64(s.journal.Scrub.Done) / float64(max(s.journal.Scrub.Total, 1))
+		}},
+	{name: "weir_journal_scrub_completed_timestamp_seconds", kind: gauge, needs: itsJournal, help: "Unix time when the last pass of the scrub ended; 0 if none has ended since the start.",
+		value: func(s *sample) float64 {
+			if s.journal.Scrub.Finished.IsZero() {
+				return 0
+			}
+			return float64(s.journal.Scrub.Finished.Unix())
+		}},
+	{name: "weir_journal_damaged_records", kind: gauge, needs: itsJournal, help: "Damaged records that are still needed, as the scrub found them. The log and the dashboard name their streams.",
+		value: func(s *sample) (n float64) {
+			for _, f := range s.journal.Scrub.Findings {
+				n += float64(f.Records)
+			}
+			return n
+		}},
 	{name: "weir_cluster_nodes", kind: gauge, needs: itsCluster, help: "Reachable nodes that share the store, this one included.",
 		value: func(s *sample) float64 { return float64(s.cluster.Nodes) }},
 	{name: "weir_cluster_shards", kind: gauge, needs: itsCluster, help: "Shards of the store; each is a JetStream stream.",

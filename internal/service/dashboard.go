@@ -13,6 +13,7 @@ import (
 	"weir/clients/js"
 	"weir/internal/build"
 	"weir/internal/dashboard"
+	"weir/internal/datadir"
 	"weir/internal/disk"
 	"weir/internal/engine"
 	"weir/internal/settings"
@@ -105,5 +106,14 @@ func (svc *Service) storeFigures() dashboard.Store {
 	if err != nil {
 		free, size = 0, 0
 	}
-	return dashboard.Store{Syncs: s.Syncs, Journal: s.Disk, Live: s.Live, Free: free, Size: size}
+	figures := dashboard.Store{Syncs: s.Syncs, Journal: s.Disk, Live: s.Live, Free: free, Size: size}
+	if svc.store.journal != nil && svc.settings.ScrubRate > 0 {
+		figures.Scrub = &dashboard.Scrub{Done: s.Scrub.Done, Total: s.Scrub.Total, Finished: s.Scrub.Finished}
+		for _, f := range s.Scrub.Findings {
+			if f.Records > 0 {
+				figures.Scrub.Damaged = append(figures.Scrub.Damaged, datadir.Found(&f))
+			}
+		}
+	}
+	return figures
 }

@@ -66,6 +66,7 @@ type Service struct {
 	socket    *http.Server
 	first     *firstStart // what this start created and has not shown yet
 	stopping  chan struct{}
+	failed    chan error // receives at most one error
 	work      sync.WaitGroup
 
 	capacity capacity
@@ -79,7 +80,7 @@ type Service struct {
 // Start opens the data directory and starts to serve requests. On an error it closes everything
 // that it has opened.
 func Start(ctx context.Context, o Options) (*Service, error) {
-	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), capacity: thisCapacity()}
+	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), failed: make(chan error, 1), capacity: thisCapacity()}
 	svc.store.settings, svc.store.logger = o.Settings, o.Logger
 	svc.bodies, svc.batches = svc.capacity.payloads(largestBody), svc.capacity.payloads(largestBatch)
 	if err := svc.start(ctx); err != nil {
@@ -149,6 +150,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	if err := svc.serve(secure); err != nil {
 		return err
 	}
+	svc.work.Go(svc.watchFailures)
 	svc.work.Go(svc.keepUse)
 	svc.work.Go(func() { returnMemory(svc.stopping) })
 	if s.Demo {
@@ -251,8 +253,9 @@ func (svc *Service) serveSocket() {
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
 }
 
-// Failed returns a channel that receives an error if the server stops serving by itself.
-func (svc *Service) Failed() <-chan error { return svc.server.Failed() }
+// Failed returns a channel that receives an error if the server cannot continue and must be stopped:
+// a listener failed, or the store stayed read-only (--exit-when-read-only).
+func (svc *Service) Failed() <-chan error { return svc.failed }
 
 // URL returns the address that links start with.
 func (svc *Service) URL() string {

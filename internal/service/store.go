@@ -83,16 +83,21 @@ func (s *store) stats() func() journal.Stats {
 	return s.journal.Stats
 }
 
-// backup prepares a backup of the running server for the admin socket.
-func (svc *Service) backup(ctx context.Context) (admin.Backup, error) {
+// backup prepares a backup of the running server for the admin socket. since is empty, or describes
+// the earlier backup that this one continues.
+func (svc *Service) backup(ctx context.Context, since []byte) (admin.Backup, error) {
 	if svc.store.journal == nil {
 		return nil, weir.Errorf(weir.InvalidRequest, "a server with --engine nats is backed up with the tools of NATS: see docs/cluster.md")
+	}
+	earlier, err := datadir.ParseSummary(since)
+	if err != nil {
+		return nil, weir.Errorf(weir.InvalidRequest, "the description of the earlier backup: %v", err)
 	}
 	snap, err := svc.store.journal.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return datadir.NewArchive(svc.settings.Data, snap)
+	return datadir.NewArchive(svc.settings.Data, snap, earlier)
 }
 
 // migrate copies the data directory of a single server into the store of this cluster. It opens the
@@ -138,12 +143,25 @@ func (s *store) openJournal() (engine.Engine, error) {
 	if _, err := disk.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
-	j, err := journal.Open(disk.OS(dir), journal.Options{})
+	j, err := journal.Open(disk.OS(dir), journal.Options{
+		ScrubRate: int64(s.settings.ScrubRate) << 20, ScrubEvery: s.settings.ScrubEvery, Damaged: s.logDamage,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	s.journal = j
 	return j, nil
+}
+
+// logDamage logs what the scrub found in a segment.
+func (s *store) logDamage(findings []journal.Finding) {
+	for _, f := range findings {
+		level, text := slog.LevelError, "stored data is damaged: keep the backups that have it"
+		if f.Records == 0 {
+			level, text = slog.LevelWarn, "a file is damaged, but no data that is needed"
+		}
+		s.logger.Log(context.Background(), level, text, "what", datadir.Found(&f), "file", f.File, "offset", f.Offset, "error", f.Why)
+	}
 }
 
 func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {

@@ -47,6 +47,9 @@ type Settings struct {
 	Metrics           string
 	Profiles          bool
 	ShutdownGrace     time.Duration
+	ExitWhenReadOnly  time.Duration // 0: never
+	ScrubRate         int           // MiB per second; 0: no scrub
+	ScrubEvery        time.Duration
 	LogLevel          string
 	LogFormat         string
 
@@ -105,6 +108,9 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz and /readyz; off to disable")
 	f.BoolVar(&s.Profiles, "pprof", false, "also serve profiles on the address of --metrics, as /debug/pprof")
 	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time allowed for requests in flight to finish when the server stops")
+	f.DurationVar(&s.ExitWhenReadOnly, "exit-when-read-only", time.Minute, "exit with an error when the store has been read-only for this long and the disk accepts writes again, so that a supervisor restarts the server; 0 means never")
+	f.IntVar(&s.ScrubRate, "scrub-rate", 8, "rate at which stored data is read in the background to find damage, in `MiB` per second; 0 turns this scrub off")
+	f.DurationVar(&s.ScrubEvery, "scrub-every", 24*time.Hour, "time from the end of one scrub to the start of the next")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "", "text or json (default: text on a terminal, json elsewhere)")
 }
@@ -236,6 +242,9 @@ func (s *Settings) checkNumbers(must must) {
 	must(s.Heartbeat > 0, "--heartbeat %v: must be above 0", s.Heartbeat)
 	must(s.WriteTimeout > 0, "--write-timeout %v: must be above 0", s.WriteTimeout)
 	must(s.ShutdownGrace >= 0, "--shutdown-grace %v: below 0", s.ShutdownGrace)
+	must(s.ExitWhenReadOnly >= 0, "--exit-when-read-only %v: below 0", s.ExitWhenReadOnly)
+	must(s.ScrubRate >= 0, "--scrub-rate %d: below 0", s.ScrubRate)
+	must(s.ScrubEvery > 0, "--scrub-every %v: must be above 0", s.ScrubEvery)
 }
 
 // isOrigin reports whether s is "*" or can be the Origin of a browser. A browser sends an origin

@@ -46,6 +46,7 @@ type Stats struct {
 	Disk     int64         // size of all segment files in bytes
 	Live     int64         // bytes of records that are still needed
 	Used     int           // segment files that hold records
+	Scrub    Scrub
 
 	Sizes meter.Distribution // records per group
 	Syncs meter.Distribution // nanoseconds from handing a group to the writer until its ops could be acknowledged
@@ -56,7 +57,7 @@ func (j *Journal) Stats() Stats {
 	s := Stats{
 		Groups: j.counts.groups.Load(), Records: j.counts.records.Load(), Bytes: j.counts.bytes.Load(),
 		Syncing: time.Duration(j.counts.syncing.Load()), Copied: j.counts.copied.Load(),
-		Freed: j.counts.freed.Load(),
+		Freed: j.counts.freed.Load(), Scrub: j.scrub.progress(),
 	}
 	s.Sizes.Add(&j.counts.sizes)
 	s.Syncs.Add(&j.counts.syncs)

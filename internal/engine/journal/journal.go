@@ -23,6 +23,10 @@ import (
 type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
+
+	ScrubRate  int64           // bytes per second that the scrub may read; 0 turns the scrub off
+	ScrubEvery time.Duration   // time between the end of a scrub and the next; default 24 hours
+	Damaged    func([]Finding) // called by the scrub for each damaged segment, if set
 }
 
 const (
@@ -55,6 +59,7 @@ type Journal struct {
 	commit   committer
 	write    writer
 	announce announcer
+	scrub    scrubber
 	counts   counters
 	appends  sync.Pool              // unused *appendOp values
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
@@ -87,6 +92,9 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	j.serve()
 	j.start(j.reclaim.run)
 	j.reclaim.wake()
+	if o.ScrubRate > 0 {
+		j.start(j.scrub.run)
+	}
 	return j, nil
 }
 
@@ -103,6 +111,7 @@ func (j *Journal) serve() {
 // newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
 	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
+	o.ScrubEvery = cmp.Or(o.ScrubEvery, 24*time.Hour)
 	j := &Journal{directory: directory{fs: fs, size: o.SegmentSize}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()
@@ -112,6 +121,7 @@ func newJournal(fs disk.FS, o Options) *Journal {
 	j.commit.init(j)
 	j.write.init(j)
 	j.announce.init()
+	j.scrub.init(j)
 	return j
 }
 

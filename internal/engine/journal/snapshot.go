@@ -37,6 +37,9 @@ type part struct {
 type SnapshotFile struct {
 	Name string
 	Size int64 // bytes that Copy writes; the rest of the active segment is zeros and is not copied
+	// Seal identifies the content of a sealed segment, which never changes. It is the footer with
+	// its checksums, in hexadecimal. It is empty for other files.
+	Seal string
 }
 
 // Snapshot takes a snapshot at a position in the committer's order. The snapshot contains
@@ -147,11 +150,13 @@ func (w *writer) snapshot() *Snapshot {
 
 // Files returns the files of the snapshot, in order.
 func (s *Snapshot) Files() []SnapshotFile {
-	files := []SnapshotFile{{formatFile, int64(len(s.Format))}}
+	files := []SnapshotFile{{Name: formatFile, Size: int64(len(s.Format))}}
 	for _, p := range s.parts {
-		f := SnapshotFile{p.seg.name, s.j.size}
+		f := SnapshotFile{Name: p.seg.name, Size: s.j.size}
 		if p.end > 0 {
 			f.Size = p.end
+		} else if footer, ok, err := p.seg.footer(s.j.size); err == nil && ok {
+			f.Seal = fmt.Sprintf("%x", footer.encode(p.seg.seed))
 		}
 		files = append(files, f)
 	}
@@ -170,6 +175,13 @@ func (s *Snapshot) Copy(w io.Writer, i int) error {
 	defer s.release(p)
 	c := &copier{s: s, part: p, seg: p.seg, w: w}
 	return c.run()
+}
+
+// Skip releases file i of Files without copying it.
+func (s *Snapshot) Skip(i int) {
+	if i > 0 {
+		s.release(&s.parts[i-1])
+	}
 }
 
 // Damages returns the damage found in the files copied so far.

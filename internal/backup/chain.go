@@ -1,0 +1,124 @@
+package backup
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Link identifies an earlier backup. The ID is the checksum of its list of checksums, so it stands
+// for the whole content.
+type Link struct {
+	ID    string    `json:"id"`
+	Taken time.Time `json:"taken"`
+}
+
+// Earlier is a file that belongs to a backup but is stored in an earlier one.
+type Earlier struct {
+	Entry
+	Sum  string `json:"sum"`  // SHA-256 of the file, in hexadecimal
+	Link int    `json:"link"` // index in Head.Links
+}
+
+// Summary is what an archive says about itself, without the content of its files.
+type Summary struct {
+	Link
+	Head Head              `json:"head"`
+	Sums map[string]string `json:"sums"` // SHA-256 of each file in Head.Files, by name
+}
+
+// Summarize reads the first and the last member of an archive and seeks over the others. It returns
+// the errors of Read, but does not notice altered files.
+func Summarize(r io.ReadSeeker) (*Summary, error) {
+	a := &reader{tar: tar.NewReader(r), sums: &strings.Builder{}}
+	if err := a.readHead(); err != nil {
+		return nil, err
+	}
+	for _, e := range a.head.Files {
+		if err := a.openEntry(e); err != nil {
+			return nil, err
+		}
+	}
+	text, id, err := a.openSums()
+	if err != nil {
+		return nil, err
+	}
+	s := &Summary{Link: Link{id, a.head.Taken}, Head: a.head, Sums: map[string]string{}}
+	text, ok := strings.CutPrefix(text, a.sums.String()) // the checksum of the head
+	for _, e := range a.head.Files {
+		var line string
+		line, text, _ = strings.Cut(text, "\n")
+		sum, name, _ := strings.Cut(line, "  ")
+		ok = ok && name == e.Name && len(sum) == sumLength
+		s.Sums[name] = sum
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: the list of checksums does not match the files", ErrAltered)
+	}
+	return s, nil
+}
+
+// Continue leaves out of a backup what an earlier backup holds, or an even earlier one that the
+// earlier backup refers to. Only files with a seal are left out.
+func (h *Head) Continue(from *Summary) {
+	h.Links = append(slices.Clone(from.Head.Links), from.Link)
+	known := map[Entry]Earlier{}
+	for _, e := range from.Head.Earlier {
+		known[e.Entry] = e
+	}
+	for _, e := range from.Head.Files {
+		known[e] = Earlier{e, from.Sums[e.Name], len(h.Links) - 1}
+	}
+	files := h.Files
+	h.Files = nil
+	for _, e := range files {
+		if there, ok := known[e]; ok && e.Seal != "" {
+			h.Earlier = append(h.Earlier, there)
+		} else {
+			h.Files = append(h.Files, e)
+		}
+	}
+}
+
+// Check returns an error if a summary that came from elsewhere is inconsistent.
+func (s *Summary) Check() error { return s.Head.check() }
+
+// Chain finds the backups that the newest of the given backups continues. It returns the newest
+// first, and for each backup the names of the files to restore from it. A backup of which no file is
+// needed may be missing. Otherwise the error says which backup is missing.
+func Chain(all []*Summary) (chain []*Summary, wanted []map[string]bool, err error) {
+	newest := all[0]
+	byID := map[string]*Summary{}
+	for _, s := range all {
+		byID[s.ID] = s
+		if s.Taken.After(newest.Taken) {
+			newest = s
+		}
+	}
+	names := make([]map[string]bool, len(newest.Head.Links)) // needed files of each link
+	for _, e := range newest.Head.Earlier {
+		l := newest.Head.Links[e.Link]
+		switch s := byID[l.ID]; {
+		case s == nil:
+			return nil, nil, fmt.Errorf("%w: the backup taken at %s (%.12s) is missing", ErrChain, l.Taken.Format(time.RFC3339), l.ID)
+		case s.Sums[e.Name] != e.Sum:
+			return nil, nil, fmt.Errorf("%w: the backup taken at %s has another %s than the newest backup refers to", ErrChain, l.Taken.Format(time.RFC3339), e.Name)
+		case names[e.Link] == nil:
+			names[e.Link] = map[string]bool{}
+		}
+		names[e.Link][e.Name] = true
+	}
+	chain, wanted = []*Summary{newest}, []map[string]bool{{}}
+	for _, e := range newest.Head.Files {
+		wanted[0][e.Name] = true
+	}
+	for i, l := range newest.Head.Links {
+		if s := byID[l.ID]; s != nil {
+			chain, wanted = append(chain, s), append(wanted, names[i])
+		}
+	}
+	return chain, wanted, nil
+}

@@ -1,0 +1,237 @@
+package journal
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/engine"
+)
+
+// Scrub is the progress of the background scrub, which reads and checks all sealed segments at a
+// bounded rate, so that damage is found while a backup still has the data.
+type Scrub struct {
+	Read        uint64    // bytes read since the journal was opened
+	Done, Total int64     // bytes of the current pass; both are 0 between passes
+	Finished    time.Time // end of the last complete pass; zero if there was none
+	Findings    []Finding // damage in the current segments, as the last check of each segment found it
+}
+
+// Finding is damage to consecutive entries of one log, to one other record, or to a part of a
+// segment that holds no record.
+type Finding struct {
+	File     string
+	Offset   int64  // of the first damaged byte range
+	What     string // batch, closed gap, mark, document, deletion, or a part of the segment such as index
+	Why      string
+	Document string   // key of the document, or of the document that owns the log; may be empty
+	From, To weir.Seq // first and last sequence, if the records are entries
+	Records  int      // damaged records that are still needed; 0 means that nothing is lost
+	log      engine.LogID
+}
+
+const (
+	// scrubStep is the number of bytes that the scrub reads between pauses.
+	scrubStep = 256 << 10
+	// mostFindings bounds the findings of one segment.
+	mostFindings = 1000
+)
+
+// scrubber is the goroutine that scrubs.
+type scrubber struct {
+	j        *Journal
+	debt     int    // bytes read since the last pause
+	appended uint64 // bytes appended to the journal until the last pause
+
+	mu    sync.Mutex
+	state Scrub
+	found map[uint64][]Finding // by segment number
+}
+
+func (s *scrubber) init(j *Journal) { s.j, s.found = j, map[uint64][]Finding{} }
+
+// run makes one pass after the other until the journal closes.
+func (s *scrubber) run() {
+	for s.pass() && s.pause(s.j.opts.ScrubEvery) {
+	}
+}
+
+// pass checks all segments that are sealed now. It returns false if the journal is closing.
+func (s *scrubber) pass() bool {
+	all := slices.DeleteFunc(s.j.store.allSegments(), func(seg *segment) bool { return !seg.sealed.Load() })
+	s.update(func(p *Scrub) { p.Done, p.Total = 0, int64(len(all))*s.j.size })
+	for i, seg := range all {
+		if seg = s.j.store.hold(uint32(seg.number)); seg != nil && !s.check(seg) {
+			return false
+		}
+		s.update(func(p *Scrub) { p.Done = int64(i+1) * s.j.size })
+	}
+	s.update(func(p *Scrub) { p.Done, p.Total, p.Finished = 0, 0, time.Now() })
+	return true
+}
+
+// check reads a segment that the caller holds, and releases it. It copies the segment to nowhere,
+// because copying checks every group, record and index. check returns false if the journal is
+// closing.
+func (s *scrubber) check(seg *segment) bool {
+	disk.Uncache(seg.file) // read what the disk holds, not what the kernel remembers
+	seg.acquire()
+	defer seg.release()
+	snap := &Snapshot{j: s.j, parts: []part{{seg: seg, held: true}}}
+	if err := snap.Copy(s, 1); err != nil {
+		return false
+	}
+	disk.Uncache(seg.file) // leave the memory to data that is in use
+	var findings []Finding
+	if damages := snap.Damages(); len(damages) > 0 {
+		if findings = s.name(seg, damages); s.j.opts.Damaged != nil {
+			s.j.opts.Damaged(findings)
+		}
+	}
+	s.update(func(*Scrub) { s.found[seg.number] = findings })
+	return true
+}
+
+// Write paces the scrub: it sleeps so that the scrub reads at most ScrubRate bytes per second, and
+// a quarter of that while more is appended than scrubbed. It returns engine.ErrClosed if the
+// journal closes meanwhile.
+func (s *scrubber) Write(b []byte) (int, error) {
+	s.update(func(p *Scrub) { p.Read, p.Done = p.Read+uint64(len(b)), p.Done+int64(len(b)) })
+	if s.debt += len(b); s.debt < scrubStep {
+		return len(b), nil
+	}
+	wait := time.Duration(float64(s.debt) / float64(s.j.opts.ScrubRate) * float64(time.Second))
+	now := s.j.counts.appended()
+	if now-s.appended > uint64(s.debt) {
+		wait *= 4
+	}
+	s.debt, s.appended = 0, now
+	if !s.pause(wait) {
+		return 0, engine.ErrClosed
+	}
+	return len(b), nil
+}
+
+// pause waits for d. It returns false if the journal closes first.
+func (s *scrubber) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-s.j.halt:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (s *scrubber) update(change func(*Scrub)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.state)
+}
+
+// progress returns the current progress. It leaves out findings in segments that were freed.
+func (s *scrubber) progress() Scrub {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.state
+	for _, number := range slices.Sorted(maps.Keys(s.found)) {
+		if s.j.store.segment(uint32(number)) == nil {
+			delete(s.found, number)
+		}
+		p.Findings = append(p.Findings, s.found[number]...)
+	}
+	return p
+}
+
+// name finds out which records of a damaged segment are damaged and still needed. Without a valid
+// index, or if there is no such record, it returns the damaged parts of the file.
+func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
+	index, err := seg.index(s.j.size)
+	runs := map[engine.LogID]int{} // index in findings of the newest finding of each log
+	for ; len(index) > 0 && len(findings) < mostFindings; index = index[slotSize:] {
+		sl := decodeSlot(index)
+		_, err := s.j.reclaim.load(seg, sl)
+		if err == nil || !s.j.store.needs(place{uint32(seg.number), sl.off}, sl) {
+			continue
+		}
+		f := Finding{File: seg.name, Offset: int64(sl.off), What: kindNames[sl.kind], Why: err.Error(), Records: 1, log: engine.LogID(sl.log)}
+		if sl.kind == kindBatch || sl.kind == kindGapClosed {
+			f.From, f.To = weir.Seq(sl.seq), weir.Seq(sl.seq)
+			if i, ok := runs[f.log]; ok && findings[i].What == f.What && findings[i].To+1 == f.From {
+				findings[i].To, findings[i].Records = f.To, findings[i].Records+1
+				continue
+			}
+			runs[f.log] = len(findings)
+		}
+		findings = append(findings, f)
+	}
+	s.j.store.nameDocuments(findings)
+	if len(findings) > 0 {
+		return findings
+	}
+	for _, d := range damages[:min(len(damages), mostFindings)] {
+		f := Finding{File: seg.name, What: "data", Why: d.Error()}
+		if at, ok := errors.AsType[*DamageError](d); ok {
+			f.Offset, f.What, f.Why = at.Offset, at.What, at.Err.Error()
+		}
+		if err != nil && (f.What == "record" || f.What == "group" || f.What == "data") {
+			f.Records = 1 // at least: without the index it is not known which record this was
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// hold returns a segment that the caller must release, or nil if the journal no longer has it.
+func (s *store) hold(number uint32) *segment {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	seg := s.segments[number]
+	if seg != nil {
+		seg.acquire()
+	}
+	return seg
+}
+
+// needs reports whether the state in memory refers to the record at this place. Unlike current, it
+// need not know the key of a document.
+func (s *store) needs(at place, sl slot) (needed bool) {
+	if sl.kind != kindDocument && sl.kind != kindDeleted {
+		return s.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq})
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.deleted.Scan(func(_ string, t *tombstone) bool {
+		needed = t.at.place == at
+		return !needed
+	})
+	s.docs.Scan(func(_ string, d *document) bool {
+		needed = needed || d.at.place == at
+		return !needed
+	})
+	return needed
+}
+
+// nameDocuments sets the keys of the documents that own the logs of the findings.
+func (s *store) nameDocuments(findings []Finding) {
+	names := map[engine.LogID]string{}
+	for _, f := range findings {
+		names[f.log] = ""
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.docs.Scan(func(key string, d *document) bool {
+		if _, ok := names[d.Created]; ok {
+			names[d.Created] = key
+		}
+		return true
+	})
+	for i := range findings {
+		findings[i].Document = names[findings[i].log]
+	}
+}

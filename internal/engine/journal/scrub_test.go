@@ -1,0 +1,198 @@
+package journal
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+)
+
+// scrubbed opens a world whose journal scrubs, and fills several segments with entries of two logs.
+func scrubbed(t *testing.T, fs *faulty.FS, o Options) *world {
+	t.Helper()
+	o.SegmentSize, o.ReclaimRate = small.SegmentSize, small.ReclaimRate
+	w := newWorld(t, fs, newHistory())
+	for _, key := range []string{"a", "b"} {
+		if err := w.create(key, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seq := weir.Seq(1); seq <= 200; seq++ {
+		for _, key := range []string{"a", "b"} {
+			if err := w.append(key, seq, 900); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.j.Close()
+	j, err := Open(fs, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range w.logs {
+		w.logs[key] = attach(t, j, key)
+	}
+	w.j = j
+	return w
+}
+
+// spotOf returns where the record of an entry is stored.
+func spotOf(t *testing.T, w *world, key string, seq weir.Seq) spot {
+	t.Helper()
+	l := w.logs[key].(*handle).log
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	it, ok := l.index.find(seq)
+	if !ok {
+		t.Fatalf("no entry %d of %s", seq, key)
+	}
+	s := l.spot(it)
+	s.seg.release()
+	return s
+}
+
+// TestScrubFindsDamage damages a running journal in several ways. Each pass of the scrub reports
+// the damaged records that are needed, by log and sequence. A trim of these records ends the report.
+func TestScrubFindsDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		var mu sync.Mutex
+		var told []Finding
+		w := scrubbed(t, fs, Options{ScrubRate: 1 << 20, ScrubEvery: time.Hour, Damaged: func(f []Finding) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, f...)
+		}})
+		defer w.j.Close()
+		findings := func() []Finding {
+			t.Helper()
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			got := w.j.Stats().Scrub.Findings
+			mu.Lock()
+			defer mu.Unlock()
+			if len(got) > 0 && !slices.Contains(told, got[0]) {
+				t.Errorf("found %+v, but told %+v", got, told)
+			}
+			told = nil
+			return got
+		}
+		if got := findings(); len(got) > 0 {
+			t.Fatalf("a clean journal: %+v", got)
+		}
+		first := spotOf(t, w, "a", 10)
+		for seq := weir.Seq(10); seq <= 12; seq++ {
+			s := spotOf(t, w, "a", seq)
+			fs.Flip(s.seg.name, int64(s.place.off)+200, 3) // in the payload
+		}
+		got := findings()
+		if len(got) != 1 || got[0].Document != "a" || got[0].From != 10 || got[0].To != 12 || got[0].Records != 3 || got[0].What != "batch" ||
+			got[0].File != first.seg.name || got[0].Offset != int64(first.place.off) {
+			t.Fatalf("three damaged batches: %+v", got)
+		}
+		unreadable := spotOf(t, w, "b", 60)
+		fs.OnCall(func(c faulty.Call) error {
+			at := int64(unreadable.place.off) + 100
+			if c.Kind == faulty.Read && c.Name == unreadable.seg.name && c.Off <= at && at < c.Off+int64(c.Len) {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if got = findings(); len(got) != 2 || got[1].Document != "b" || got[1].From != 60 || got[1].To != 60 {
+			t.Fatalf("an unreadable batch: %+v", got)
+		}
+		fs.OnCall(nil)
+		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
+		if got = findings(); len(got) != 2 || got[1].What != "index" || got[1].Records != 0 {
+			t.Fatalf("a damaged index: %+v", got)
+		}
+		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
+		if err := w.trim("a", 20, "note"); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range findings() {
+			if f.Records > 0 {
+				t.Errorf("the damaged batches are trimmed: %+v", f)
+			}
+		}
+	})
+}
+
+// TestScrubRate counts the bytes that the scrub reads. It never reads more than the rate allows,
+// and while more is appended it reads much less.
+func TestScrubRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, burst = 64 << 10, scrubStep + 64<<10 // in one go, the scrub reads one step and the rest of a segment
+		var read atomic.Int64
+		fs := faulty.New()
+		w := scrubbed(t, fs, Options{ScrubRate: rate, ScrubEvery: time.Millisecond})
+		defer w.j.Close()
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Read {
+				read.Add(int64(c.Len))
+			}
+			return nil
+		})
+		during := func(d time.Duration) int64 {
+			before := read.Load()
+			time.Sleep(d)
+			synctest.Wait()
+			return read.Load() - before
+		}
+		minute := during(time.Minute)
+		if minute > 60*rate*5/4+burst || minute < 60*rate/2 { // heads of groups are read twice
+			t.Errorf("read %d bytes in a minute", minute)
+		}
+		if p := w.j.Stats().Scrub; p.Finished.IsZero() || p.Read == 0 {
+			t.Errorf("progress: %+v", p)
+		}
+		busy, seq := int64(0), weir.Seq(1000)
+		for range 60 {
+			for range 30 {
+				seq++
+				if err := w.append("a", seq, 9000); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.trim("a", seq, ""); err != nil {
+				t.Fatal(err)
+			}
+			busy += during(time.Second)
+		}
+		if busy > minute/2+burst {
+			t.Errorf("read %d bytes in a minute under load, %d in a minute without", busy, minute)
+		}
+	})
+}
+
+// TestScrubDuringChanges scrubs all the time while segments are filled, emptied and recycled. It
+// finds nothing, and nothing is held back from being reclaimed.
+func TestScrubDuringChanges(t *testing.T) {
+	fs := faulty.New()
+	w := scrubbed(t, fs, Options{ScrubRate: 1 << 40, ScrubEvery: time.Nanosecond, Damaged: func(f []Finding) { t.Errorf("found %+v", f) }})
+	for seq := weir.Seq(1000); seq < 3000; seq++ {
+		key := string("ab"[seq%2])
+		if err := w.append(key, seq, 900); err != nil {
+			t.Fatal(err)
+		}
+		if seq%97 == 0 {
+			if err := w.trim(key, seq-150, "note"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := w.j.Stats()
+	w.j.Close()
+	if s.Freed == 0 || s.Scrub.Read == 0 {
+		t.Errorf("%d segments were freed, %d bytes scrubbed", s.Freed, s.Scrub.Read)
+	}
+	if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), w.h); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,241 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/admin"
+	"weir/internal/backup"
+	"weir/internal/datadir"
+	"weir/internal/disk"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+	"weir/internal/service/servicetest"
+)
+
+// smallJournal returns a new data directory whose journal has segments of this size.
+func smallJournal(t *testing.T, size int64) (data string) {
+	t.Helper()
+	data = t.TempDir()
+	if _, err := disk.MakeDir(datadir.Journal(data)); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(disk.OS(datadir.Journal(data)), journal.Options{SegmentSize: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// chained is a service of which a chain of backups is taken.
+type chained struct {
+	t       *testing.T
+	s       *servicetest.Service
+	dir     string
+	streams []weir.StreamID
+}
+
+// ask sends a request to the service, or to another one with the same keys.
+func (c *chained) ask(s *servicetest.Service, method, path, body string) (int, string) {
+	c.t.Helper()
+	r, err := http.NewRequest(method, s.HTTP+"/v1/streams/"+path, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.Header = http.Header{"Authorization": {"Bearer " + c.s.Key}, "Content-Type": {"application/json"}}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// content returns all batches of all streams, and the status where there is no batch.
+func (c *chained) content(s *servicetest.Service) string {
+	c.t.Helper()
+	var all strings.Builder
+	for _, id := range c.streams {
+		for seq := 1; ; seq++ {
+			status, text := c.ask(s, "GET", fmt.Sprintf("%s/batches/%d", id, seq), "")
+			if fmt.Fprintln(&all, id, seq, status); status == http.StatusOK {
+				all.WriteString(text)
+			} else if status == http.StatusNotFound {
+				break
+			}
+		}
+	}
+	return all.String()
+}
+
+// publish adds batches to a stream.
+func (c *chained) publish(id weir.StreamID, round int) {
+	c.t.Helper()
+	for n := range 30 {
+		body := fmt.Sprintf(`{"events":["round %d, batch %d: %s"]}`, round, n, strings.Repeat(string(rune('a'+round)), 20_000))
+		if status, text := c.ask(c.s, "POST", string(id)+"/publish", body); status != http.StatusAccepted {
+			c.t.Fatalf("publish: %d %s", status, text)
+		}
+	}
+}
+
+// back takes a backup, which continues the newest one of the directory if chain is true.
+func (c *chained) back(name string, chain bool) *backup.Summary {
+	c.t.Helper()
+	var since bytes.Buffer
+	if chain {
+		latest, ignored, err := datadir.Latest(c.dir)
+		if err != nil || len(ignored) > 0 {
+			c.t.Fatal(ignored, err)
+		}
+		if err := json.NewEncoder(&since).Encode(latest); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	resp, err := admin.Do(context.Background(), c.s.Data, "POST", "/backup", &since)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.dir, name), content, 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	latest, _, err := datadir.Latest(filepath.Join(c.dir, name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return latest
+}
+
+// restored starts a service on a restored chain.
+func (c *chained) restored(names ...string) *servicetest.Service {
+	c.t.Helper()
+	data := c.t.TempDir()
+	if err := restoreChain(data, names); err != nil {
+		c.t.Fatal(err)
+	}
+	return servicetest.Start(c.t, servicetest.Options{Journal: true, Data: data})
+}
+
+func restoreChain(data string, names []string) error {
+	chain, err := datadir.OpenChain(names)
+	if err != nil {
+		return err
+	}
+	defer chain.Close()
+	_, report, err := datadir.Restore(context.Background(), chain.Sources, data)
+	if err == nil && len(report.Damages) > 0 {
+		err = fmt.Errorf("damages %+v", report.Damages)
+	}
+	return err
+}
+
+// waitForReclaim waits until the server has freed a sealed segment that a backup holds.
+func waitForReclaim(data string, s *backup.Summary) {
+	for {
+		for _, e := range s.Head.Files {
+			if _, err := os.Stat(filepath.Join(data, e.Name)); e.Seal != "" && errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// TestBackupChain takes a backup after each of several rounds, in which streams grow, old
+// batches are evicted and a stream is deleted. Each backup holds only what is new. A restore of the chain gives exactly the
+// state at the newest backup. If a backup is missing, wrong or damaged, the restore is refused.
+func TestBackupChain(t *testing.T) {
+	c := &chained{t: t, dir: t.TempDir()}
+	c.s = servicetest.Start(t, servicetest.Options{Journal: true, Data: smallJournal(t, 512<<10)})
+	c.streams = []weir.StreamID{
+		c.s.NewStream(hub.Spec{Name: "long"}), c.s.NewStream(hub.Spec{Name: "short", MaxBytes: weir.MinMaxBytes}),
+	}
+	other := filepath.Join(t.TempDir(), "other.tar")
+	gone := c.s.NewStream(hub.Spec{Name: "gone"})
+	c.publish(gone, 0)
+	var first, last *backup.Summary
+	for round := range 4 {
+		if round == 2 {
+			if status, _ := c.ask(c.s, "DELETE", string(gone), ""); status/100 != 2 {
+				t.Fatalf("delete: %d", status)
+			}
+			waitForReclaim(c.s.Data, first)
+		}
+		for _, id := range c.streams {
+			c.publish(id, round)
+		}
+		want := c.content(c.s)
+		got := c.back(fmt.Sprintf("%d.tar", round), round > 0)
+		if first == nil {
+			first, last = got, got
+			c.back("other.tar", false)
+			if err := os.Rename(filepath.Join(c.dir, "other.tar"), other); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, e := range got.Head.Files {
+			if round > 0 && e.Seal != "" && last.Sums[e.Name] != "" && slices.Contains(last.Head.Files, e) {
+				t.Errorf("round %d: %s was copied again", round, e.Name)
+			}
+		}
+		last = got
+		next := c.restored(c.dir)
+		if c.content(next) != want {
+			t.Errorf("round %d: the restored service has other batches", round)
+		}
+		next.Stop()
+	}
+	if len(last.Head.Links) < 2 {
+		t.Fatalf("links %v", last.Head.Links)
+	}
+	newest := filepath.Join(c.dir, "3.tar")
+	file := func(n int) string { return filepath.Join(c.dir, fmt.Sprintf("%d.tar", n)) }
+	refused := func(what string, cause error, says string, names ...string) {
+		t.Helper()
+		err := restoreChain(t.TempDir(), names)
+		if !errors.Is(err, cause) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	taken := last.Head.Links[0].Taken.Format("2006-01-02T15:04:05Z")
+	refused("links are missing", backup.ErrChain, "the backup taken at "+taken, newest)
+	refused("a wrong link", backup.ErrChain, "the backup taken at "+taken, other, file(2), newest)
+	refused("a file that is not needed", backup.ErrChain, newest+" does not continue "+other, file(0), file(1), file(2), other, newest)
+	if err := restoreChain(t.TempDir(), []string{file(1), file(0)}); err != nil {
+		t.Errorf("an older state: %v", err)
+	}
+	content, err := os.ReadFile(file(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(file(0), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("a damaged link", backup.ErrAltered, "0.tar: ", c.dir)
+}
