@@ -105,6 +105,21 @@ func (p *proof) sync() error {
 	return nil
 }
 
+// settle syncs the file and then writes the newest slot into the other slot too, so that damage to
+// one slot does not hide damage to the newest groups. Without space, the second slot stays as it is.
+func (p *proof) settle(j *Journal) error {
+	if err := p.sync(); err != nil {
+		return err
+	}
+	if err := p.write(j, p.latest); err != nil {
+		if isShortage(err) {
+			return nil
+		}
+		return err
+	}
+	return p.sync()
+}
+
 // restate records the end of the log that recovery found. It also turns a journal of format 1 into
 // one of the current format. The file "end" is created before the format file changes, because the
 // current format requires "end".

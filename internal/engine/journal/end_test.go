@@ -145,3 +145,20 @@ func TestCheckWithoutPermission(t *testing.T) {
 		}
 	}
 }
+
+// A journal was closed, so both slots of the file "end" say where it ended. One slot and the whole
+// newest segment are lost. Open refuses the journal instead of taking it for an older one.
+func TestBothSlotsProveTheEnd(t *testing.T) {
+	fs := threeFiles(t)
+	for _, off := range []int64{0, endBlock} {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		end, newest := after.Files()[endFile], after.Files()[segmentName(3)]
+		clear(end[off : off+endBlock])
+		clear(newest[headerSize:])
+		put(after, endFile, end)
+		put(after, segmentName(3), newest)
+		if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("slot at %d lost: %v", off, err)
+		}
+	}
+}

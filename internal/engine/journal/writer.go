@@ -75,7 +75,7 @@ func (w *writer) prove(sync bool) {
 	}
 	if err == nil && sync && !w.proved {
 		if err = w.active.file.SyncData(); err == nil {
-			err = w.j.end.sync()
+			err = w.j.end.settle(w.j)
 		}
 		w.proved = true
 	}
