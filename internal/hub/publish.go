@@ -60,7 +60,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	}
 	defer f.release()
 	p.enter(s)
-	if body, err := f.needsBody(p); body || err != nil {
+	if body, err := p.needsBody(f); body || err != nil {
 		return nil, err
 	}
 	return s.decide(ctx, f, p)
@@ -69,7 +69,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 // needsBody reports whether a publish needs its body: nearly all do. If it returns false, decide has
 // to look closer. It is a function of its own to keep the stack of Decide small: Go would have to
 // move a larger stack for each request.
-func (f *feed) needsBody(p *Publish) (bool, error) {
+func (p *Publish) needsBody(f *feed) (bool, error) {
 	v, _, cursor, err := f.preview(p.rules(-1), p)
 	switch {
 	case err != nil:
