@@ -1,5 +1,5 @@
 // Random faults between the client and a server with default settings. WEIR_SCHEDULES is the number of schedules for each
-// protocol, 1 by default. WEIR_SEED repeats those of a failed run.
+// protocol, 1 by default. WEIR_SEED repeats those of a failed run. WEIR_PROTOCOL is a part of a test name: only that one runs.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -17,6 +17,7 @@ const page = `
 `;
 
 const count = Number(process.env.WEIR_SCHEDULES || 1);
+const only = process.env.WEIR_PROTOCOL || "";
 const seed = Number(process.env.WEIR_SEED || Math.floor(Math.random() * 2 ** 47));
 
 const plain = await Server.on(await Disk.mount(), { after });
@@ -115,7 +116,7 @@ const timeout = 240_000 + count * 60_000;
 
 for (const [where, server] of [["Node, HTTP/1.1", plain], ["a page, HTTP/1.1", plain], ["a page, HTTP/2", secure]]) {
   const inPage = where.startsWith("a page");
-  const skip = inPage && !browser && "Chromium is not installed: tools/browser can install it";
+  const skip = (inPage && !browser && "Chromium is not installed: tools/browser can install it") || !where.includes(only);
   test(`random faults: ${where}`, { skip, timeout }, async (t) => {
     const tally = { killed: 0, full: 0, limited: 0 };
     t.after(() => t.diagnostic(`${count} schedules from WEIR_SEED=${seed}: server killed in ${tally.killed}, disk full in ${tally.full}, rate limit lowered in ${tally.limited}`));
@@ -134,7 +135,7 @@ for (const [where, server] of [["Node, HTTP/1.1", plain], ["a page, HTTP/1.1", p
   });
 }
 
-test("the pages used HTTP/2", { skip: !browser }, async () => {
+test("the pages used HTTP/2", { skip: !browser || !"a page, HTTP/2".includes(only) }, async () => {
   await secure.kill("SIGTERM"); // after that its log is complete
   assert.ok(secure.versions["HTTP/2.0"] > 0);
 });
