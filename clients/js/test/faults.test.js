@@ -80,8 +80,9 @@ async function schedule(server, faults, seed, count, run) {
   const { less, choice } = chance(seed);
   const near = new Client({ url: server.url, key, giveUp: 120_000 });
   const stream = await near.createStream({ name: "faults" });
-  const events = 1500;
-  const work = { stream: stream.id, events, batchEvents: choice([1, 10, 1000]), inFlight: choice([1, 4, 16]), size: choice([1, 200, 5000]) };
+  const batchEvents = choice([1, 10, 1000]);
+  const events = batchEvents === 1 ? 600 : 1500;
+  const work = { stream: stream.id, events, batchEvents, inFlight: choice([1, 4, 16]), size: choice([1, 200, 5000]) };
   // A kill begins a new window of the rate limit. So that windows end too, there are long times without a kill.
   const [kill, full, limited] = [less(0.9) && Math.floor(seed / 16) % 2 === 0, less(0.25), less(0.5)];
   const [more, hold] = [choice([1, 20, 100]), choice([0, 500, 2000])];

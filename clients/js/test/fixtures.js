@@ -159,7 +159,8 @@ export class Faults {
   /** Starts the process, still without a proxy. */
   static async process(t) {
     const faults = new Faults();
-    const child = start(faultproxy(), [], { stdio: ["pipe", "pipe", "inherit"] });
+    // It is not killed when this process exits: it ends when its input ends, and then unmounts its disk.
+    const child = spawn(faultproxy(), [], { stdio: ["pipe", "pipe", "inherit"] });
     const exited = new Promise((resolve) => child.once("exit", resolve));
     faults.end = () => (child.stdin.end(), exited);
     t?.after(faults.end);
