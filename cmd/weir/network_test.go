@@ -60,3 +60,39 @@ func TestPublishRateLimited(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
+
+// weir tail says where to resume when it is interrupted.
+func TestTailInterrupted(t *testing.T) {
+	c, _ := commands(t, servicetest.Options{})
+	s, err := c.CreateStream(t.Context(), client.NewStream{Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		if _, err := c.Publish(t.Context(), s.ID, client.Events(n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, interrupt := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer interrupt()
+	out, errs := &untilText{want: "1\n2\n3\n", then: interrupt}, &bytes.Buffer{}
+	code := run(ctx, []string{"tail", string(s.ID), "--cursor", "0"}, out, errs)
+	if code != 0 || out.String() != out.want || errs.String() != "weir: resume with --cursor 3\n" {
+		t.Errorf("exit code %d: %q %q", code, out, errs)
+	}
+}
+
+// untilText is a writer that calls then when it has got the wanted text.
+type untilText struct {
+	bytes.Buffer
+	want string
+	then func()
+}
+
+func (w *untilText) Write(b []byte) (int, error) {
+	n, err := w.Buffer.Write(b)
+	if w.String() == w.want {
+		w.then()
+	}
+	return n, err
+}

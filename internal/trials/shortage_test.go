@@ -132,4 +132,3 @@ func hangOn(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
-
