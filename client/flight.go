@@ -80,6 +80,7 @@ type flight struct {
 	lowest      bool                    // all batches below this one were settled when the last attempt began
 	began       time.Time               // time at which the last attempt began
 	stop        context.CancelCauseFunc // cancels the attempt
+	progress    *progress               // progress of the attempt; nil if none is under way
 	slow        int                     // how often an attempt was cancelled because later batches got a response first
 }
 
@@ -157,7 +158,7 @@ func (p *Publisher) cutDue() {
 	p.next++
 	p.cut++
 	f.nth = p.cut
-	p.changed.Broadcast()
+	p.notify()
 }
 
 // linger is called when the group gets its first event. It starts the timer that makes the group

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 
 	"weir"
@@ -70,9 +69,10 @@ func refusedKey(err error) bool {
 	return code == weir.InvalidAPIKey || code == weir.KeyRevoked
 }
 
-// authorize sets the key of a request.
-func authorize(r *http.Request, k Key) {
-	if k != "" {
-		r.Header.Set("Authorization", "Bearer "+string(k))
+// bearer returns the value of the Authorization header field, or "" for an empty key.
+func (k Key) bearer() string {
+	if k == "" {
+		return ""
 	}
+	return "Bearer " + string(k)
 }

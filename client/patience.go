@@ -54,25 +54,34 @@ const patience = 2 * time.Second
 
 var errOvertaken = errors.New("later batches were answered before this one")
 
-// schedule sets the alarm timer to the next time at which ring has something to do.
+// schedule makes ring run no later than it has something to do for the window.
 func (p *Publisher) schedule() {
-	at := time.Hour
-	if len(p.window) > 0 {
-		if p.o.GiveUp > 0 {
-			at = min(at, time.Until(p.since.Add(p.o.GiveUp)))
-		}
-		if f := p.window[0]; p.overtaken(f) {
-			at = min(at, time.Until(f.began.Add(patience<<min(f.slow, 4))))
-		}
+	if len(p.window) == 0 {
+		return
 	}
-	p.alarm.Reset(max(at, 0))
+	if p.o.GiveUp > 0 {
+		p.ringBy(p.since.Add(p.o.GiveUp))
+	}
+	if f := p.window[0]; p.overtaken(f) {
+		p.ringBy(f.began.Add(patience << min(f.slow, 4)))
+	}
+}
+
+// ringBy makes ring run at the given time or earlier. It leaves the timer alone if that is already
+// the case, because setting a timer for every batch would be expensive. If ring runs too early, it
+// only sets the timer again.
+func (p *Publisher) ringBy(at time.Time) {
+	if p.rings.IsZero() || at.Before(p.rings) {
+		p.rings = at
+		p.alarm.Reset(max(time.Until(at), 0))
+	}
 }
 
 // overtaken reports whether a batch is still in flight although the service has already refused a
 // batch that was sent after it. The overtaken batch may be stuck in a proxy, or on a dead
 // connection while other connections work.
 func (p *Publisher) overtaken(f *flight) bool {
-	if f.state != flying || f.stop == nil {
+	if f.state != flying || f.stop == nil || p.refused < f.sent {
 		return false
 	}
 	for _, later := range p.window {
@@ -83,13 +92,24 @@ func (p *Publisher) overtaken(f *flight) bool {
 	return false
 }
 
-// ring runs when the alarm fires. It makes the publisher fail once the time in GiveUp has passed,
-// and cancels the attempt of a batch that later ones have overtaken, so that the batch is sent
-// again.
+// ring runs when the alarm fires. It makes the publisher fail once the time in GiveUp has passed. It
+// cancels attempts that make no progress, and the attempt of a batch that later ones have overtaken,
+// so that these batches are sent again.
 func (p *Publisher) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ctx.Err() != nil || p.err != nil || len(p.window) == 0 {
+	p.rings = time.Time{}
+	if p.ctx.Err() != nil || len(p.window) == 0 {
+		return
+	}
+	for _, f := range p.window {
+		if f.progress != nil {
+			if left := f.progress.check(); left > 0 {
+				p.ringBy(time.Now().Add(left))
+			}
+		}
+	}
+	if p.err != nil {
 		return
 	}
 	f := p.window[0]

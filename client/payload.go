@@ -76,21 +76,23 @@ const maxEventDepth = 998
 // to be refused.
 func Event(event any) (json.RawMessage, error) {
 	raw, ok := event.(json.RawMessage)
-	if !ok {
+	if ok {
+		var b bytes.Buffer
+		b.Grow(len(raw))
+		if err := json.Compact(&b, raw); err != nil {
+			return nil, err
+		}
+		raw = b.Bytes()
+	} else {
 		var err error
-		if raw, err = json.Marshal(event); err != nil {
+		if raw, err = json.Marshal(event); err != nil { // the result is compact
 			return nil, err
 		}
 	}
-	var b bytes.Buffer
-	b.Grow(len(raw))
-	if err := json.Compact(&b, raw); err != nil {
+	if err := checkEvent(raw); err != nil {
 		return nil, err
 	}
-	if err := checkEvent(b.Bytes()); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return raw, nil
 }
 
 // checkEvent checks the rules of the service beyond the grammar of JSON. The grammar must be

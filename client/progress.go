@@ -84,16 +84,27 @@ type progress struct {
 	own    atomic.Int64 // when the attempt itself last moved, in nanoseconds
 	conn   atomic.Pointer[moving]
 	cancel context.CancelCauseFunc
-	timer  *time.Timer
+	timer  *time.Timer // calls check; nil if the creator calls check
 }
 
 // watch returns a context for one attempt, and the progress of that attempt. The caller must call
 // stop.
 func watch(ctx context.Context, limit time.Duration) (context.Context, *progress) {
+	ctx, p := unwatched(ctx, limit)
+	p.timer = time.AfterFunc(limit, func() {
+		if left := p.check(); left > 0 {
+			p.timer.Reset(left)
+		}
+	})
+	return ctx, p
+}
+
+// unwatched is like watch, but the caller has to call check. A publisher checks all its attempts
+// with one timer, because a timer for each of thousands of attempts per second is expensive.
+func unwatched(ctx context.Context, limit time.Duration) (context.Context, *progress) {
 	p := &progress{limit: limit}
 	ctx, p.cancel = context.WithCancelCause(ctx)
 	p.moved()
-	p.timer = time.AfterFunc(limit, p.check)
 	return ctx, p
 }
 
@@ -108,7 +119,9 @@ func (p *progress) trace(t *httptrace.ClientTrace) *httptrace.ClientTrace {
 
 func (p *progress) moved() { p.own.Store(time.Now().UnixNano()) }
 
-func (p *progress) check() {
+// check cancels the attempt if it made no progress for the time limit. Otherwise check returns after
+// how long to check again.
+func (p *progress) check() time.Duration {
 	own := time.Unix(0, p.own.Load())
 	last := own
 	c := p.conn.Load()
@@ -117,17 +130,19 @@ func (p *progress) check() {
 	}
 	quiet := time.Since(last)
 	if quiet < p.limit && time.Since(own) < stubborn*p.limit {
-		p.timer.Reset(p.limit - quiet)
-		return
+		return p.limit - quiet
 	}
 	p.cancel(errStalled{p.limit})
 	if c != nil && quiet >= p.limit {
 		c.Close() // otherwise the transport would send the next request over this dead connection
 	}
+	return 0
 }
 
 func (p *progress) stop() {
-	p.timer.Stop()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
 	p.cancel(nil)
 }
 
@@ -148,7 +163,7 @@ type movingReader struct {
 	p *progress
 }
 
-func (r movingReader) Read(b []byte) (int, error) {
+func (r *movingReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	if n > 0 {
 		r.p.moved()

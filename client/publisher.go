@@ -147,6 +147,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	changed  sync.Cond // signals a change of any field below
+	sendable sync.Cond // wakes the goroutine that sends batches
 	mode     weir.Mode // empty until it is known
 	claim    string    // idempotency key of the first batch if the service chooses its number; empty once the number is known
 	group    group     // events of the next batch
@@ -178,7 +179,9 @@ type resend struct {
 	since    time.Time   // time of the last acknowledgement, or when a batch entered the empty window
 	last     error       // the last failure
 	clock    int         // counts attempts and refusals, so that they can be put in order
+	refused  int         // value of clock at the last refusal of a batch whose predecessor was missing
 	alarm    *time.Timer // calls ring
+	rings    time.Time   // when alarm fires; zero if it is not set
 }
 
 // Publisher opens a publisher. The caller must close it. The call first fetches the stream, and ctx
@@ -204,7 +207,7 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 		p.claim = weir.Base62(22)
 	}
 	p.first = p.next
-	p.changed.L = &p.mu
+	p.changed.L, p.sendable.L = &p.mu, &p.mu
 	p.load = load{most: firstLoad, patience: mostPatience}
 	p.own = transports{c: c, make: func(http1 bool) *http.Transport {
 		t := c.newTransport(http1)
@@ -214,7 +217,7 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 		return t
 	}}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	p.alarm = time.AfterFunc(time.Hour, p.ring)
+	p.alarm = time.AfterFunc(time.Hour, p.ring) // ringBy sets the time
 	p.work.Go(p.send)
 	return p, nil
 }

@@ -50,7 +50,16 @@ func (p *Publisher) send() {
 func (p *Publisher) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.sendable.Signal()
+}
+
+// notify signals a change. It wakes the goroutine that sends batches only if that goroutine may have
+// something to do, because waking it for nothing after every acknowledgement is expensive.
+func (p *Publisher) notify() {
 	p.changed.Broadcast()
+	if p.unsent < len(p.window) || p.err != nil {
+		p.sendable.Signal()
+	}
 }
 
 // attempt is one attempt to send a batch.
@@ -79,16 +88,19 @@ func (p *Publisher) toSend() *flight {
 			return nil
 		}
 		if p.unsent < len(p.window) && p.ready(p.unsent) {
+			if p.until.IsZero() {
+				break
+			}
 			pause := time.Until(p.until)
 			if pause <= 0 {
 				break
 			}
 			alarm := time.AfterFunc(pause, p.wake)
-			p.changed.Wait()
+			p.sendable.Wait()
 			alarm.Stop()
 			continue
 		}
-		p.changed.Wait()
+		p.sendable.Wait()
 	}
 	f := p.window[p.unsent]
 	p.clock++
@@ -126,8 +138,9 @@ func (p *Publisher) ready(i int) bool {
 func (p *Publisher) attempt(a *attempt) {
 	f := a.f
 	p.mu.Lock()
-	ctx, progress := watch(p.ctx, min(p.load.patience, p.c.o.Timeout))
-	f.stop = progress.cancel
+	ctx, progress := unwatched(p.ctx, min(p.load.patience, p.c.o.Timeout))
+	f.stop, f.progress = progress.cancel, progress
+	p.ringBy(f.began.Add(progress.limit))
 	p.mu.Unlock()
 	defer progress.stop()
 	trace := progress.trace(&httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
@@ -210,8 +223,8 @@ func (p *Publisher) succeed(f *flight, ack weir.Ack) {
 func (p *Publisher) landed(f *flight) {
 	p.sending--
 	p.flying -= len(f.payload.body)
-	f.stop = nil
-	p.changed.Broadcast()
+	f.stop, f.progress = nil, nil
+	p.notify()
 }
 
 // settle reports batches to OnAck in order, as far as they are acknowledged without a gap.
@@ -230,7 +243,7 @@ func (p *Publisher) settle() {
 		p.bytes -= len(f.payload.body)
 		p.reported = f.nth
 		p.cutDue()
-		p.changed.Broadcast()
+		p.notify()
 		report := func() {
 			if p.o.OnAck != nil {
 				p.o.OnAck(f.ack)
@@ -247,23 +260,23 @@ func (p *Publisher) settle() {
 		p.reported = 0
 	}
 	p.settling = false
-	p.changed.Broadcast()
+	p.notify()
 }
 
 // fail queues a batch to be sent again, or makes the publisher fail.
 func (p *Publisher) fail(f *flight, err error) {
 	p.mu.Lock()
-	p.landed(f)
 	p.clock++
 	f.state = queued
-	p.unsent = min(p.unsent, slices.Index(p.window, f))
+	p.unsent = min(p.unsent, slices.Index(p.window, f)) // before landed, which wakes the sending goroutine
+	p.landed(f)
 	var silent bool // a batch that only arrived before its predecessor is sent again without a pause or a report
 	switch {
 	case p.ctx.Err() != nil:
 		p.mu.Unlock()
 		return
 	case CodeOf(err) == weir.SequenceNotNext && !f.lowest:
-		f.early, silent = p.clock, true
+		f.early, p.refused, silent = p.clock, p.clock, true
 		p.schedule()
 	case errors.Is(err, errOvertaken):
 		silent = true
@@ -335,5 +348,5 @@ func (p *Publisher) end(f *flight, err error) {
 	if p.err == nil || f.seq < p.err.Seq {
 		p.err = &PublishError{Stream: p.id, Seq: f.seq, Err: err}
 	}
-	p.changed.Broadcast()
+	p.notify()
 }

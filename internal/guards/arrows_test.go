@@ -17,8 +17,8 @@ var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/
 // writes. The tests of the JetStream engine start a NATS server. The tests of the API and of the
 // client check the version. The trials use the Go client over every protocol.
 var testArrows = map[string][]string{
-	"hub": {"engine/journal", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
-	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "weir"},
+	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
+	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
 }
 
 // table holds the rooms that each room imports, or that it may import. A room is a package. The

@@ -61,18 +61,36 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	}
 	defer f.release()
 	p.enter(f)
+	if body, err := p.needsBody(f); body || err != nil {
+		return nil, err
+	}
+	return s.decide(ctx, f, p)
+}
+
+// needsBody reports whether a publish needs its body: nearly all do. If it returns false, decide has
+// to look closer. It is a function of its own to keep the stack of Decide small: Go would have to
+// move a larger stack for each request.
+func (p *Publish) needsBody(f *feed) (bool, error) {
+	v, _, cursor, err := f.preview(p.rules(-1), p)
+	switch {
+	case err != nil:
+		return false, err
+	case v.Outcome == stream.Stored && v.Header.Late:
+		return true, nil
+	case v.Outcome == stream.Stored:
+		return true, f.s.refusesBatches()
+	}
+	return p.early(v, cursor) && f.way.order.has(p.Seq-1), nil // Publish waits for the batch below
+}
+
+// decide is Decide for a publish that may be a duplicate or refused.
+func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, error) {
+	if err := f.catchUp(ctx); err != nil { // another node may have stored more
+		f.writeFailed(err)
+		return nil, err
+	}
 	rules := p.rules(-1)
 	v, seen, cursor, err := f.preview(rules, p)
-	if err == nil && v.Outcome != stream.Stored { // another node may have stored more, so catch up and decide again
-		if p.early(v, cursor) && f.way.order.has(p.Seq-1) {
-			return nil, nil // Publish waits for the batch below
-		}
-		if err := f.catchUp(ctx); err != nil {
-			f.writeFailed(err)
-			return nil, err
-		}
-		v, seen, cursor, err = f.preview(rules, p)
-	}
 	if err == nil && p.early(v, cursor) {
 		if p.awaitArrival(ctx, f); f.way.order.has(p.Seq - 1) {
 			return nil, nil

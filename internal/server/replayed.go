@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 )
 
@@ -68,8 +69,17 @@ func (c *replayed) Read(p []byte) (int, error) {
 
 // Write writes p. If p is net/http's own 431 response, Write replaces it with the response of the
 // handler for large header fields.
+//
+// Over HTTP/2, Write lets other goroutines run first. net/http writes as soon as it has one response,
+// and collects the responses that become ready during a write for the next one. When a sync of the
+// journal ends, many requests of a connection become ready at the same time. If they run before the
+// first of their responses is written, two writes carry all responses instead of one write each.
 func (c *replayed) Write(p []byte) (int, error) {
-	if c.frames || !bytes.HasPrefix(p, bareTooLarge) {
+	if c.frames {
+		runtime.Gosched()
+		return c.Conn.Write(p)
+	}
+	if !bytes.HasPrefix(p, bareTooLarge) {
 		return c.Conn.Write(p)
 	}
 	if _, err := c.Conn.Write(tooLarge(c.oversized, c.RemoteAddr().String())); err != nil {

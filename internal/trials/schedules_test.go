@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,12 +22,11 @@ import (
 
 var schedules = flag.Int("trials.schedules", 1, "number of random schedules per protocol that TestSchedules plays")
 
-// TestSchedules publishes and subscribes through a proxy that plays schedules, which are random
-// sequences of network faults. During some schedules the server is also killed and restarted,
-// sometimes with a low rate limit. Every event is stored once and in order, every acknowledgement
-// is true, the subscriber gets everything once and in order, and no client gives up early. If a
-// schedule fails, the test prints its seed. The test begins with the seed in -trials.seed, if that
-// flag is set.
+// TestSchedules publishes and subscribes through a fault proxy that plays random schedules. Now and
+// then the server is killed, its disk fills up or its rate limit falls. Apart from that the server
+// has its default settings. Every event is stored once and in order, every acknowledgement is true,
+// the subscriber gets everything once and in order, and nothing ends before the time to give up. A
+// failure prints the seed; with -trials.seed it is the first one played.
 func TestSchedules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this test builds and runs the server")
@@ -41,9 +42,11 @@ func TestSchedules(t *testing.T) {
 			for n := range *schedules {
 				s.play(t, first+uint64(n))
 				if t.Failed() {
-					t.Fatalf("failed with -trials.seed=%d", first+uint64(n))
+					t.Fatalf("failed with -trials.seed=%d\n%s", first+uint64(n), s.logged())
 				}
 			}
+			t.Logf("%d schedules from -trials.seed=%d: the server was killed in %d, its disk was full in %d, its rate limit fell in %d",
+				*schedules, first, s.killed, s.filled, s.limited)
 		})
 	}
 }
@@ -52,15 +55,25 @@ func TestSchedules(t *testing.T) {
 type scheduled struct {
 	protocol string
 	data     string
+	disk     *faultnet.Disk // holds data; nil if there is no disk that can be filled
+	config   string         // the configuration file
 	mu       sync.Mutex
 	*server
+
+	killed, filled, limited int // number of schedules with each fault
 }
 
 func newScheduled(t *testing.T, protocol string) *scheduled {
 	t.Helper()
-	s := &scheduled{protocol: protocol, data: t.TempDir()}
+	s := &scheduled{protocol: protocol, data: t.TempDir(), config: filepath.Join(t.TempDir(), "weir.toml")}
+	if d, data := smallDisk(t); d != nil {
+		s.disk, s.data = d, data
+	}
+	if err := os.WriteFile(s.config, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var err error
-	if s.server, err = start(program(t), s.data); err != nil {
+	if s.server, err = start(program(t), s.data, "--config", s.config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.server.stop(t) })
@@ -77,12 +90,11 @@ func host(t *testing.T, address string) string {
 }
 
 // restart kills the server and starts it again at the same addresses.
-func (s *scheduled) restart(t *testing.T, flags ...string) {
+func (s *scheduled) restart(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := []string{"--http", host(t, s.url), "--https", host(t, s.secure)}
 	s.kill()
-	again, err := start(program(t), s.data, append(at, flags...)...)
+	again, err := start(program(t), s.data, "--config", s.config, "--http", host(t, s.url), "--https", host(t, s.secure))
 	if err != nil {
 		t.Error(err)
 		return
@@ -126,7 +138,7 @@ const scheduledEvents = 300
 func (s *scheduled) play(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	p, o := s.startProxy(t, seed)
-	c, direct := newGoClient(t, o), newGoClient(t, client.Options{URL: s.url, Key: liveKey, HTTP1: true})
+	c, direct := newGoClient(t, o), newGoClient(t, client.Options{URL: s.url, Key: liveKey, HTTP1: true, Retry: time.Minute})
 	stream, err := direct.CreateStream(t.Context(), client.NewStream{Name: fmt.Sprintf("schedule %d", seed)})
 	if err != nil {
 		t.Fatal(err)
@@ -136,12 +148,27 @@ func (s *scheduled) play(t *testing.T, seed uint64) {
 	var work sync.WaitGroup
 	steps := faultnet.Schedule(seed, 4, s.protocol == "h2" || s.protocol != "h3" && seed%4 > 0, s.protocol == "h3")
 	work.Go(func() { p.Play(ctx, steps) })
-	if r.IntN(3) == 0 {
-		var flags []string
-		if r.IntN(10) == 0 {
-			flags = []string{"--rate-live", "200"} // after 200 requests, the server refuses all others for the rest of a window of 60 s
-		}
-		work.Go(func() { s.restart(t, flags...) })
+	// A kill begins a new window of the rate limit. So that windows end too, there are long times
+	// without a kill.
+	if r.IntN(3) > 0 && seed/16%2 == 0 {
+		s.killed++
+		work.Go(func() { s.restart(t) })
+	}
+	hold := time.Duration(r.IntN(2000)) * time.Millisecond
+	if s.disk != nil && r.IntN(4) == 0 {
+		work.Go(func() {
+			if s.fill(ctx, t, hold) {
+				s.filled++
+			}
+		})
+	}
+	choices := rand.New(rand.NewPCG(seed, 2))
+	if r.IntN(2) == 0 {
+		work.Go(func() {
+			if s.limit(ctx, t, choices, hold) {
+				s.limited++
+			}
+		})
 	}
 	work.Go(func() {
 		var got []string
@@ -166,6 +193,9 @@ func (s *scheduled) play(t *testing.T, seed uint64) {
 		return
 	}
 	check(t, direct, stream.ID, acks)
+	if err := direct.DeleteStream(t.Context(), stream.ID); err != nil { // the disk is small
+		t.Error(err)
+	}
 }
 
 // publish adds the events to a publisher and returns the acknowledgements.

@@ -1,22 +1,14 @@
 // One random schedule of faults. It runs in Node and, as text, in the page of a browser, so it uses nothing but its arguments.
 
 /**
- * Publishes and subscribes at the same time, and returns what both saw. Every `refuse`-th request is refused as the service
- * does it at a rate limit and when its disk is full.
+ * Publishes and subscribes at the same time, and returns what both saw.
  *
  * @param {typeof import("../src/index.js").Client} Client
  * @param {import("../src/index.js").ClientOptions} settings
- * @param {{stream: string, events: number, batchEvents: number, inFlight: number, size: number, refuse: number}} work
+ * @param {{stream: string, events: number, batchEvents: number, inFlight: number, size: number}} work
  */
-export async function publishAndSubscribe(Client, settings, { stream, events, batchEvents, inFlight, size, refuse }) {
-  const send = settings.fetch ?? fetch;
-  let requests = 0;
-  const limited = (url, init) => {
-    if (++requests % refuse > 0) return send(url, init);
-    const [status, code] = (requests / refuse) % 2 ? [429, "rate_limited"] : [503, "storage_unavailable"];
-    return Promise.resolve(new Response(JSON.stringify({ error: { code, message: "a test" } }), { status, headers: { "retry-after": "1" } }));
-  };
-  const client = new Client({ ...settings, timeout: 5000, giveUp: 120_000, fetch: limited });
+export async function publishAndSubscribe(Client, settings, { stream, events, batchEvents, inFlight, size }) {
+  const client = new Client({ ...settings, timeout: 5000, giveUp: 120_000 });
   const seen = [];
   const numbers = [];
   const following = (async () => {

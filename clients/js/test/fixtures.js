@@ -1,7 +1,7 @@
 // Test fixtures: a real server, and a proxy that breaks connections to it.
 
 import { execFile, execFileSync, spawn } from "node:child_process";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -45,17 +45,39 @@ export function start(...args) {
 /** A running `weir serve` with its own data directory. Both are removed after the test. */
 export class Server {
   /** @param {import("node:test").TestContext} t */
-  static async start(t, ...flags) {
+  static start(t, ...flags) {
+    return Server.on(undefined, t, ...flags);
+  }
+
+  /**
+   * Starts a server whose data is on a small disk, if there is one.
+   *
+   * @param {Disk | undefined} disk
+   * @param {import("node:test").TestContext} t
+   */
+  static async on(disk, t, ...flags) {
     const server = new Server();
     server.versions = {};
-    server.data = await mkdtemp(path.join(tmpdir(), "weir-js-"));
-    server.flags = flags;
+    const own = await mkdtemp(path.join(tmpdir(), "weir-js-"));
+    server.disk = disk;
+    server.data = disk?.data ?? path.join(own, "data");
+    server.config = path.join(own, "weir.toml");
+    server.flags = ["--config", server.config, ...flags];
+    await writeFile(server.config, "");
     t.after(async () => {
       await server.kill("SIGTERM");
-      await rm(server.data, { recursive: true, force: true });
+      await disk?.unmount();
+      await rm(own, { recursive: true, force: true });
     });
     await server.serve("127.0.0.1:0");
     return server;
+  }
+
+  /** Makes the server read a configuration file with this text. */
+  async configure(text) {
+    await writeFile(this.config, text);
+    await this.starting; // a signal would end a server that has only just started
+    this.process.kill("SIGHUP");
   }
 
   /** Starts the server again at the same address. */
@@ -65,10 +87,16 @@ export class Server {
 
   /** Starts a server that also serves HTTPS. `versions` counts its requests by HTTP version. */
   static secure(t, ...flags) {
-    return Server.start(t, "--https", "127.0.0.1:0", "--log-level", "debug", ...flags);
+    return Server.start(t, ...Server.secureFlags, ...flags);
   }
 
-  async serve(address) {
+  static secureFlags = ["--https", "127.0.0.1:0", "--log-level", "debug"];
+
+  serve(address) {
+    return (this.starting = this.launch(address));
+  }
+
+  async launch(address) {
     const args = ["serve", "--data", this.data, "--http", address, "--https", "off", "--metrics", "off", "--log-format", "json",
       "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags];
     this.process = start(weir(), args, { stdio: ["ignore", "ignore", "pipe"] });
@@ -123,10 +151,19 @@ export class Faults {
    * @param {{Backend: string, HTTP?: boolean}} options
    */
   static async start(t, options) {
+    const faults = await Faults.process(t);
+    faults.address = (await faults.do({ start: options })).address;
+    return faults;
+  }
+
+  /** Starts the process, still without a proxy. */
+  static async process(t) {
     const faults = new Faults();
-    const child = start(faultproxy(), [], { stdio: ["pipe", "pipe", "inherit"] });
+    // It is not killed when this process exits: it ends when its input ends, and then unmounts its disk.
+    const child = spawn(faultproxy(), [], { stdio: ["pipe", "pipe", "inherit"] });
     const exited = new Promise((resolve) => child.once("exit", resolve));
-    t.after(() => (child.stdin.end(), exited));
+    faults.end = () => (child.stdin.end(), exited);
+    t?.after(faults.end);
     const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
     let last = Promise.resolve();
     /** Sends a command to the proxy, after the earlier ones, and returns its answer. */
@@ -137,8 +174,28 @@ export class Faults {
         if (error) throw new Error(error);
         return answer;
       }));
-    faults.address = (await faults.do({ start: options })).address;
     return faults;
+  }
+}
+
+/** A small disk that can be filled up, so that a server with its data on it refuses batches. */
+export class Disk {
+  /** Mounts a disk. Returns undefined if this process may not mount. */
+  static async mount() {
+    const faults = await Faults.process();
+    const at = await mkdtemp(path.join(tmpdir(), "weir-js-"));
+    const { mounted } = await faults.do({ disk: at });
+    const end = async () => {
+      await faults.end(); // unmounts the disk
+      await rm(at, { recursive: true });
+    };
+    if (!mounted) return void (await end());
+    const disk = new Disk();
+    disk.data = path.join(at, "data");
+    disk.unmount = end;
+    /** Fills the disk, or frees it again. */
+    disk.fill = (full) => faults.do({ fill: full });
+    return disk;
   }
 }
 

@@ -37,14 +37,22 @@ def binary() -> str:
 class Server:
     """A running ``weir serve`` with its own data directory. Both are removed after the test."""
 
-    def __init__(self, test: unittest.TestCase, *flags: str) -> None:
-        self.data = tempfile.mkdtemp(prefix="weir-python-")
-        self.flags = flags
+    def __init__(self, test: unittest.TestCase, *flags: str, disk: Optional["Disk"] = None) -> None:
+        self._own = tempfile.mkdtemp(prefix="weir-python-")
+        self.data = disk.data if disk is not None else os.path.join(self._own, "data")
+        self._config = pathlib.Path(self._own, "weir.toml")
+        self._config.write_text("")
+        self.flags = ("--config", str(self._config), *flags)
         self.process: Optional[subprocess.Popen[str]] = None
+        self._starting = threading.Lock()  # a signal would end a server that has only just started
         test.addCleanup(self.remove)
         self.serve("127.0.0.1:0")
 
     def serve(self, address: str) -> None:
+        with self._starting:
+            self._serve(address)
+
+    def _serve(self, address: str) -> None:
         self.process = subprocess.Popen(
             [
                 *(binary(), "serve", "--data", self.data, "--http", address, "--https", "off", "--metrics", "off"),
@@ -80,7 +88,14 @@ class Server:
     def remove(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill(signal.SIGTERM)
-        shutil.rmtree(self.data, ignore_errors=True)
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def configure(self, text: str) -> None:
+        """Makes the server read a configuration file with this text."""
+        with self._starting:
+            self._config.write_text(text)
+            assert self.process is not None
+            self.process.send_signal(signal.SIGHUP)
 
     def run(self, *args: str) -> str:
         """Runs an operator command, and returns its output."""
@@ -93,21 +108,19 @@ class Server:
         return client
 
 
-class Faults:
-    """The fault proxy that the tests of all clients use, in a process of its own."""
+class FaultProcess:
+    """The process that simulates a bad network and a small disk for the tests of all clients."""
 
-    def __init__(self, test: unittest.TestCase, backend: str) -> None:
+    def __init__(self) -> None:
         program = os.environ.get("WEIR_FAULTPROXY")
         if not program:
             program = str(ROOT / "bin" / "weir-faultproxy")
             subprocess.run(["go", "build", "-o", program, "./internal/faultnet/faultproxy"], cwd=ROOT, check=True)
             os.environ["WEIR_FAULTPROXY"] = program
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        test.addCleanup(self._end)
-        self.url = "http://" + self.do(start={"Backend": backend, "HTTP": True})["address"]
 
     def do(self, **command: Any) -> Any:
-        """Sends a command to the proxy, and returns its answer."""
+        """Sends a command to the process, and returns its answer."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
@@ -116,8 +129,32 @@ class Faults:
             raise RuntimeError(answer["error"])
         return answer
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self._process.communicate()
+
+
+class Faults(FaultProcess):
+    """A fault proxy in front of a server."""
+
+    def __init__(self, test: unittest.TestCase, backend: str) -> None:
+        super().__init__()
+        test.addCleanup(self.end)
+        self.url = "http://" + self.do(start={"Backend": backend, "HTTP": True})["address"]
+
+
+class Disk(FaultProcess):
+    """A small disk that can be filled up, so that a server with its data on it refuses batches.
+
+    ``mounted`` is false if this process may not mount a disk.
+    """
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        super().__init__()
+        at = tempfile.mkdtemp(prefix="weir-python-")
+        test.addCleanup(os.rmdir, at)
+        test.addCleanup(self.end)  # unmounts the disk
+        self.mounted = self.do(disk=at).get("mounted", False)
+        self.data = os.path.join(at, "data")
 
 
 class Scripted:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 import unittest
-from typing import List
+import urllib.error
+import urllib.request
+from typing import Dict, List, Optional, Tuple
 
-from .fixtures import KEY, PATIENCE, Faults, Server
+from .fixtures import KEY, PATIENCE, Disk, Faults, Server
 
 import weir
 
@@ -22,15 +25,23 @@ class FaultsTest(unittest.TestCase):
     def test_schedules(self) -> None:
         """Every event is stored once and in order, delivered once and in order, and every acknowledgement is true."""
         seed = int(os.environ.get("WEIR_SEED") or random.randrange(2**53))
-        server = Server(self)
-        for n in range(int(os.environ.get("WEIR_SCHEDULES") or 3)):
+        self.killed = self.full = self.limited = 0
+        disk = Disk(self)
+        server = Server(self, disk=disk if disk.mounted else None)
+        count = int(os.environ.get("WEIR_SCHEDULES") or 3)
+        for n in range(count):
             with self.subTest(f"WEIR_SEED={seed + n} WEIR_SCHEDULES=1"):
-                self.schedule(server, seed + n)
+                self.schedule(server, disk, seed + n)
+        print(
+            f"{count} schedules from WEIR_SEED={seed}: server killed in {self.killed},",
+            f"disk full in {self.full}, rate limit lowered in {self.limited}",
+        )
 
-    def schedule(self, server: Server, seed: int) -> None:
+    def schedule(self, server: Server, disk: Disk, seed: int) -> None:
         proxy = Faults(self, server.address)
         chance = random.Random(seed)
-        stream = server.client(self).create_stream("faults")
+        near = server.client(self, give_up=PATIENCE)
+        stream = near.create_stream("faults")
         client = weir.Client(proxy.url, KEY, timeout=5)
         self.addCleanup(client.close)
 
@@ -48,17 +59,33 @@ class FaultsTest(unittest.TestCase):
             except BaseException as error:
                 failures.append(error)
 
+        # A kill begins a new window of the rate limit. So that windows end too, there are long times without a kill.
+        kill = chance.random() < 0.9 and seed // 16 % 2 == 0
+        full = chance.random() < 0.25 and disk.mounted
+        limited = chance.random() < 0.5
+        more, hold = chance.choice((1, 20, 100)), chance.choice((0, 0.5, 2))
+
         def faults() -> None:
             try:
                 proxy.do(play={"seed": seed, "steps": 4})
-                if chance.random() < 0.5:
+                if kill:
+                    self.killed += 1
                     server.kill()
                     server.again()
                 proxy.do(play={"seed": seed + 2**32, "steps": 2})
             except BaseException as error:
                 failures.append(error)
 
-        threads = [threading.Thread(target=work, daemon=True) for work in (follow, faults)]
+        def shortages() -> None:
+            try:
+                if full:
+                    self.full += fill(server, near, disk, hold)
+                if limited:
+                    self.limited += limit(server, more, hold)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, daemon=True) for work in (follow, faults, shortages)]
         for thread in threads:
             thread.start()
         acks: List[weir.Ack] = []
@@ -68,8 +95,55 @@ class FaultsTest(unittest.TestCase):
                 publisher.add([n, "x" * (size if n % 100 == 0 else 1)])
         for thread in threads:
             thread.join(PATIENCE)
-            self.assertFalse(thread.is_alive(), "the subscriber or the proxy hangs")
+            self.assertFalse(thread.is_alive(), "the subscriber or a fault hangs")
         self.assertEqual(failures, [])
         self.assertEqual([a.seq for a in acks], list(range(1, len(acks) + 1)))
         self.assertEqual([b.seq for b in seen], list(range(1, len(acks) + 1)))
         self.assertEqual([event[0] for batch in seen for event in batch.events], list(range(EVENTS)))
+        near.delete_stream(stream)  # the disk is small
+
+
+def send(server: Server, method: str, path: str, body: Optional[bytes] = None) -> Tuple[int, Dict[str, str]]:
+    """Sends a request once. The status is 0 if there is no response, because the server was killed."""
+    fields = {"Authorization": "Bearer " + KEY, "Content-Type": "application/octet-stream"}
+    request = urllib.request.Request(server.url + path, body, fields, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            response.read()
+            return response.status, {name.lower(): value for name, value in response.headers.items()}
+    except urllib.error.HTTPError as error:
+        return error.code, {}
+    except OSError:
+        return 0, {}
+
+
+def fill(server: Server, near: weir.Client, disk: Disk, hold: float) -> bool:
+    """Fills the disk of a server for a while. Returns whether the server refused a batch."""
+    stream = near.create_stream("fill", mode="raw")
+    disk.do(fill=True)
+    status = 202  # the journal has space left in its own files
+    for _ in range(1000):
+        if status != 202:
+            break
+        status, _fields = send(server, "POST", f"/v1/streams/{stream.id}/publish", bytes(4096))
+    time.sleep(hold)
+    disk.do(fill=False)
+    near.delete_stream(stream)
+    return status == 503
+
+
+def limit(server: Server, more: int, hold: float) -> bool:
+    """Lowers the rate limit of the key for a while, to a little more than what the key has used.
+
+    Clients wait for the end of the window, so nothing happens unless the window ends soon.
+    """
+    _status, fields = send(server, "GET", "/v1/streams")
+    if not fields:
+        return False  # the server was killed
+    most, left, reset = (int(fields["x-ratelimit-" + name]) for name in ("limit", "remaining", "reset"))
+    if reset - time.time() > 15:
+        return False
+    server.configure(f"rate-live = {most - left + more}\n")
+    time.sleep(hold)
+    server.configure("")
+    return True

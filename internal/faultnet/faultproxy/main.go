@@ -7,6 +7,12 @@
 //	{"backend":"127.0.0.1:8081"}                        → {}
 //	{"play":{"seed":7,"steps":5}}                       → {} after the last step
 //	{"count":true}                                      → {"opened":2,"sent":1234}
+//	{"disk":"/tmp/x"}                                   → {"mounted":true}
+//	{"fill":true}                                       → {}
+//
+// The command disk mounts a small disk at an existing directory, and creates a data directory named
+// data on it. Its journal has small segments, so that fill soon makes the server refuse batches. If
+// this process may not mount, the answer is {}. The disk is unmounted when standard input ends.
 //
 // The proxy answers an error with {"error":"…"}. It ends when its standard input ends.
 package main
@@ -17,7 +23,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 
+	"weir/internal/disk"
+	"weir/internal/engine/journal"
 	"weir/internal/faultnet"
 )
 
@@ -32,11 +41,14 @@ type command struct {
 		Steps int
 	}
 	Count bool
+	Disk  string
+	Fill  *bool // false frees the disk again
 }
 
 // answer is a line of output.
 type answer struct {
 	Address string `json:"address,omitempty"`
+	Mounted bool   `json:"mounted,omitempty"`
 	Opened  int    `json:"opened,omitempty"`
 	Sent    int64  `json:"sent,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -69,14 +81,33 @@ func run(in io.Reader, out io.Writer) {
 
 // session holds the proxy once it is started.
 type session struct {
-	p *faultnet.Proxy
-	o faultnet.Options
+	p    *faultnet.Proxy
+	o    faultnet.Options
+	disk *faultnet.Disk
 }
 
 func (t *session) close() {
+	if t.disk != nil {
+		t.disk.Close()
+	}
 	if t.p != nil {
 		t.p.Close()
 	}
+}
+
+// segment is the size of a segment in bytes. Two segments hold little more than one schedule writes.
+const segment = 256 << 10
+
+// create creates an empty journal.
+func create(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	j, err := journal.Open(disk.OS(dir), journal.Options{SegmentSize: segment})
+	if err != nil {
+		return err
+	}
+	return j.Close()
 }
 
 func (t *session) do(c command) (a answer, err error) {
@@ -86,6 +117,16 @@ func (t *session) do(c command) (a answer, err error) {
 		if t.p, err = faultnet.Start(t.o); err == nil {
 			a.Address = t.p.Address()
 		}
+	case c.Disk != "" && t.disk == nil:
+		if t.disk, err = faultnet.MountDisk(c.Disk); err != nil {
+			return a, nil
+		}
+		a.Mounted, err = true, create(filepath.Join(c.Disk, "data", "journal"))
+	case c.Fill != nil && t.disk != nil:
+		if *c.Fill {
+			return a, t.disk.Fill()
+		}
+		return a, t.disk.Free()
 	case t.p == nil:
 		err = errors.New("the proxy is not started")
 	case c.Set != nil:

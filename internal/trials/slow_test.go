@@ -1,0 +1,112 @@
+package trials
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"testing"
+	"time"
+
+	core "weir"
+	"weir/client"
+	"weir/internal/faultnet"
+)
+
+// command runs weir with the key of the trials against a URL. It fails the test if the command does
+// not end within two minutes.
+func command(t *testing.T, url string, in []byte, args ...string) (out, errs string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, program(t), args...)
+	c.Env = append(c.Environ(), "WEIR_URL="+url, "WEIR_KEY="+liveKey)
+	var stdout, stderr bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(in), &stdout, &stderr
+	err = c.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("weir %q did not end: %s", args, &stderr)
+	}
+	return stdout.String(), stderr.String(), err
+}
+
+// weir publish --raw works over a slow link without faults. Each batch takes longer than the default
+// gap grace of 2 s, and longer than it takes an HTTP/2 ping to time out. The batches are sent once
+// and stored without a gap.
+func TestPublishRawOverASlowLink(t *testing.T) {
+	if testing.Short() {
+		t.Skip("this test builds and runs the server")
+	}
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	c := newGoClient(t, client.Options{URL: s.url, Key: liveKey})
+	stream, err := c.CreateStream(t.Context(), client.NewStream{Name: "slow", Mode: core.Raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := faultnet.Start(faultnet.Options{Backend: host(t, s.url)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	p.Set(faultnet.Conditions{Rate: faultnet.Rate40kB})
+	in := make([]byte, 3*256<<10)
+	for i := range in {
+		in[i] = byte(i >> 10)
+	}
+	// --seq makes all batches 256 KiB, the largest that the command makes. Each takes 6.5 s.
+	_, errs, err := command(t, "http://"+p.Address(), in, "publish", string(stream.ID), "--raw", "--seq", "1")
+	if err != nil || errs != "" {
+		t.Fatalf("weir publish: %v: %s", err, errs)
+	}
+	var got []byte
+	until := core.Seq(3)
+	for b, err := range c.Subscriber(stream.ID, client.SubscriberOptions{From: client.Oldest, Until: &until}).Batches(t.Context()) {
+		if err != nil || b.Gap != nil {
+			t.Fatalf("read back %+v, %v", b, err)
+		}
+		got = append(got, b.Data...)
+	}
+	if !bytes.Equal(got, in) {
+		t.Errorf("%d bytes are stored, which differ from the %d bytes of the input", len(got), len(in))
+	}
+	if sent := p.Sent(); sent > int64(len(in)*5/4) {
+		t.Errorf("sent %d bytes for %d", sent, len(in))
+	}
+}
+
+// weir tail --follow=false ends on a stream whose batches retention has all evicted. The shortest
+// retention is a minute, and so is this test.
+func TestTailOfAnEmptiedStream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("this test builds and runs the server")
+	}
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	c := newGoClient(t, client.Options{URL: s.url, Key: liveKey})
+	stream, err := c.CreateStream(t.Context(), client.NewStream{Name: "emptied", RetentionSeconds: core.MinRetention})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := c.Publish(t.Context(), stream.ID, client.Events(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for {
+		now, err := c.Stream(ctx, stream.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.BytesStored == 0 {
+			break
+		}
+		hangOn(ctx, 500*time.Millisecond)
+	}
+	for _, cursor := range []string{"0", "1", "3"} {
+		if out, errs, err := command(t, s.url, nil, "tail", string(stream.ID), "--cursor", cursor, "--follow=false"); err != nil || out != "" {
+			t.Errorf("--cursor %s: %v: %q %s", cursor, err, out, errs)
+		}
+	}
+}
