@@ -231,11 +231,16 @@ func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
 // sealing reports whether a crash may have come before segment n was sealed. Only the newest segment
 // and the one before it can be without an index.
 func (c *checkup) sealing(n uint64) bool {
-	return c.tail != nil && n+1 >= max(c.tail.number, c.j.end.latest.segment)
+	if c.tail == nil {
+		return false
+	}
+	newest := max(c.tail.number, c.proof.latest.segment)
+	return !slices.ContainsFunc(c.listed, func(o uint64) bool { return n < o && o < newest })
 }
 
 // listMissing lists segments after the tail that were used, or may have been used, and whose files
-// are missing.
+// are missing. If the group after the tail's last one is the first of the segment that "end" names,
+// no segment between these two was used: its number was reserved for a cold segment.
 func (c *checkup) listMissing() {
 	tail, last := uint64(0), c.proof.latest.segment
 	if c.tail != nil {
@@ -244,8 +249,9 @@ func (c *checkup) listMissing() {
 	if c.endLost && (c.tail == nil || c.tailed.proved) { // a segment whose end is final is followed by another
 		c.listed = append(c.listed, tail+1)
 	}
+	adjacent := c.tailed != nil && c.tailed.group+1 == c.j.end.latest.group
 	for n := last; n > tail && n+mostMissing > last; n-- {
-		if c.segments[n] == nil {
+		if c.segments[n] == nil && (n == last || !adjacent) {
 			c.listed = append(c.listed, n)
 		}
 	}

@@ -67,6 +67,9 @@ func (j *Journal) Stats() Stats {
 	}
 	s.Used = len(all)
 	s.Segments = len(all) + j.prepare.files()
+	if j.reclaim.building.Load() > 0 {
+		s.Segments++
+	}
 	s.Disk = int64(s.Segments) * j.size
 	return s
 }

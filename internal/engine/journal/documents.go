@@ -69,8 +69,9 @@ func (o *documentOp) stage(g *group) {
 	}
 	r.log = uint64(created)
 	if o.change == deleteDocument {
-		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), uint32(g.seg.number)
-		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: uint32(g.seg.number)}
+		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load()) // the cold segment may hold entries of this log
+		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
+		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}
 		o.deleted.at = extent{g.add(&r), r.bytes()}
 		o.log, o.judge = o.j.store.doom(o.j, created)
 		g.setDocument(o.key, nil)

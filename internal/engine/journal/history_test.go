@@ -19,8 +19,8 @@ import (
 )
 
 // small are the options of the fault tests. With them, segments fill, rotate and are reclaimed
-// within a short script.
-var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40}
+// within a short script, and copies go to cold segments.
+var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40, holdMore: true}
 
 // history records what a test did to a journal and which calls succeeded. A test verifies an opened
 // journal against its history. Everything acknowledged must be present. Everything requested but

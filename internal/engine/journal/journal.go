@@ -24,6 +24,8 @@ type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 
+	holdMore bool // for tests with little data: any number of emptied segments may wait for a cold segment
+
 	ScrubRate  int64           // bytes per second that the scrub may read; 0 turns the scrub off
 	ScrubEvery time.Duration   // time between the end of a scrub and the next; default 24 hours
 	Damaged    func([]Finding) // called by the scrub for each damaged segment, if set

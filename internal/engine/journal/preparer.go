@@ -202,17 +202,24 @@ func (p *preparer) removeDead() {
 }
 
 // make makes one segment ready, from a dead one if possible.
-func (p *preparer) make() error {
+func (p *preparer) make() (err error) {
 	p.mu.Lock()
 	number := p.number
+	p.number++
 	var old *segment
 	if len(p.dead) > 0 {
 		old, p.dead = p.dead[0], p.dead[1:]
 	}
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err != nil && p.number == number+1 { // the number was not used
+			p.number = number
+		}
+	}()
 	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), onRelease: p.give}
 	s.refs.Store(1)
-	var err error
 	if old != nil {
 		err = p.recycle(old, s)
 	} else {
@@ -227,7 +234,6 @@ func (p *preparer) make() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.number++
 	p.ready, p.short, p.refused = append(p.ready, s), nil, false
 	if s.blank.Load() > 0 {
 		p.blank = append(p.blank, s)
@@ -252,7 +258,10 @@ func (p *preparer) fill() error {
 	if err == nil || n == 0 || p.ready[n-1] != s {
 		return nil // a group that is written to the same place reports the error
 	}
-	p.ready, p.number = p.ready[:n-1], s.number
+	p.ready = p.ready[:n-1]
+	if p.number == s.number+1 { // the number was not used
+		p.number = s.number
+	}
 	s.file.Close()
 	p.j.fs.Remove(s.name)
 	return spoiltFile{fmt.Errorf("fill %s: %w", s.name, err)}

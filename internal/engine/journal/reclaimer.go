@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/engine"
@@ -24,6 +25,11 @@ type reclaimer struct {
 	j      *Journal
 	signal chan struct{}
 	halt   chan struct{}
+
+	cold     *cold         // segment that is being filled with copies; nil if there is none
+	warm     time.Time     // until then, no cold segment is begun, because the last attempt failed
+	building atomic.Uint32 // number of the cold segment; 0 if there is none
+	live     int64         // live bytes of the journal, as victim last counted them
 
 	mu        sync.Mutex
 	forgotten []forgotten
@@ -65,6 +71,7 @@ func (r *reclaimer) forget(items index, mark extent) {
 // bound for a journal under load. Once the journal is idle, run continues down to the strict bound.
 // See victim for both bounds.
 func (r *reclaimer) run() {
+	defer r.dropCold()
 	for {
 		select {
 		case <-r.signal:
@@ -84,7 +91,7 @@ func (r *reclaimer) run() {
 // there is nothing to do.
 func (r *reclaimer) tidy() bool {
 	s, _ := r.victim(true)
-	if s == nil && !r.j.prepare.hasSpare() {
+	if s == nil && r.cold == nil && !r.j.prepare.hasSpare() {
 		return false
 	}
 	before := r.j.counts.appended()
@@ -102,6 +109,7 @@ func (r *reclaimer) tidy() bool {
 		r.j.prepare.keepSpare(1)
 		return true
 	}
+	r.settleCold()
 	r.j.prepare.keepSpare(0)
 	return s == nil || r.step(true)
 }
@@ -115,6 +123,9 @@ func (r *reclaimer) step(strict bool) bool {
 	default:
 	}
 	r.account()
+	if r.cold != nil && r.cold.sealed {
+		r.adopt()
+	}
 	s, empty := r.victim(strict)
 	switch {
 	case s == nil:
@@ -124,7 +135,7 @@ func (r *reclaimer) step(strict bool) bool {
 		r.j.do(o)
 		return r.settled(<-o.done)
 	default:
-		return r.settled(r.empty(s))
+		return r.settled(r.empty(s, strict))
 	}
 }
 
@@ -185,6 +196,9 @@ func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 	for _, seg := range r.j.store.allSegments() {
 		here := seg.live.Load()
 		live += here
+		if seg.moving {
+			continue
+		}
 		if !seg.sealed.Load() {
 			if strict {
 				dead += r.j.size - here
@@ -206,16 +220,17 @@ func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 	if !strict {
 		limit += live / 8
 	}
+	r.live = live
 	if s == nil || dead <= limit || s.live.Load() > s.used/8*7 {
 		return nil, false
 	}
 	return s, false
 }
 
-// empty copies the live records of a segment to the end of the journal. If a record is damaged, the
-// segment is left as it is. Otherwise a reader of the damaged record would find nothing instead of
-// getting an error.
-func (r *reclaimer) empty(s *segment) error {
+// empty copies the live records of a segment to the cold segment, or to the end of the journal. If a
+// record is damaged, the segment is left as it is. Otherwise a reader of the damaged record would
+// find nothing instead of getting an error.
+func (r *reclaimer) empty(s *segment, strict bool) error {
 	s.acquire()
 	defer s.release()
 	index, err := s.index(r.j.size)
@@ -232,6 +247,15 @@ func (r *reclaimer) empty(s *segment) error {
 		}
 		if c == nil {
 			continue
+		}
+		if !strict {
+			chilled, err := r.chill(s, c)
+			if err != nil {
+				return err
+			}
+			if chilled {
+				continue
+			}
 		}
 		o.copies = append(o.copies, *c)
 		if o.size += c.record.size() + keyRoom; o.size >= min(copyAtOnce, int(r.j.size/4)) {

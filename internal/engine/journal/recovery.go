@@ -24,7 +24,7 @@ type recovery struct {
 	marked   bool                // the tail's watermark covers all of its groups
 	final    bool                // the tail's watermark is final
 	unused   []*segment          // segments above the tail
-	stale    []string            // files left by an interrupted preparation or repair
+	stale    []string            // files left by an interrupted preparation, copy or repair
 	rebuilt  []*segment          // sealed segments whose index was built from their groups
 	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
 	first    map[string]uint32   // segment with the oldest state of each document
@@ -86,7 +86,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		return err
 	}
 	for _, name := range names {
-		if name == temporary || disk.Staged(name) {
+		if name == temporary || name == coldFile || disk.Staged(name) {
 			r.stale = append(r.stale, name)
 		}
 		number, ok := segmentNumber(name)

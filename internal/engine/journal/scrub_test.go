@@ -176,7 +176,7 @@ func TestScrubRate(t *testing.T) {
 func TestScrubDuringChanges(t *testing.T) {
 	fs := faulty.New()
 	w := scrubbed(t, fs, Options{ScrubRate: 1 << 40, ScrubEvery: time.Nanosecond, Damaged: func(f []Finding) { t.Errorf("found %+v", f) }})
-	for seq := weir.Seq(1000); seq < 3000; seq++ {
+	for seq := weir.Seq(1000); seq < 2000; seq++ {
 		key := string("ab"[seq%2])
 		if err := w.append(key, seq, 900); err != nil {
 			t.Fatal(err)

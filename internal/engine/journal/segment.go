@@ -41,6 +41,7 @@ type segment struct {
 	used   int64    // bytes of groups and index; set when sealed
 	table  keyTable // position of the key slots; set when sealed
 	stuck  bool     // used by the reclaimer only: a record is damaged, so the segment is not emptied
+	moving bool     // used by the reclaimer only: entries were copied to a cold segment that is not adopted yet
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%012d.seg", number) }

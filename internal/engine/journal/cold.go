@@ -1,0 +1,288 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+const (
+	coldFile = "cold.tmp" // name of a cold segment until it is complete
+	coldMost = 256 << 10  // largest number of records in a cold segment; each takes 64 bytes of memory until the segment is adopted
+)
+
+// cold is a segment that the reclaimer fills with copies of long-lived entries. If these were copied
+// to the active segment, they would lie between fresh entries that are soon trimmed, and would have
+// to be copied again and again. A cold segment becomes part of the journal when it is complete (see
+// adopt). Until then nothing refers to it, and the originals stay.
+type cold struct {
+	seg    *segment
+	group  *group
+	next   uint64     // number of the next group; cold segments have numbers of their own
+	dirty  int        // bytes written since the last sync
+	moves  []move     // records in the segment
+	from   []*segment // segments of the originals
+	held   int64      // dead bytes of these segments, which take space until the cold segment is adopted
+	zeroed bool       // the file was in use before, so all of its blocks exist
+	sealed bool
+	named  bool // the file has its final name
+}
+
+// move says that an entry was copied from one place to another.
+type move struct {
+	kind     kind
+	log, seq uint64
+	from, to place
+	bytes    int64
+}
+
+// errWaiting means that the cold segment is full and cannot be adopted yet.
+var errWaiting = errors.New("the cold segment is full")
+
+// chill copies an entry of segment s to the cold segment. It returns false if the entry must be
+// copied to the active segment instead, because too many emptied segments would have to wait until
+// the cold segment is full, or because the disk is full or damaged. It returns errWaiting if the
+// entry must stay for now.
+func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
+	if c.record.kind != kindBatch && c.record.kind != kindGapClosed || !s.moving && !r.mayHold(s) {
+		return false, nil
+	}
+	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.fits(r.j.size, c.record.size()+keyRoom, 1, 0)) {
+		r.sealCold()
+	}
+	if r.cold != nil && r.cold.sealed && !r.adopt() {
+		return false, errWaiting
+	}
+	if r.cold == nil && !r.beginCold() || s.number > r.cold.seg.number {
+		return false, nil
+	}
+	k := r.cold
+	m := move{kind: c.record.kind, log: c.record.log, seq: c.record.seq, from: c.from, bytes: c.record.bytes()}
+	m.to = k.group.add(&c.record)
+	k.moves = append(k.moves, m)
+	if !s.moving {
+		s.moving = true
+		k.from, k.held = append(k.from, s), k.held+s.used-s.live.Load()
+	}
+	return k.group.length < copyAtOnce || r.writeCold(), nil
+}
+
+// mayHold reports whether an emptied segment may wait until the cold segment is adopted. The dead
+// bytes that wait may take an eighth of the live bytes. A cold segment is begun only if that is
+// enough to fill it from segments like this one.
+func (r *reclaimer) mayHold(s *segment) bool {
+	live, most := s.live.Load(), r.live/8
+	if r.j.opts.holdMore {
+		most = 1 << 60
+	}
+	dead := float64(s.used - live)
+	if r.cold == nil {
+		return dead/float64(live)*float64(r.j.size) <= float64(most)
+	}
+	return dead+float64(r.cold.held) <= float64(most)
+}
+
+// beginCold prepares a file for a cold segment. The number of the segment is higher than those of
+// all segments in use. A deletion from now on knows that number as a place of older records: the
+// empty copy waits until all earlier deletions are in memory.
+func (r *reclaimer) beginCold() bool {
+	if time.Now().Before(r.warm) {
+		return false
+	}
+	r.warm = time.Now().Add(calm) // unless the next steps succeed
+	number, old := r.j.prepare.reserve()
+	s := &segment{number: number, name: segmentName(number), seed: seed(r.j.salt, number), onRelease: r.j.prepare.give, end: dataStart}
+	s.refs.Store(1)
+	if old != nil {
+		if r.j.fs.Rename(old.name, coldFile) != nil {
+			r.j.prepare.give(old)
+			return false
+		}
+		s.file = old.file
+	} else {
+		if err := r.j.fs.Remove(coldFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+		f, err := r.j.fs.Create(coldFile)
+		if err != nil {
+			return false
+		}
+		s.file = f
+	}
+	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil}
+	r.cold.group.begin(s)
+	r.building.Store(uint32(number))
+	if s.file.WriteAt(0, encodeHeader(r.j.salt, number, r.j.size)) != nil || r.copy(r.newCopy()) != nil {
+		r.dropCold()
+		return false
+	}
+	r.warm = time.Time{}
+	return true
+}
+
+// writeCold writes the records that were added since the last call, at ReclaimRate at most. If that
+// fails, it drops the cold segment and returns false.
+func (r *reclaimer) writeCold() bool {
+	k, g := r.cold, r.cold.group
+	err := k.seg.file.WriteAt(g.off, g.buffers(k.next)...)
+	if k.dirty += g.length; err == nil && k.dirty >= zeroStep {
+		k.dirty, err = 0, k.seg.file.SyncData()
+	}
+	if err != nil || !r.pause(time.Duration(g.length)*time.Second/time.Duration(r.j.opts.ReclaimRate)) {
+		r.dropCold()
+		return false
+	}
+	k.next++
+	r.j.counts.bytes.Add(uint64(g.length))
+	r.j.counts.copied.Add(uint64(g.length))
+	g.begin(k.seg)
+	return true
+}
+
+// sealCold completes the cold segment, or drops it.
+func (r *reclaimer) sealCold() {
+	k := r.cold
+	if k.group.records > 0 && !r.writeCold() {
+		return
+	}
+	free := r.j.size - footerSize - int64(len(k.seg.slots)) - keySpace(k.seg.keys.len()) - k.seg.end
+	for ; !k.zeroed && free > 0; free -= copyStep { // a file with holes would take space when it is recycled
+		if k.seg.file.WriteAt(k.seg.end+max(free-copyStep, 0), make([]byte, min(free, copyStep))) != nil {
+			r.dropCold()
+			return
+		}
+	}
+	if k.seg.seal(r.j.size, k.next, once) != nil {
+		r.dropCold()
+		return
+	}
+	k.sealed = true
+}
+
+// adopt makes a complete cold segment part of the journal. A manifest that lists the segment is
+// durable before memory refers to the copies, and that is so before the originals are freed. The
+// segment gets its final name only when two segments with higher numbers are in use. Without the
+// manifest, an opening then takes the file for a freed one. adopt returns false if the segment
+// cannot be adopted yet, or was dropped.
+func (r *reclaimer) adopt() bool {
+	k := r.cold
+	all := r.j.store.allSegments()
+	if len(all) < 2 || all[len(all)-2].number < k.seg.number {
+		return false
+	}
+	if !k.named {
+		if r.j.fs.Rename(coldFile, k.seg.name) != nil {
+			r.dropCold()
+			return false
+		}
+		k.named = true
+		if err := r.j.fs.SyncDir(); err != nil {
+			r.j.fail(fmt.Errorf("sync directory: %w", err))
+			return false
+		}
+	}
+	o := &adoptOp{c: &r.j.commit, seg: k.seg, done: make(chan error, 1)}
+	r.j.do(o)
+	if <-o.done != nil {
+		if o.staged { // the manifest may be on the disk: the file must stay
+			r.forgetCold()
+		}
+		return false
+	}
+	for _, m := range k.moves {
+		if l := r.j.store.log(engine.LogID(m.log)); l != nil {
+			k.seg.live.Add(m.bytes)
+			old := k.seg
+			if l.moveEntry(m) {
+				old = r.j.store.segment(m.from.segment)
+			}
+			old.live.Add(-m.bytes)
+		}
+	}
+	r.forgetCold()
+	return true
+}
+
+// moveEntry makes the index refer to the copy of an entry. It returns false if the index does not
+// refer to the original any more.
+func (l *log) moveEntry(m move) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	it, ok := l.index.find(weir.Seq(m.seq))
+	if !ok || it.place != m.from {
+		return false
+	}
+	it.place = m.to
+	l.index.insert(it)
+	return true
+}
+
+// settleCold adopts the cold segment of a journal that is idle, if the segment is at least half
+// full, and drops it otherwise. The strict bound leaves no room for emptied segments that wait.
+func (r *reclaimer) settleCold() {
+	if k := r.cold; k != nil && !k.sealed && k.seg.end > r.j.size/2 {
+		r.sealCold()
+	}
+	if k := r.cold; k != nil && (!k.sealed || !r.adopt()) {
+		r.dropCold()
+	}
+}
+
+// dropCold gives up the cold segment. The originals of its records are still in use.
+func (r *reclaimer) dropCold() {
+	k := r.cold
+	if k == nil {
+		return
+	}
+	k.seg.file.Close()
+	name := coldFile
+	if k.named {
+		name = k.seg.name
+	}
+	r.j.fs.Remove(name) // if this fails, the next opening removes the file
+	r.warm = time.Now().Add(calm)
+	r.forgetCold()
+}
+
+func (r *reclaimer) forgetCold() {
+	for _, s := range r.cold.from {
+		s.moving = false
+	}
+	r.cold = nil
+	r.building.Store(0)
+}
+
+// adoptOp adds a complete segment to the journal.
+type adoptOp struct {
+	c      *committer
+	seg    *segment
+	staged bool
+	done   chan error
+}
+
+func (o *adoptOp) bound() (int, int) { return o.c.manifestSize(), 1 }
+func (o *adoptOp) class() class      { return copying }
+func (o *adoptOp) settle(*group)     {}
+func (o *adoptOp) finish(err error)  { o.done <- err }
+func (o *adoptOp) stage(g *group) {
+	o.staged = true
+	o.c.j.store.addSegment(o.seg)
+	o.c.manifest(g)
+}
+
+// reserve takes a number that no other segment gets, and a dead file if there is one.
+func (p *preparer) reserve() (number uint64, old *segment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	number = p.number
+	p.number++
+	if n := len(p.dead); n > 0 {
+		old, p.dead = p.dead[n-1], slices.Delete(p.dead, n-1, n)
+	}
+	return number, old
+}

@@ -1,0 +1,192 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// mixture appends to streams of which some keep their entries for long. It also deletes streams, so
+// that the reclaimer meets entries of deleted logs. It stops at the first error.
+func mixture(w *world, rounds int, rest func()) error {
+	const logs = 6
+	var errs []error
+	for i := range logs {
+		errs = append(errs, w.create(fmt.Sprint("log", i), "x"))
+	}
+	for round := range weir.Seq(rounds) {
+		for i := range logs {
+			key, first := fmt.Sprint("log", i), 1+40*round
+			errs = append(errs, w.many(key, first, first+39, 500))
+			switch {
+			case i > 1:
+				errs = append(errs, w.trim(key, first+30, "short"))
+			case round > 6:
+				errs = append(errs, w.trim(key, first-200, "long"))
+			}
+		}
+		if round%5 == 4 {
+			key := fmt.Sprint("log", round%2)
+			errs = append(errs, w.remove(key), w.create(key, "again"))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		rest()
+	}
+	return nil
+}
+
+// sound verifies a journal against its history, and has it checked.
+func sound(fs *faulty.FS, h *history) error {
+	if err := openAndVerify(fs, h); err != nil {
+		return err
+	}
+	r, err := Check(fs, CheckOptions{})
+	if err == nil && (len(r.Damages) > 0 || r.Orphans > 0) {
+		err = fmt.Errorf("damages %+v, %d orphans", r.Damages, r.Orphans)
+	}
+	return err
+}
+
+// TestColdSegments cuts the power before every call that concerns a cold segment, before a part of
+// the others, and after many adoptions. Nothing acknowledged is lost, and nothing trimmed or deleted
+// returns.
+func TestColdSegments(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w := newWorld(t, fs, h)
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(3, 3))
+	adopted, cuts, last := 0, 0, 0
+	fs.OnCall(func(c faulty.Call) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch c.Kind {
+		case faulty.Read, faulty.Open, faulty.List, faulty.Lock:
+			return nil
+		case faulty.Rename:
+			if c.Name == coldFile {
+				adopted++
+				last = 8
+			}
+		}
+		if last--; last < 0 && c.Name != coldFile && rng.IntN(150) > 0 || c.Name == coldFile && c.Kind == faulty.Write && rng.IntN(8) > 0 {
+			return nil
+		}
+		hist := h.copy()
+		for _, loss := range faulty.Losses {
+			cuts++
+			if err := sound(fs.Crash(loss, rng), hist); err != nil && !t.Failed() {
+				t.Errorf("%v %d of %s, %v: %v", c.Kind, c.N, c.Name, loss, err)
+			}
+		}
+		return nil
+	})
+	if err := mixture(w, 14, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	fs.OnCall(nil)
+	if err := h.verifyOpen(w); err != nil {
+		t.Error(err)
+	}
+	w.j.Close()
+	if err := sound(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+		t.Error(err)
+	}
+	if adopted < 2 || cuts < 100 {
+		t.Errorf("%d cold segments were adopted, %d power cuts simulated", adopted, cuts)
+	}
+	t.Logf("%d cold segments adopted, %d power cuts", adopted, cuts)
+}
+
+// TestColdFaults makes calls on cold segments fail. The journal copies the entries elsewhere, and
+// accepts appends all the time.
+func TestColdFaults(t *testing.T) {
+	for _, fault := range []error{syscall.EIO, syscall.ENOSPC} {
+		for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.Rename} {
+			synctest.Test(t, func(t *testing.T) {
+				coldFault(t, kind, fault, func() { time.Sleep(calm * 3 / 5) })
+			})
+		}
+	}
+}
+
+func coldFault(t *testing.T, kind faulty.Kind, fault error, rest func()) {
+	fs, h := faulty.New(), newHistory()
+	w := newWorld(t, fs, h)
+	var calls atomic.Int64
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind == kind && (c.Name == coldFile || c.To == coldFile) && calls.Add(1)%3 > 0 {
+			return fault
+		}
+		return nil
+	})
+	if err := mixture(w, 20, rest); err != nil {
+		t.Fatalf("%v, %v: %v", kind, fault, err)
+	}
+	if s := w.j.Status(); s.State != engine.Ready {
+		t.Errorf("%v, %v: %v", kind, fault, s)
+	}
+	fs.OnCall(nil)
+	w.j.Close()
+	if err := sound(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+		t.Errorf("%v, %v: %v", kind, fault, err)
+	}
+	t.Logf("%v, %v: %d calls", kind, fault, calls.Load())
+}
+
+// TestDeletionKnowsColdSegment deletes a document while a cold segment is being filled. The cold
+// segment may hold entries of the document's log, so the tombstone must outlive it.
+func TestDeletionKnowsColdSegment(t *testing.T) {
+	w := newWorld(t, faulty.New(), newHistory())
+	defer w.j.Close()
+	w.j.reclaim.building.Store(9)
+	if err := errors.Join(w.create("a", "x"), w.remove("a")); err != nil {
+		t.Fatal(err)
+	}
+	w.j.store.mu.RLock()
+	defer w.j.store.mu.RUnlock()
+	if d, ok := w.j.store.deleted.Get("a"); !ok || d.birth != 9 {
+		t.Errorf("tombstone %+v, want birth 9", d)
+	}
+}
+
+// TestColdAdoptionFails reports an error for a write right after a cold segment got its name, though
+// the bytes are written. A manifest that lists the segment may then be on the disk, so the file must
+// stay.
+func TestColdAdoptionFails(t *testing.T) {
+	for skip := range 4 {
+		fs, h := faulty.New(), newHistory()
+		w := newWorld(t, fs, h)
+		var left atomic.Int64
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Rename && c.Name == coldFile {
+				left.CompareAndSwap(0, int64(skip)+2)
+			}
+			if c.Kind == faulty.Write && c.Off >= dataStart && c.Name != temporary && left.Load() > 0 && left.Add(-1) == 1 {
+				return faulty.Partial{Err: syscall.EIO, Bytes: c.Len}
+			}
+			return nil
+		})
+		if err := mixture(w, 20, func() {}); !errors.Is(err, engine.ErrReadOnly) {
+			t.Fatal(err)
+		}
+		w.j.Close()
+		fs.OnCall(nil)
+		for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+			if err := sound(fs.Crash(loss, nil), h.copy()); err != nil {
+				t.Errorf("%v: %v", loss, err)
+			}
+		}
+	}
+}
