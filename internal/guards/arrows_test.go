@@ -17,7 +17,7 @@ var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/
 // writes. The tests of the JetStream engine start a NATS server. The tests of the API and of the
 // client check the version. The trials use the Go client over every protocol.
 var testArrows = map[string][]string{
-	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
+	"hub": {"engine/journal", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
 	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
 }
 

@@ -193,7 +193,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		return
 	}
 	f.mu.Lock()
-	settled := f.isSettled()
+	settled := isSettled(f)
 	f.mu.Unlock()
 	if !settled && !force {
 		s.mu.Unlock()
@@ -212,7 +212,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if f.timer != nil {
 		f.timer.Stop()
 	}
-	sum, settled := f.summarize(), f.isSettled()
+	sum, settled := f.summarize(), isSettled(f)
 	var kept *stream.State
 	if settled && !h.shared && !force {
 		kept = f.ahead.Back(f.state, 0)
@@ -240,7 +240,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 
 // isSettled reports whether nothing remains to be done for the stream until a batch expires: it has
 // no open gap, no entry in flight, and no evicted batch that is not trimmed. Called with f.mu held.
-func (f *feed) isSettled() bool {
+func isSettled(f *feed) bool {
 	_, waiting := f.ahead.NextDue()
 	return !waiting && len(f.pending) == 0 && !untrimmed(f)
 }
