@@ -355,14 +355,17 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 // not know the newest messages. So catchUp stores a fence and waits until the line reaches it.
 // In the stream, the fence comes after every message that was acknowledged earlier.
 func (l *line) catchUp(ctx context.Context) error {
-	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
-		at, err := l.storeFence(ctx)
-		if err == nil {
-			err = l.reach(ctx, at)
-		}
-		return at, err
-	})
+	_, err := l.coalesce(ctx, &l.catches, l.fenceAndReach)
 	return err
+}
+
+// fenceAndReach stores a fence and waits until the line reaches it.
+func (l *line) fenceAndReach(ctx context.Context) (uint64, error) {
+	at, err := l.storeFence(ctx)
+	if err == nil {
+		err = l.reach(ctx, at)
+	}
+	return at, err
 }
 
 // mark returns a sequence of the stream that is at least as high as that of every message
