@@ -157,6 +157,8 @@ func clientError(id weir.StreamID, err error) error {
 		return weir.Errorf(weir.StorageUnavailable, "the store is full: it accepts no writes until space is freed")
 	case errors.Is(err, engine.ErrReadOnly):
 		return weir.Errorf(weir.StorageUnavailable, "the store accepts no writes because an earlier write failed")
+	case errors.Is(err, engine.ErrClock):
+		return weir.Errorf(weir.StorageUnavailable, "the clock of this node is wrong, so it accepts no writes: nothing was stored")
 	case errors.Is(err, engine.ErrUnavailable):
 		return weir.Errorf(weir.StorageUnavailable, "the store did not answer in time, and the request may have taken effect: retry it")
 	case errors.Is(err, engine.ErrBehind):

@@ -14,7 +14,7 @@ import (
 )
 
 // joinNodes announces this node to the other nodes that share the store. After this, all nodes
-// count requests towards the same rate limits.
+// count requests towards the same rate limits, and this node knows whether its clock is right.
 func (svc *Service) joinNodes() error {
 	if svc.store.jetstream == nil {
 		return nil
@@ -25,8 +25,16 @@ func (svc *Service) joinNodes() error {
 	if err != nil {
 		return fmt.Errorf("join the other nodes: %w", err)
 	}
-	svc.Hub.Lead(svc.store.nodes.First)
 	return nil
+}
+
+// clock returns the clock by which batches expire; nil means the system clock. In a cluster, it is
+// right even if the system clock of this node is not.
+func (s *store) clock() func() time.Time {
+	if s.jetstream == nil {
+		return nil
+	}
+	return s.jetstream.Now
 }
 
 func (s *store) leaveNodes() {
@@ -48,6 +56,7 @@ func (s *store) standing() metrics.Cluster {
 	st := s.jetstream.Stand(context.Background(), leads)
 	return metrics.Cluster{
 		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
+		ClockAhead: s.jetstream.ClockAhead(),
 	}
 }
 
@@ -71,6 +80,9 @@ func (s *store) clusterLine() string {
 	}
 	if c.Behind > 0 {
 		line += fmt.Sprintf(" %d replicas are behind, by up to %d messages.", c.Behind, c.Lag)
+	}
+	if s.jetstream.Status().State == engine.Skewed {
+		line += fmt.Sprintf(" The clock of this node differs from the other nodes by %v, so this node accepts no writes.", c.ClockAhead.Abs().Round(time.Second))
 	}
 	if c.Unsynced {
 		line += " The NATS servers may acknowledge before they sync, so a power cut may lose acknowledged batches (--nats-allow-unsynced)."

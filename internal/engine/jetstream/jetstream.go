@@ -41,6 +41,7 @@ type Options struct {
 	// 10 s.
 	Patience time.Duration
 	Logger   *slog.Logger
+	Now      func() time.Time // the clock of this node; default time.Now
 
 	// Room returns how many bytes the NATS server inside this process holds, and how many it may
 	// hold. If Room is nil or the limit is 0, the space is unknown.
@@ -82,6 +83,9 @@ func (o *Options) defaults() {
 	if o.rivalry == 0 {
 		o.rivalry = rivalry
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -96,6 +100,7 @@ type Engine struct {
 	shards []*shard
 
 	room   room
+	clock  clock
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
 	// A random number that identifies this process. The ids of groups (see group.go) start from it,
 	// so they are unique.
@@ -128,6 +133,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 	e := &Engine{
 		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
+	e.clock.init(o.Now)
 	var id [8]byte
 	rand.Read(id[:])
 	e.node = binary.BigEndian.Uint64(id[:])
@@ -339,6 +345,9 @@ func (e *Engine) Status() engine.Status {
 	}
 	if why := e.outage.Load(); why != nil {
 		return engine.Status{State: engine.Unreachable, Reason: *why}
+	}
+	if why := e.clock.fault(); why != nil {
+		return engine.Status{State: engine.Skewed, Reason: why}
 	}
 	if why := e.room.full.Load(); why != nil {
 		return engine.Status{State: engine.Full, Reason: *why}
