@@ -138,6 +138,9 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			headers[m.position] = m.Header.Restored()
 		}
 	}
+	if err := beginsWhole(all, trimmed); err != nil {
+		return err
+	}
 	l.cut(l.low)
 	if trimmed != nil {
 		note, err = l.payload(ctx, trimmed)
@@ -158,6 +161,21 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			}
 		}
 	})
+}
+
+// beginsWhole returns ErrDamaged if records at the beginning of a log are missing that no trim allows
+// to be missing: an operator or another program purged them. The parameter trimmed is the last trim
+// of the log, or nil.
+func beginsWhole(all []message, trimmed *message) error {
+	oldest := uint64(1)
+	if trimmed != nil {
+		oldest = uint64(trimmed.First)
+	}
+	// Trims of earlier versions do not say which record is the oldest one that is needed.
+	if len(all) > 0 && oldest > 0 && all[0].position > oldest {
+		return fmt.Errorf("%w: the log begins with record %d, but records from %d on must be there", engine.ErrDamaged, all[0].position, oldest)
+	}
+	return nil
 }
 
 // start allows the worker to run. The judge knows everything that was acknowledged before the time
