@@ -13,39 +13,51 @@ import (
 	"weir/internal/service/servicetest"
 )
 
+// startNode starts a node that reaches a NATS server at the given URL.
+func startNode(t *testing.T, nats natstest.Server, url string, now func() time.Time) *servicetest.Service {
+	t.Helper()
+	return servicetest.Start(t, servicetest.Options{
+		Journal: true, // the engine that Args name
+		Args:    []string{"--engine", "nats", "--nats-url", url, "--nats-creds", nats.Creds, "--nats-system-creds", nats.SystemCreds, "--nats-replicas", "1"},
+		Now:     now,
+	})
+}
+
+// ask sends a request to /v1 and returns the status and the body of the response.
+func ask(t *testing.T, s *servicetest.Service, key, method, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, s.HTTP+"/v1"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("authorization", "Bearer "+key)
+	if body != "" {
+		r.Header.Set("content-type", "application/json")
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
 // One of three nodes has a clock that is two hours ahead, and a stream keeps batches for one hour. A
 // read and a publish on that node evict nothing on any node, and later batches get the right time.
 func TestWrongClock(t *testing.T) {
 	nats := natstest.Start(t, true)
 	start := func(ahead time.Duration) *servicetest.Service {
-		return servicetest.Start(t, servicetest.Options{
-			Journal: true, // the engine that Args name
-			Args:    []string{"--engine", "nats", "--nats-url", nats.URL, "--nats-creds", nats.Creds, "--nats-system-creds", nats.SystemCreds, "--nats-replicas", "1", "--metrics", "127.0.0.1:0"},
-			Now:     func() time.Time { return time.Now().Add(ahead) },
-		})
+		return startNode(t, nats, nats.URL, func() time.Time { return time.Now().Add(ahead) })
 	}
 	a, c := start(0), start(0)
 	id := a.NewStream(hub.Spec{RetentionSeconds: 3600})
 	ask := func(s *servicetest.Service, method, path, body string) (int, string) {
 		t.Helper()
-		r, err := http.NewRequest(method, s.HTTP+"/v1"+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("authorization", "Bearer "+a.Key)
-		if body != "" {
-			r.Header.Set("content-type", "application/json")
-		}
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.StatusCode, string(text)
+		return ask(t, s, a.Key, method, path, body)
 	}
 	publish, first := "/streams/"+string(id)+"/publish", "/streams/"+string(id)+"/batches/1"
 	if code, text := ask(a, "POST", publish, `{"events":["kept"]}`); code != http.StatusAccepted {

@@ -37,6 +37,41 @@ func (s *store) clock() func() time.Time {
 	return s.jetstream.Now
 }
 
+// lease returns the function that reports whether this node knows which keys and streams exist (D18).
+// It is nil without a cluster, and if the operator chose to keep serving on a node that is cut off.
+func (s *store) lease() func() error {
+	if s.jetstream == nil || s.settings.Engine.ServeCutOff {
+		return nil
+	}
+	return s.jetstream.Lease
+}
+
+// leaseCheckEvery is how often watchLease checks the lease. D18 allows two seconds.
+const leaseCheckEvery = 500 * time.Millisecond
+
+// watchLease ends all subscriptions while this node does not know which keys and streams exist. The
+// API refuses requests by itself.
+func (svc *Service) watchLease(lease func() error) {
+	tick := time.NewTicker(leaseCheckEvery)
+	defer tick.Stop()
+	for wasCut := false; ; {
+		select {
+		case <-tick.C:
+		case <-svc.stopping:
+			return
+		}
+		err := lease()
+		svc.Hub.Suspend(err != nil)
+		switch isCut := err != nil; {
+		case isCut && !wasCut:
+			svc.logger.Error("this node refuses requests and has ended all subscriptions", "error", err)
+		case !isCut && wasCut:
+			svc.logger.Info("this node serves requests again")
+		}
+		wasCut = err != nil
+	}
+}
+
 func (s *store) leaveNodes() {
 	if s.nodes != nil {
 		s.nodes.Leave()

@@ -154,6 +154,9 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	svc.work.Go(svc.keepUse)
+	if lease := svc.store.lease(); lease != nil {
+		svc.work.Go(func() { svc.watchLease(lease) })
+	}
 	if s.Demo {
 		svc.work.Go(svc.feedDemo)
 	}
@@ -203,7 +206,7 @@ func (svc *Service) serve(secure server.TLS) error {
 		Heartbeat: svc.settings.Heartbeat, WriteTimeout: svc.settings.WriteTimeout, MaxSubscribers: places,
 		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
-		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
+		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health, Lease: svc.store.lease(),
 	})
 	svc.watched()
 	if err := svc.openDashboard(b); err != nil {

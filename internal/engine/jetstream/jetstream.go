@@ -54,6 +54,7 @@ type Options struct {
 	hearing time.Duration
 	turn    time.Duration // the longest time that this node waits for its turn to write to a log, or leaves the log to other nodes
 	sure    time.Duration // a log that is not followed is read again after this time without proof that nothing was missed
+	lease   time.Duration // how long the documents count as known without proof
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
 }
 
@@ -79,6 +80,9 @@ func (o *Options) defaults() {
 	}
 	if o.sure == 0 {
 		o.sure = sureFor
+	}
+	if o.lease == 0 {
+		o.lease = leaseFor
 	}
 	if o.rivalry == 0 {
 		o.rivalry = rivalry
@@ -110,7 +114,7 @@ type Engine struct {
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
 	work    sync.WaitGroup // goroutines of purges and other background work, for which Close waits
-	probing sync.WaitGroup // the loops probe and watchRoom
+	probing sync.WaitGroup // the loops probe, renew and watchRoom
 
 	mu     sync.Mutex
 	closed bool
@@ -145,6 +149,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 	}
 	e.measureRoom(ctx)
 	e.probing.Go(e.probe)
+	e.probing.Go(e.renew)
 	e.probing.Go(e.watchRoom)
 	return e, nil
 }

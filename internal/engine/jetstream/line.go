@@ -53,6 +53,8 @@ type line struct {
 	known   uint64        // highest sequence of a fence that this node stored
 	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
+	proven time.Time // the line has taken every message that was acknowledged before this time
+
 	marks, catches coalescer
 }
 
@@ -361,9 +363,15 @@ func (l *line) catchUp(ctx context.Context) error {
 
 // fenceAndReach stores a fence and waits until the line reaches it.
 func (l *line) fenceAndReach(ctx context.Context) (uint64, error) {
+	begun := time.Now()
 	at, err := l.storeFence(ctx)
 	if err == nil {
 		err = l.reach(ctx, at)
+	}
+	if err == nil {
+		l.mu.Lock()
+		l.proven = begun
+		l.mu.Unlock()
 	}
 	return at, err
 }
