@@ -45,6 +45,10 @@ type Options struct {
 	// Health reports whether the service accepts reads and writes. If it does not, status names the
 	// problem (D32). If Health is nil, the service counts as always healthy.
 	Health func() (status string, ok bool)
+
+	// Lease returns an error while this node cannot know whether keys and streams still exist
+	// (D18). Then all requests that need a key get 503. If Lease is nil, the node always knows.
+	Lease func() error
 }
 
 // Handler serves everything under /v1 and answers every other path with 404.
@@ -124,6 +128,9 @@ func (c *call) serve() error {
 	case c.route.outside:
 		c.peek()
 		return errNoRoute
+	case c.h.Lease != nil && !c.route.public() && c.h.Lease() != nil:
+		c.peek()
+		return errCutOff
 	}
 	if err := c.identify(); err != nil {
 		return err

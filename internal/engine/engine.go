@@ -73,6 +73,7 @@ type Log interface {
 	// Errors, and what they mean for the entry:
 	//
 	//	ErrFull         not appended: no space was left, and the judge was not asked
+	//	ErrClock        not appended: the clock of this node is wrong, and the judge was not asked
 	//	ErrDropped      not appended: the log was dropped
 	//	ErrClosed       not appended: the log or the store was closed
 	//	ErrBehind       not appended; every method returns it from then on, and the log must be
@@ -358,13 +359,14 @@ type Status struct {
 // State says what a store can do.
 type State uint8
 
-// The states of a store. A store leaves Full and Unreachable by itself.
+// The states of a store. A store leaves Full, Unreachable and Skewed by itself.
 const (
 	Ready       State = iota // takes reads and writes
 	Full                     // no space: refuses entries, takes deletions
 	ReadOnly                 // a write or sync failed: takes no writes until the store is reopened
 	Closed                   // was closed by this process
 	Unreachable              // the servers that hold the store do not answer
+	Skewed                   // the clock of this node is wrong: takes no entries and no trims, only documents
 )
 
 // The errors that callers distinguish.
@@ -379,5 +381,6 @@ var (
 	ErrDamaged  = errors.New("damaged data")
 
 	ErrUnavailable = errors.New("the store does not answer")
+	ErrClock       = errors.New("the clock of this node is wrong")
 	ErrBehind      = errors.New("the log fell behind other nodes and must be reopened")
 )

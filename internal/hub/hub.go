@@ -80,6 +80,7 @@ type Hub struct {
 	counts    counters
 	tail      atomic.Int64 // bytes in all tails
 	stopping  atomic.Bool
+	suspended atomic.Bool // set by Suspend
 	stalled   atomic.Bool // the store takes no writes, so gaps stay open
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -108,6 +109,11 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 // Next. Everything else keeps working.
 func (h *Hub) StopSubscriptions() {
 	h.stopping.Store(true)
+	h.wakeAll()
+}
+
+// wakeAll wakes all subscriptions that wait for a batch.
+func (h *Hub) wakeAll() {
 	for _, s := range h.catalog.open() {
 		f := s.openFeed()
 		if f != nil {
@@ -116,7 +122,18 @@ func (h *Hub) StopSubscriptions() {
 	}
 }
 
+// Suspend ends every subscription with ErrStopping while on is true: this node cannot know whether
+// the streams and the keys still exist. Clients reconnect and resume on another node.
+func (h *Hub) Suspend(on bool) {
+	if h.suspended.Swap(on) != on && on {
+		h.wakeAll()
+	}
+}
+
 func (h *Hub) isStopping() bool { return h.stopping.Load() }
+
+// endsSubscriptions reports whether open subscriptions must end.
+func (h *Hub) endsSubscriptions() bool { return h.isStopping() || h.suspended.Load() }
 
 // Close ends every subscription with ErrStopping, waits for appends in flight and closes all logs.
 // It does not close the engine.
@@ -154,6 +171,8 @@ func clientError(id weir.StreamID, err error) error {
 		return weir.Errorf(weir.StorageUnavailable, "the store is full: it accepts no writes until space is freed")
 	case errors.Is(err, engine.ErrReadOnly):
 		return weir.Errorf(weir.StorageUnavailable, "the store accepts no writes because an earlier write failed")
+	case errors.Is(err, engine.ErrClock):
+		return weir.Errorf(weir.StorageUnavailable, "the clock of this node is wrong, so it accepts no writes: nothing was stored")
 	case errors.Is(err, engine.ErrUnavailable):
 		return weir.Errorf(weir.StorageUnavailable, "the store did not answer in time, and the request may have taken effect: retry it")
 	case errors.Is(err, engine.ErrBehind):

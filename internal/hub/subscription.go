@@ -169,13 +169,13 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 		if v.dropped {
 			return Event{}, ErrDeleted
 		}
-		if f.hub.isStopping() || v.behind {
+		if f.hub.endsSubscriptions() || v.behind {
 			return Event{}, ErrStopping
 		}
 		step := v.rules.Next(s.next)
 		if step.Kind == stream.Wait {
 			changed := s.row.wait()
-			if f.view.Load() != v || f.hub.isStopping() {
+			if f.view.Load() != v || f.hub.endsSubscriptions() {
 				continue // the view changed before there was a channel to wait on
 			}
 			if more, err := s.wait(ctx, changed, wait); !more {

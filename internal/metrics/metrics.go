@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -50,6 +51,8 @@ type Cluster struct {
 	Behind   int    // shard replicas that are missing or out of date
 	Lag      uint64 // messages missing on the replica that is furthest behind
 	Unsynced bool   // servers may acknowledge data that a power cut can lose
+	// ClockAhead is how far the clock of this node is ahead of the median of all nodes.
+	ClockAhead time.Duration
 }
 
 // Options are the values that are known before the service is open.

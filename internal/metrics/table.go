@@ -185,7 +185,7 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.hub.TailBytes) }},
 
 	{name: "weir_engine_state", kind: gauge, needs: service, labels: []string{"state"},
-		help:   "1 for the current state of the store: ready, full (no space; accepts deletions only, recovers by itself), read_only (a write failed; needs a restart), unreachable (NATS servers do not answer; recovers by itself), closed.",
+		help:   "1 for the current state of the store: ready, full (no space; accepts deletions only, recovers by itself), read_only (a write failed; needs a restart), unreachable (NATS servers do not answer; recovers by itself), skewed (the clock of this node is wrong; recovers by itself), closed.",
 		values: engineState},
 	{name: "weir_journal_sync_duration_seconds", kind: histogram, needs: itsJournal, help: "Time from handing a group of records to the writer until the group is synced and can be acknowledged.",
 		distribution: func(s *sample) *meter.Distribution { return &s.journal.Syncs }, bounds: &meter.Latencies, unit: seconds},
@@ -239,6 +239,8 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.cluster.Lag) }},
 	{name: "weir_cluster_unsynced", kind: gauge, needs: itsCluster, help: "1 if the NATS servers may acknowledge data that a power cut can lose (--nats-allow-unsynced).",
 		value: func(s *sample) float64 { return truth(s.cluster.Unsynced) }},
+	{name: "weir_cluster_clock_ahead_seconds", kind: gauge, needs: itsCluster, help: "How far the clock of this node is ahead of the median of all nodes. More than 5 seconds in either direction: the node accepts no writes.",
+		value: func(s *sample) float64 { return s.cluster.ClockAhead.Seconds() }},
 	{name: "weir_disk_free_bytes", kind: gauge, needs: itsDisk, help: "Free space on the file system of the data directory.",
 		value: func(s *sample) float64 { return float64(s.free) }},
 	{name: "weir_disk_size_bytes", kind: gauge, needs: itsDisk, help: "Size of the file system of the data directory.",
@@ -264,6 +266,7 @@ func byName(of func(*sample) map[string]uint64) func(*sample, func(float64, ...s
 
 var engineStates = map[engine.State]string{
 	engine.Ready: "ready", engine.Full: "full", engine.ReadOnly: "read_only", engine.Closed: "closed", engine.Unreachable: "unreachable",
+	engine.Skewed: "skewed",
 }
 
 func engineState(s *sample, put func(float64, ...string)) {

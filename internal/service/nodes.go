@@ -14,7 +14,7 @@ import (
 )
 
 // joinNodes announces this node to the other nodes that share the store. After this, all nodes
-// count requests towards the same rate limits.
+// count requests towards the same rate limits, and this node knows whether its clock is right.
 func (svc *Service) joinNodes() error {
 	if svc.store.jetstream == nil {
 		return nil
@@ -25,8 +25,51 @@ func (svc *Service) joinNodes() error {
 	if err != nil {
 		return fmt.Errorf("join the other nodes: %w", err)
 	}
-	svc.Hub.Lead(svc.store.nodes.First)
 	return nil
+}
+
+// clock returns the clock by which batches expire; nil means the system clock. In a cluster, it is
+// right even if the system clock of this node is not.
+func (s *store) clock() func() time.Time {
+	if s.jetstream == nil {
+		return nil
+	}
+	return s.jetstream.Now
+}
+
+// lease returns the function that reports whether this node knows which keys and streams exist (D18).
+// It is nil without a cluster, and if the operator chose to keep serving on a node that is cut off.
+func (s *store) lease() func() error {
+	if s.jetstream == nil || s.settings.Engine.ServeCutOff {
+		return nil
+	}
+	return s.jetstream.Lease
+}
+
+// leaseCheckEvery is how often watchLease checks the lease. D18 allows two seconds.
+const leaseCheckEvery = 500 * time.Millisecond
+
+// watchLease ends all subscriptions while this node does not know which keys and streams exist. The
+// API refuses requests by itself.
+func (svc *Service) watchLease(lease func() error) {
+	tick := time.NewTicker(leaseCheckEvery)
+	defer tick.Stop()
+	for wasCut := false; ; {
+		select {
+		case <-tick.C:
+		case <-svc.stopping:
+			return
+		}
+		err := lease()
+		svc.Hub.Suspend(err != nil)
+		switch isCut := err != nil; {
+		case isCut && !wasCut:
+			svc.logger.Error("this node refuses requests and has ended all subscriptions", "error", err)
+		case !isCut && wasCut:
+			svc.logger.Info("this node serves requests again")
+		}
+		wasCut = err != nil
+	}
 }
 
 func (s *store) leaveNodes() {
@@ -48,6 +91,7 @@ func (s *store) standing() metrics.Cluster {
 	st := s.jetstream.Stand(context.Background(), leads)
 	return metrics.Cluster{
 		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
+		ClockAhead: s.jetstream.ClockAhead(),
 	}
 }
 
@@ -71,6 +115,9 @@ func (s *store) clusterLine() string {
 	}
 	if c.Behind > 0 {
 		line += fmt.Sprintf(" %d replicas are behind, by up to %d messages.", c.Behind, c.Lag)
+	}
+	if s.jetstream.Status().State == engine.Skewed {
+		line += fmt.Sprintf(" The clock of this node differs from the other nodes by %v, so this node accepts no writes.", c.ClockAhead.Abs().Round(time.Second))
 	}
 	if c.Unsynced {
 		line += " The NATS servers may acknowledge before they sync, so a power cut may lose acknowledged batches (--nats-allow-unsynced)."

@@ -41,7 +41,7 @@ type Options struct {
 	Engine engine.Engine
 	// Wrap, if set, wraps the handler of all requests.
 	Wrap func(http.Handler) http.Handler
-	// Now, if set, is the clock of the dashboard.
+	// Now, if set, is the clock of the dashboard and of a node of a cluster.
 	Now func() time.Time
 }
 
@@ -81,7 +81,7 @@ type Service struct {
 // that it has opened.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), failed: make(chan error, 1), capacity: thisCapacity()}
-	svc.store.settings, svc.store.logger = o.Settings, o.Logger
+	svc.store.settings, svc.store.logger, svc.store.now = o.Settings, o.Logger, o.Now
 	svc.bodies, svc.batches = svc.capacity.payloads(largestBody), svc.capacity.payloads(largestBatch)
 	if err := svc.start(ctx); err != nil {
 		svc.Stop(0)
@@ -121,16 +121,20 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// The hub evicts expired batches as soon as it is open, so it must not be opened before a wrong
+	// clock of this node is known.
+	if err := svc.joinNodes(); err != nil {
+		return err
+	}
 	svc.Hub, err = hub.Open(ctx, svc.engine, hub.Options{
 		GapGrace: s.GapGrace, StreamsPerProject: s.StreamsPerProject, Logger: svc.logger, Frame: api.Frame, Memory: svc.batches,
 		StateBytes: svc.capacity.states(), IndexBytes: cmp.Or(int64(s.MaxIndexMemory), svc.capacity.index()),
+		Now: svc.store.clock(),
 	})
 	if err != nil {
 		return err
 	}
-	if err := svc.joinNodes(); err != nil {
-		return err
-	}
+	svc.Hub.Lead(svc.store.isFirst)
 	secure, err := svc.secure()
 	if err != nil {
 		return err
@@ -153,6 +157,9 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	svc.work.Go(svc.watchFailures)
 	svc.work.Go(svc.keepUse)
 	svc.work.Go(func() { returnMemory(svc.stopping) })
+	if lease := svc.store.lease(); lease != nil {
+		svc.work.Go(func() { svc.watchLease(lease) })
+	}
 	if s.Demo {
 		svc.work.Go(svc.feedDemo)
 	}
@@ -202,7 +209,7 @@ func (svc *Service) serve(secure server.TLS) error {
 		Heartbeat: svc.settings.Heartbeat, WriteTimeout: svc.settings.WriteTimeout, MaxSubscribers: places,
 		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
-		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
+		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health, Lease: svc.store.lease(),
 	})
 	svc.watched()
 	if err := svc.openDashboard(b); err != nil {

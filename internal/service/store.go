@@ -41,6 +41,7 @@ const openWithin = time.Minute
 type store struct {
 	settings *settings.Settings
 	logger   *slog.Logger
+	now      func() time.Time // nil: the system clock
 
 	journal   *journal.Journal           // nil with --engine nats
 	jetstream *jetstream.Engine          // nil without --engine nats
@@ -181,7 +182,7 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	options := jetstream.Options{Replicas: s.settings.Engine.Replicas, Shards: s.settings.Engine.Shards, Logger: s.logger}
+	options := jetstream.Options{Replicas: s.settings.Engine.Replicas, Shards: s.settings.Engine.Shards, Logger: s.logger, Now: s.now}
 	var nc *nats.Conn
 	if s.settings.Engine.Listen != "" {
 		if len(s.settings.Engine.Peers) == 0 {

@@ -19,6 +19,7 @@ type Engine struct {
 	Replicas      int
 	Shards        int
 	AllowUnsynced bool
+	ServeCutOff   bool
 	Cluster       string
 	Listen        string
 	Peers         []string
@@ -39,6 +40,7 @@ func (e *Engine) flags(f *pflag.FlagSet) {
 	f.IntVar(&e.Replicas, "nats-replicas", 3, "number of NATS servers that store each message; fixed when the store is created; always 1 with --cluster-listen but no --cluster-peers")
 	f.IntVar(&e.Shards, "nats-shards", jetstream.DefaultShards, "number of JetStream streams (shards) that hold the data; fixed when the store is created; fewer shards put more batches into one sync, more shards spread the load over more servers")
 	f.BoolVar(&e.AllowUnsynced, "nats-allow-unsynced", false, "accept servers of --nats-url that acknowledge before they sync; a power cut may lose acknowledged batches")
+	f.BoolVar(&e.ServeCutOff, "cluster-serve-cut-off", false, "keep answering reads and subscriptions on a node that is cut off from the majority; such a node may honour revoked keys and serve deleted streams")
 	f.StringVar(&e.Cluster, "cluster-name", "weir", "`name` of the cluster of embedded NATS servers")
 	f.StringVar(&e.Listen, "cluster-listen", "", "`address` where the embedded NATS server accepts connections from other nodes (default: none; the node uses --nats-url)")
 	f.StringSliceVar(&e.Peers, "cluster-peers", nil, "the --cluster-listen `addresses` of the other nodes, comma-separated")

@@ -21,6 +21,7 @@ var unchecked = map[string]string{
 	"If the store fails before it has stored an admitted entry, Commit never reports that entry.":                                            "journal: TestEveryCallFails",
 	"ErrDamaged (wrapped): the entry is there but fails its check.":                                                                          "journal: TestOlderRecordDamaged",
 	"A damaged entry is never served.":                                                                          "journal: TestOlderRecordDamaged",
+	"ErrClock not appended: the clock of this node is wrong, and the judge was not asked":                       "jetstream: TestWrongClock",
 	"ErrUnavailable unknown: the store did not answer in time":                                                  "jetstream: TestNoQuorum",
 	"ErrUnavailable: the judge may not know everything.":                                                        "jetstream: TestNoQuorum",
 	"ErrUnavailable: the watchers may not have received every change.":                                          "jetstream: TestNoQuorum",

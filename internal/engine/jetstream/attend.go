@@ -47,6 +47,7 @@ type attendance struct {
 	wanted   bool      // the log should be followed
 	joined   bool      // the line, which subscribes to the shard, passes new messages of the log to the worker
 	followed bool      // joined, and all messages from before joining were read too
+	ended    uint64    // how often the node stopped following the log; see CatchUp
 	wrote    time.Time // when this node last wrote to the log
 	// The latest time at which the node is certain to have missed nothing. It is zero while the log
 	// is being opened.
@@ -161,6 +162,7 @@ func (l *log) unjoin() {
 		l.shard.unjoin()
 	}
 	l.attendance.wanted, l.attendance.joined, l.attendance.followed = false, false, false
+	l.attendance.ended++
 }
 
 // reviewLogs calls reviewFollowing for each open log.

@@ -142,6 +142,56 @@ func TestAttend(t *testing.T) {
 	}
 }
 
+// CatchUp returns everything that was acknowledged before, even if the node stops following the log
+// after CatchUp has checked that the log is followed. Another log keeps the shard followed, so the
+// line still reaches the fence.
+func TestCatchUpWhileUnfollowed(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	o := Options{Name: "store", Shards: 1, Patience: time.Minute, hearing: time.Minute, sure: time.Hour, rivalry: time.Hour}
+	a, b := node(t, s, o), node(t, s, o)
+	var here, there [2]*log
+	var judges [2]*follower
+	for i := range here {
+		doc, err := a.Create(ctx, fmt.Sprint(i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here[i], _ = unattended(t, a, doc.Created)
+		there[i], judges[i] = unattended(t, b, doc.Created)
+		there[i].Attend()
+		becomes(t, there[i].isFollowed)
+	}
+	sh := there[0].shard
+	becomes(t, sh.live.Load)
+
+	// CatchUp waits for this call, which the test completes below, before it stores its own fence.
+	held := &sharedCall{done: make(chan struct{})}
+	sh.mu.Lock()
+	sh.catches.running = held
+	sh.mu.Unlock()
+	caught := make(chan error, 1)
+	go func() { caught <- there[0].CatchUp(ctx) }()
+	becomes(t, func() bool {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.catches.next != nil
+	})
+	there[0].Leave()
+	alone(there[0])
+	if there[0].isFollowed() {
+		t.Fatal("the log is followed after Leave")
+	}
+	put(t, here[0], "unheard")
+	sh.runCalls(&sh.catches, sh.fenceAndReach)
+	if err := <-caught; err != nil {
+		t.Fatal(err)
+	}
+	if !judges[0].knows(1)() {
+		t.Error("CatchUp returned, but the judge does not know an entry that was acknowledged before")
+	}
+}
+
 // After Leave on one log of a shard, the other logs of the shard are still followed.
 func TestAttendTwo(t *testing.T) {
 	a, b := twoNodes(t, Options{sure: time.Hour})

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +38,9 @@ type documents struct {
 	mu    sync.Mutex
 	byKey btree.Map[string, engine.Document]
 	byLog map[engine.LogID]string
-	seen  map[string]struct{} // keys found so far while the whole bucket is read again; nil otherwise
+	// Logs whose documents were deleted while this process was running, and when.
+	deleted map[engine.LogID]time.Time
+	seen    map[string]struct{} // keys found so far while the whole bucket is read again; nil otherwise
 }
 
 const (
@@ -60,7 +63,7 @@ const (
 func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.stream, d.prefix = "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
 	d.fence, d.line.take = d.prefix+noKey, d.take
-	d.byLog, d.line.reread = map[engine.LogID]string{}, d.reread
+	d.byLog, d.deleted, d.line.reread = map[engine.LogID]string{}, map[engine.LogID]time.Time{}, d.reread
 	d.line.begin(e, 0)
 	d.line.mu.Lock()
 	d.listen()
@@ -144,6 +147,7 @@ func (d *documents) follow(change engine.Change) {
 	var gone *log
 	if had {
 		delete(d.byLog, before.Created)
+		d.deleted[before.Created] = time.Now()
 		gone = d.e.opened(before.Created)
 	}
 	d.mu.Unlock()
@@ -198,6 +202,21 @@ func (d *documents) hasLog(id engine.LogID) bool {
 	defer d.mu.Unlock()
 	_, ok := d.byLog[id]
 	return ok
+}
+
+// sawDeleted reports whether the document of a log was deleted while this process was running.
+func (d *documents) sawDeleted(id engine.LogID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.deleted[id]
+	return ok
+}
+
+// forgetDeleted forgets the deletions before a time.
+func (d *documents) forgetDeleted(before time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.deleted, func(_ engine.LogID, at time.Time) bool { return at.Before(before) })
 }
 
 // get returns a document of the copy.

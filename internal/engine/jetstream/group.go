@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"weir"
 	"weir/internal/engine"
 )
 
@@ -97,7 +98,28 @@ func (l *log) decideTrim(g *group, r *request) {
 			return
 		}
 	}
-	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, to), Size: uint32(len(note))}}, note)
+	low = max(low, to)
+	l.add(g, record{kind: trim, Header: engine.Header{Seq: low, First: l.oldestNeeded(g, low), Size: uint32(len(note))}}, note)
+}
+
+// oldestNeeded returns the position of the oldest record that is needed after a trim to low, which
+// will be the next record of the group. It is stored with the trim. If the log begins with a later
+// record when it is opened, records were removed that should be there. The result has the type of
+// the field that holds it.
+func (l *log) oldestNeeded(g *group, low weir.Seq) weir.Seq {
+	oldest := l.position + uint64(len(g.records)) + 1
+	for _, m := range g.records {
+		if m.isEntry() && m.Seq >= low {
+			oldest = min(oldest, m.position)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, _ := l.find(low)
+	for _, e := range l.index[i:] {
+		oldest = min(oldest, e.position)
+	}
+	return weir.Seq(oldest)
 }
 
 // add puts a record into a group: into the last message if it fits, otherwise into one or more

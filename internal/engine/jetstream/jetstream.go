@@ -41,6 +41,7 @@ type Options struct {
 	// 10 s.
 	Patience time.Duration
 	Logger   *slog.Logger
+	Now      func() time.Time // the clock of this node; default time.Now
 
 	// Room returns how many bytes the NATS server inside this process holds, and how many it may
 	// hold. If Room is nil or the limit is 0, the space is unknown.
@@ -53,6 +54,7 @@ type Options struct {
 	hearing time.Duration
 	turn    time.Duration // the longest time that this node waits for its turn to write to a log, or leaves the log to other nodes
 	sure    time.Duration // a log that is not followed is read again after this time without proof that nothing was missed
+	lease   time.Duration // how long the documents count as known without proof
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
 }
 
@@ -79,8 +81,14 @@ func (o *Options) defaults() {
 	if o.sure == 0 {
 		o.sure = sureFor
 	}
+	if o.lease == 0 {
+		o.lease = leaseFor
+	}
 	if o.rivalry == 0 {
 		o.rivalry = rivalry
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -96,6 +104,7 @@ type Engine struct {
 	shards []*shard
 
 	room   room
+	clock  clock
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
 	// A random number that identifies this process. The ids of groups (see group.go) start from it,
 	// so they are unique.
@@ -105,7 +114,7 @@ type Engine struct {
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
 	work    sync.WaitGroup // goroutines of purges and other background work, for which Close waits
-	probing sync.WaitGroup // the loops probe and watchRoom
+	probing sync.WaitGroup // the loops probe, renew and watchRoom
 
 	mu     sync.Mutex
 	closed bool
@@ -128,6 +137,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 	e := &Engine{
 		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
+	e.clock.init(o.Now)
 	var id [8]byte
 	rand.Read(id[:])
 	e.node = binary.BigEndian.Uint64(id[:])
@@ -139,6 +149,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 	}
 	e.measureRoom(ctx)
 	e.probing.Go(e.probe)
+	e.probing.Go(e.renew)
 	e.probing.Go(e.watchRoom)
 	return e, nil
 }
@@ -344,6 +355,9 @@ func (e *Engine) Status() engine.Status {
 	}
 	if why := e.outage.Load(); why != nil {
 		return engine.Status{State: engine.Unreachable, Reason: *why}
+	}
+	if why := e.clock.fault(); why != nil {
+		return engine.Status{State: engine.Skewed, Reason: why}
 	}
 	if why := e.room.full.Load(); why != nil {
 		return engine.Status{State: engine.Full, Reason: *why}

@@ -53,6 +53,8 @@ type line struct {
 	known   uint64        // highest sequence of a fence that this node stored
 	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
+	proven time.Time // the line has taken every message that was acknowledged before this time
+
 	marks, catches coalescer
 }
 
@@ -355,14 +357,23 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 // not know the newest messages. So catchUp stores a fence and waits until the line reaches it.
 // In the stream, the fence comes after every message that was acknowledged earlier.
 func (l *line) catchUp(ctx context.Context) error {
-	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
-		at, err := l.storeFence(ctx)
-		if err == nil {
-			err = l.reach(ctx, at)
-		}
-		return at, err
-	})
+	_, err := l.coalesce(ctx, &l.catches, l.fenceAndReach)
 	return err
+}
+
+// fenceAndReach stores a fence and waits until the line reaches it.
+func (l *line) fenceAndReach(ctx context.Context) (uint64, error) {
+	begun := time.Now()
+	at, err := l.storeFence(ctx)
+	if err == nil {
+		err = l.reach(ctx, at)
+	}
+	if err == nil {
+		l.mu.Lock()
+		l.proven = begun
+		l.mu.Unlock()
+	}
+	return at, err
 }
 
 // mark returns a sequence of the stream that is at least as high as that of every message

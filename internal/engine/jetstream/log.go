@@ -138,6 +138,9 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			headers[m.position] = m.Header.Restored()
 		}
 	}
+	if err := beginsWhole(all, trimmed); err != nil {
+		return err
+	}
 	l.cut(l.low)
 	if trimmed != nil {
 		note, err = l.payload(ctx, trimmed)
@@ -158,6 +161,21 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			}
 		}
 	})
+}
+
+// beginsWhole returns ErrDamaged if records at the beginning of a log are missing that no trim allows
+// to be missing: an operator or another program purged them. The parameter trimmed is the last trim
+// of the log, or nil.
+func beginsWhole(all []message, trimmed *message) error {
+	oldest := uint64(1)
+	if trimmed != nil {
+		oldest = uint64(trimmed.First)
+	}
+	// Trims of earlier versions do not say which record is the oldest one that is needed.
+	if len(all) > 0 && oldest > 0 && all[0].position > oldest {
+		return fmt.Errorf("%w: the log begins with record %d, but records from %d on must be there", engine.ErrDamaged, all[0].position, oldest)
+	}
+	return nil
 }
 
 // start allows the worker to run. The judge knows everything that was acknowledged before the time
@@ -234,10 +252,14 @@ func (l *log) usable(ctx context.Context) error {
 // judge. If the log is not followed, or the line is too slow, CatchUp asks the servers for the
 // sequence of the newest message of the log. If the judge does not know this message, the worker
 // reads the missing ones.
+//
+// The node may stop following the log while CatchUp waits for the fence. From then on the line
+// leaves out the messages of the log, although it reaches the fence. So the fence counts only if the
+// log was followed all the time.
 func (l *log) CatchUp(ctx context.Context) error {
 	begun := time.Now()
 	l.mu.Lock()
-	err, followed := l.usable(ctx), l.attendance.followed && l.shard.live.Load()
+	err, followed, ended := l.usable(ctx), l.attendance.followed && l.shard.live.Load(), l.attendance.ended
 	l.mu.Unlock()
 	if err != nil {
 		return err
@@ -245,7 +267,7 @@ func (l *log) CatchUp(ctx context.Context) error {
 	if followed {
 		try, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
 		defer cancel()
-		if l.shard.catchUp(try) == nil && l.await(try) == nil {
+		if l.shard.catchUp(try) == nil && l.await(try, ended) == nil {
 			return nil
 		}
 	}
@@ -270,10 +292,14 @@ func (l *log) CatchUp(ctx context.Context) error {
 }
 
 // await waits until the worker has reported to the judge all messages that the line has delivered
-// so far.
-func (l *log) await(ctx context.Context) error {
+// so far. It fails if the node has stopped following the log since attendance.ended had the given
+// value, because then the line has left out messages.
+func (l *log) await(ctx context.Context, ended uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.attendance.ended != ended {
+		return errUnfollowed
+	}
 	for newest := l.newest; l.told < newest; {
 		if err := l.usable(ctx); err != nil {
 			return err
@@ -291,6 +317,9 @@ func (l *log) await(ctx context.Context) error {
 	}
 	return l.usable(ctx)
 }
+
+// errUnfollowed says that the node stopped following a log while CatchUp waited for a fence.
+var errUnfollowed = errors.New("the log is not followed any more")
 
 // tell records that the worker has reported everything up to l.last to the judge. The caller holds
 // l.mu.

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -22,9 +23,10 @@ type Nodes struct {
 	ctx    context.Context // ends when Leave is called
 	cancel context.CancelFunc
 
-	mu    sync.Mutex
-	heard map[string]time.Time
-	since time.Time // when this node started to listen
+	mu     sync.Mutex
+	heard  map[string]time.Time
+	since  time.Time // when this node started to listen
+	skewed bool      // the last message in the log about the clock says that it is wrong
 }
 
 const (
@@ -35,13 +37,23 @@ const (
 	// goneAfter is how long a silent node still counts as present.
 	goneAfter = 4 * stillEvery
 
-	speaker = "Weir-Node"
+	// meetFor is how long Join waits for the first message of another node.
+	meetFor = 2 * stillEvery
+
+	// Header fields: the name of the node that sends a message, the time of its clock in
+	// milliseconds since 1970, and a request that all nodes answer at once.
+	speaker   = "Weir-Node"
+	clockTime = "Weir-Clock"
+	rollCall  = "Weir-Roll-Call"
 )
 
 // Join announces this process to the other nodes under a name, which must be unique. The engine
 // calls the function words at short intervals and sends the result to all other nodes, which pass
 // it to their function hear. If words returns nil, there is nothing to send. Each of the two
 // functions is called by one goroutine at a time. Call Leave before closing the engine.
+//
+// Join returns when it has received a message of another node, or after a second if there is none.
+// So when Join returns, a wrong clock of this node is known (see clock).
 func (e *Engine) Join(name string, words func() []byte, hear func(words []byte)) (*Nodes, error) {
 	n := &Nodes{e: e, name: name, quit: make(chan struct{}), heard: map[string]time.Time{}, since: time.Now()}
 	n.ctx, n.cancel = context.WithCancel(e.ctx)
@@ -55,6 +67,12 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		n.mu.Lock()
 		n.heard[from] = time.Now()
 		n.mu.Unlock()
+		if ms, err := strconv.ParseInt(m.Header.Get(clockTime), 10, 64); err == nil {
+			e.clock.hear(from, time.UnixMilli(ms))
+		}
+		if m.Header.Get(rollCall) != "" {
+			n.say(nil, false)
+		}
 		if len(m.Data) > 0 {
 			hear(m.Data)
 		}
@@ -67,24 +85,59 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		return nil, err
 	}
 	n.work.Go(n.endOrphans)
-	n.work.Go(func() {
-		tick := time.NewTicker(sayEvery)
-		defer tick.Stop()
-		var last time.Time
-		for {
-			if b := words(); b != nil || time.Since(last) >= stillEvery {
-				last = time.Now()
-				// The message is lost if no server is connected.
-				e.nc.PublishMsg(&nats.Msg{Subject: subject, Data: b, Header: nats.Header{speaker: {name}}})
-			}
-			select {
-			case <-tick.C:
-			case <-n.quit:
-				return
-			}
-		}
-	})
+	n.say(nil, true)
+	n.work.Go(func() { n.announce(words) })
+	late := time.NewTimer(meetFor)
+	defer late.Stop()
+	select {
+	case <-e.clock.first:
+	case <-late.C:
+	}
+	n.reportClock()
 	return n, nil
+}
+
+// announce sends messages to the other nodes until this node leaves.
+func (n *Nodes) announce(words func() []byte) {
+	tick := time.NewTicker(sayEvery)
+	defer tick.Stop()
+	var last time.Time
+	for {
+		if b := words(); b != nil || time.Since(last) >= stillEvery {
+			last = time.Now()
+			n.say(b, false)
+			n.reportClock()
+		}
+		select {
+		case <-tick.C:
+		case <-n.quit:
+			return
+		}
+	}
+}
+
+// say sends a message to all nodes. The message is lost if no server is connected.
+func (n *Nodes) say(words []byte, ask bool) {
+	h := nats.Header{speaker: {n.name}, clockTime: {strconv.FormatInt(n.e.opts.Now().UnixMilli(), 10)}}
+	if ask {
+		h.Set(rollCall, "1")
+	}
+	n.e.nc.PublishMsg(&nats.Msg{Subject: n.e.opts.Name + ".nodes", Data: words, Header: h})
+}
+
+// reportClock logs when this node's clock turns out to be wrong, and when it is right again.
+func (n *Nodes) reportClock() {
+	why := n.e.clock.fault()
+	n.mu.Lock()
+	changed := n.skewed != (why != nil)
+	n.skewed = why != nil
+	n.mu.Unlock()
+	switch {
+	case changed && why != nil:
+		n.e.opts.Logger.Error("this node accepts no writes", "error", why)
+	case changed:
+		n.e.opts.Logger.Info("the clock of this node agrees with the other nodes again")
+	}
 }
 
 // Leave ends the announcements. After Leave returns, the engine does not call words.

@@ -15,15 +15,23 @@ import (
 
 // A deletion first deletes the document and then ends the document's log. A process that dies in
 // between leaves a log that no node reads (an orphan). The first node (Nodes.First) looks for such
-// logs from time to time.
+// logs from time to time. It ends only logs whose documents were deleted while it was running. If a
+// document is missing for another reason, the documents may have been restored from a backup that
+// is older than the logs. Such a log is reported and kept.
 const (
 	orphansFirst = time.Minute // time from joining to the first search
 	orphansEvery = time.Hour
 )
 
-// orphans ends all logs without a document, and purges the messages that are left of logs that have
+// orphans ends all logs whose documents were deleted while this process was running, and purges the messages that are left of logs that have
 // ended.
 func (e *Engine) orphans(ctx context.Context) error {
+	kept := 0
+	defer func() {
+		if kept > 0 {
+			e.opts.Logger.Warn("some logs have no document and are kept: an older backup of the documents may have been restored", "logs", kept)
+		}
+	}()
 	for _, s := range e.shards {
 		info, err := e.js.Stream(ctx, s.stream)
 		if err != nil {
@@ -43,32 +51,39 @@ func (e *Engine) orphans(ctx context.Context) error {
 			if err != nil || engine.LogID(id) == noLog || e.docs.hasLog(engine.LogID(id)) {
 				continue
 			}
-			if err := e.orphan(ctx, s, engine.LogID(id), n); err != nil {
+			keep, err := e.orphan(ctx, s, engine.LogID(id), n)
+			if err != nil {
 				return err
+			}
+			if keep {
+				kept++
 			}
 		}
 	}
 	return nil
 }
 
-// orphan ends a log. If the log has already ended, orphan purges the messages before the end
-// marker, if there are any.
-func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) error {
+// orphan ends a log if it may (see above), and otherwise returns true. If the log has already ended,
+// orphan purges the messages before the end marker, if there are any.
+func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) (keep bool, err error) {
 	m, err := e.askLeader(ctx, s.stream, query{LastFor: s.subject(id)})
 	if errors.Is(err, engine.ErrNotFound) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if r, err := decode(m.header, m.seq); err == nil && r[0].kind == dropped {
 		if n == 1 {
-			return nil
+			return false, nil
 		}
-		return e.purge(ctx, s.stream, s.subject(id), m.seq)
+		return false, e.purge(ctx, s.stream, s.subject(id), m.seq)
 	}
-	e.opts.Logger.Info("found a log without a document", "log", id, "messages", n)
-	return e.endLog(ctx, id)
+	if !e.docs.sawDeleted(id) {
+		return true, nil
+	}
+	e.opts.Logger.Info("found a log whose document was deleted", "log", id, "messages", n)
+	return false, e.endLog(ctx, id)
 }
 
 // endOrphans runs until this node leaves. While this node is the first one, it looks for logs
@@ -83,6 +98,7 @@ func (n *Nodes) endOrphans() {
 		case <-n.quit:
 			return
 		}
+		n.e.docs.forgetDeleted(time.Now().Add(-24 * orphansEvery))
 		if !n.First() {
 			continue
 		}

@@ -37,7 +37,7 @@ const (
 //	  4 bytes  CRC-32C of the whole payload
 //	  byte     flags
 //	  uvarint  sequence; for a trim the low mark: everything below it was removed
-//	  uvarint  first sequence
+//	  uvarint  first sequence; for a trim the position of the oldest record that is still needed, or 0 if unknown
 //	  varint   time
 //	  uvarint  count
 //	  uvarint  size

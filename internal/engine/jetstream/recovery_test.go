@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,6 +72,67 @@ func TestInProcess(t *testing.T) {
 	fakes(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
 	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
 		t.Errorf("create: %+v, %v", doc, err)
+	}
+}
+
+// A replica may show the first messages of a write while it is still adding the others. If a node
+// then looks for the outcome of its write, it waits for the rest. It does not take the messages for
+// those of another node, because then it would store the entries a second time.
+func TestPartOfOwnWrite(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Minute})
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, judge := unattended(t, e, doc.Created)
+	seize(l)
+	var requests []*request
+	for range 2 {
+		requests = append(requests, &request{entry: text(strings.Repeat("x", packBytes)), done: make(chan error, 1), size: packBytes, parts: 1})
+	}
+	g := l.decide(requests)
+	if len(g.msgs) != 2 {
+		t.Fatalf("the write has %d messages, want 2", len(g.msgs))
+	}
+	stored := func(m *nats.Msg) {
+		t.Helper()
+		if _, err := e.publish(ctx, []*nats.Msg{{Subject: m.Subject, Header: nats.Header{field: m.Header[field]}, Data: m.Data}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored(g.msgs[0])
+	fences, known := 0, l.shard.known
+	var others []message
+	settled := make(chan error, 1)
+	go func() {
+		var err error
+		others, err = l.store(g)
+		settled <- err
+	}()
+	// The node stores one fence when it starts to follow the shard, and one whenever it looks for
+	// the messages of the log. So three fences show that it looks a second time.
+	becomes(t, func() bool {
+		l.shard.mu.Lock()
+		defer l.shard.mu.Unlock()
+		if l.shard.known > known {
+			fences, known = fences+1, l.shard.known
+		}
+		return fences == 3 || len(settled) > 0
+	})
+	if len(settled) == 0 {
+		stored(g.msgs[1])
+	}
+	if err := <-settled; err != nil || others != nil {
+		t.Errorf("%d records count as those of another node, %v", len(others), err)
+	}
+	if others == nil {
+		l.commit(g, time.Now())
+	}
+	l.start(time.Now())
+	if !judge.knows(2)() {
+		t.Errorf("the judge knows %d entries, want 2", judge.seen)
 	}
 }
 

@@ -102,7 +102,7 @@ func (l *log) send(g *group) (uint64, error) {
 // or they are the records of this group. readOthers also makes this node follow the log, which
 // means that the line delivers new records as they are stored. If the log was already followed, the
 // line will deliver the records soon. So readOthers waits for them, and asks the servers only if
-// they do not arrive.
+// they do not arrive. It returns the group's own records only when all of them can be read.
 func (l *log) readOthers(g *group) ([]message, error) {
 	l.mu.Lock()
 	followed := l.attendance.followed && l.shard.live.Load()
@@ -113,10 +113,27 @@ func (l *log) readOthers(g *group) ([]message, error) {
 			return found, nil
 		}
 	}
-	if l.e.ctx.Err() != nil {
-		return nil, engine.ErrClosed
+	for l.e.ctx.Err() == nil {
+		found, err := l.readMissing(l.e.ctx)
+		if err != nil || !l.holdsPart(g, found) {
+			return found, err
+		}
+		select {
+		case <-l.giveUp:
+			return nil, fmt.Errorf("%w: only a part of a write can be read", engine.ErrUnavailable)
+		default:
+		}
+		pause(l.e.ctx, retry/8)
 	}
-	return l.readMissing(l.e.ctx)
+	return nil, engine.ErrClosed
+}
+
+// holdsPart reports whether the found records are the beginning of a group and the rest of the
+// group is missing. JetStream stores a group as a whole, but a replica adds its messages one by one
+// and answers reads in between. So the rest follows. If the found records counted as those of
+// another node, this node would store the group a second time.
+func (l *log) holdsPart(g *group, found []message) bool {
+	return len(found) > 0 && len(found) < len(g.records) && found[0].group == g.id && found[0].position == l.position+1
 }
 
 // awaitOthers waits for the line to deliver the records after l.position. It returns nil if they do

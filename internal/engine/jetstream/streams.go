@@ -1,7 +1,11 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,11 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Keys in the metadata of the stream of documents. The metadata is written when the store is
-// created.
+// Keys in the metadata of JetStream streams. The format and the number of shards are in the metadata
+// of the stream of documents, and are written when the store is created. The identity of the store is
+// in the metadata of all its streams.
 const (
 	formatKey = "weir-format"
 	shardsKey = "weir-shards"
+	storeKey  = "weir-store"
 
 	format = "1"
 )
@@ -25,6 +31,9 @@ const (
 	// attempt is the timeout of one request. Without it, the engine would not notice that a request
 	// or its answer got lost.
 	attempt = 2 * time.Second
+	// missingFor is how long servers must say that a stream of the store does not exist before the
+	// engine believes it. While a cluster is forming, a server may not know all streams.
+	missingFor = 3 * time.Second
 	// readWithin is how long a replica may take to answer a read before the engine asks the leader
 	// instead. A replica may hang without any other server noticing it.
 	readWithin = time.Second
@@ -33,16 +42,23 @@ const (
 // ensureStreams creates missing streams and returns the number of shards. It creates the stream of
 // documents first. The metadata of this stream determines the number of shards. If two nodes start
 // at the same time, only one of them can create the stream, so both use the same number.
+//
+// A stream of a store that was in use is never created again, because an empty one would look as if
+// its data had never been stored: sequences and the ids of logs would be used a second time. The
+// stream of documents must not be created while a shard exists. Shards must not be created once the
+// stream of documents has had a message: every node stores a fence there when it opens the store,
+// after it has made sure that all shards exist.
 func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	docs := jetstream.StreamConfig{
 		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DenyDelete: true, AllowRollup: true,
-		Metadata: map[string]string{formatKey: format, shardsKey: strconv.Itoa(e.opts.Shards)},
+		Metadata: map[string]string{formatKey: format, shardsKey: strconv.Itoa(e.opts.Shards), storeKey: rand.Text()},
 	}
-	got, err := e.stream(ctx, docs)
+	info, err := e.stream(ctx, docs, e.hasShards)
 	if err != nil {
 		return 0, err
 	}
+	got := info.Config
 	if f := got.Metadata[formatKey]; f != format {
 		return 0, fmt.Errorf("stream %s has format %q, this program reads %q", docs.Name, f, format)
 	}
@@ -50,47 +66,120 @@ func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	if err != nil || n < 1 || n > MaxShards {
 		return 0, fmt.Errorf("stream %s: invalid number of shards %q in its metadata", docs.Name, got.Metadata[shardsKey])
 	}
+	adopt := got.Metadata[storeKey] == ""
+	if adopt {
+		got.Metadata[storeKey] = adopted(info)
+	}
 	for i := range n {
-		_, err := e.stream(ctx, jetstream.StreamConfig{
+		shard := jetstream.StreamConfig{
 			Name: fmt.Sprintf("%s-log-%d", e.opts.Name, i), Description: "logs of weir",
 			Subjects: []string{fmt.Sprintf("%s.log.%d.*", e.opts.Name, i)}, Discard: jetstream.DiscardNew, DenyDelete: true,
-			AllowAtomicPublish: true,
+			AllowAtomicPublish: true, Metadata: map[string]string{storeKey: got.Metadata[storeKey]},
+		}
+		part, err := e.stream(ctx, shard, func(context.Context) error {
+			if info.State.LastSeq > 0 {
+				return fmt.Errorf("it belongs to the store %s, which was in use: restore the stream from a backup", e.opts.Name)
+			}
+			return nil
 		})
+		if err == nil {
+			err = e.identify(ctx, part.Config, got.Metadata[storeKey], adopt)
+		}
 		if err != nil {
 			return 0, err
 		}
 	}
+	if adopt {
+		if err := e.mark(ctx, got); err != nil {
+			return 0, err
+		}
+		e.opts.Logger.Info("the store got an identity", "store", e.opts.Name, "identity", got.Metadata[storeKey])
+	}
 	return n, nil
 }
 
-// stream creates a JetStream stream, or returns the configuration of the existing one. While a
-// cluster is forming, its servers cannot create streams, so it tries again until ctx ends.
-func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+// adopted returns the identity of a store that an earlier version created without one. It depends
+// only on the stream of documents, so that nodes that start at the same time choose the same one.
+func adopted(docs *jetstream.StreamInfo) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", docs.Config.Name, docs.Created.UnixNano()))
+	return hex.EncodeToString(sum[:13])
+}
+
+// identify checks that a shard belongs to the store with this identity. If the store is being
+// adopted, and the shard has no identity yet, identify writes it.
+func (e *Engine) identify(ctx context.Context, shard jetstream.StreamConfig, identity string, adopt bool) error {
+	switch has := shard.Metadata[storeKey]; {
+	case has == identity:
+		return nil
+	case has != "" || !adopt:
+		return fmt.Errorf("stream %s belongs to another store: its identity is %q, that of the documents is %q", shard.Name, has, identity)
+	}
+	if shard.Metadata == nil {
+		shard.Metadata = map[string]string{}
+	}
+	shard.Metadata[storeKey] = identity
+	return e.mark(ctx, shard)
+}
+
+// mark stores the changed metadata of a stream.
+func (e *Engine) mark(ctx context.Context, c jetstream.StreamConfig) error {
+	_, err := withRetry(ctx, e, func(ctx context.Context) (jetstream.Stream, error) { return e.js.UpdateStream(ctx, c) })
+	if err != nil {
+		return fmt.Errorf("write the identity of the store into stream %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// hasShards returns an error if a shard exists.
+func (e *Engine) hasShards(ctx context.Context) error {
+	names := e.js.StreamNames(ctx, jetstream.WithStreamListSubject(e.opts.Name+".log.>"))
+	found := ""
+	for name := range names.Name() {
+		found = cmp.Or(found, name)
+	}
+	if found != "" {
+		return fmt.Errorf("it holds the documents of the store %s, whose stream %s exists: restore it from a backup", e.opts.Name, found)
+	}
+	return names.Err()
+}
+
+// stream creates a JetStream stream, or returns the existing one. While a cluster is forming, its
+// servers cannot create streams, so it tries again until ctx ends. Before it creates the stream, it
+// calls the function needless, which returns an error if the stream must exist already.
+func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, needless func(context.Context) error) (*jetstream.StreamInfo, error) {
 	c.Storage, c.Replicas = jetstream.FileStorage, e.opts.Replicas
 	c.AllowDirect, c.AllowMsgTTL = true, true
+	var missing time.Time // since when the stream, which must exist, does not exist
 	for {
 		try, cancel := context.WithTimeout(ctx, attempt)
 		s, err := e.js.Stream(try, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			s, err = e.js.CreateStream(try, c)
+			if err = needless(try); err == nil {
+				s, err = e.js.CreateStream(try, c)
+			} else if missing.IsZero() {
+				missing = time.Now()
+			}
 		}
 		cancel()
 		switch {
+		case err != nil && !missing.IsZero() && time.Since(missing) > missingFor:
+			return nil, fmt.Errorf("stream %s is missing: %w", c.Name, err)
 		case err == nil:
-			got := s.CachedInfo().Config
+			info := s.CachedInfo()
+			got := info.Config
 			if got.PersistMode == jetstream.AsyncPersistMode || got.Storage != jetstream.FileStorage {
-				return got, fmt.Errorf("stream %s does not sync before it acknowledges: a power cut could undo acknowledged writes", c.Name)
+				return nil, fmt.Errorf("stream %s does not sync before it acknowledges: a power cut could undo acknowledged writes", c.Name)
 			}
 			if err := suits(c, got); err != nil {
-				return got, fmt.Errorf("stream %s: %w", c.Name, err)
+				return nil, fmt.Errorf("stream %s: %w", c.Name, err)
 			}
-			return got, nil
+			return info, nil
 		case final(err) || ctx.Err() != nil:
-			return c, fmt.Errorf("create stream %s: %w", c.Name, err)
+			return nil, fmt.Errorf("create stream %s: %w", c.Name, err)
 		}
 		e.opts.Logger.Debug("servers were not ready", "stream", c.Name, "error", err)
 		if pause(ctx, retry) != nil {
-			return c, fmt.Errorf("create stream %s: %w", c.Name, err)
+			return nil, fmt.Errorf("create stream %s: %w", c.Name, err)
 		}
 	}
 }

@@ -251,7 +251,11 @@ func (l *log) gather() {
 // asks again.
 func (l *log) write(requests []*request) {
 	for {
-		if err := l.certain(); err != nil {
+		err := l.certain()
+		if err == nil {
+			err = l.e.clock.fault() // entries would get a wrong time, and trims would remove what must be kept
+		}
+		if err != nil {
 			answer(requests, err)
 			return
 		}

@@ -1,0 +1,97 @@
+package jetstream
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/engine"
+)
+
+// A node whose clock differs from those of the other nodes appends nothing and trims nothing, and
+// uses the time of the others. A jump of the node's own clock counts at once. The node recovers when
+// its clock is right.
+func TestWrongClock(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	var ahead atomic.Int64
+	o := Options{Name: "store", Shards: 1, Patience: time.Minute}
+	right, other := node(t, s, o), node(t, s, o)
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	wrong := node(t, s, o)
+	ahead.Store(int64(2 * time.Hour))
+	for name, e := range map[string]*Engine{"right": right, "other": other, "wrong": wrong} {
+		n, err := e.Join(name, func() []byte { return nil }, func([]byte) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.Leave)
+	}
+	doc, err := right.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &follower{}
+	l := attach(t, wrong, doc.Created, judge)
+
+	for _, by := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
+		ahead.Store(0)
+		becomes(t, func() bool { return wrong.Status().State == engine.Ready && right.Status().State == engine.Ready })
+		if err := l.Append(ctx, text("right")); err != nil {
+			t.Fatal(err)
+		}
+		known := judge.seen
+		ahead.Store(int64(by))
+		if err := l.Append(ctx, text("wrong")); !errors.Is(err, engine.ErrClock) {
+			t.Errorf("append while the clock is wrong by %v: %v", by, err)
+		}
+		if err := l.Trim(ctx, 1, nil); !errors.Is(err, engine.ErrClock) {
+			t.Errorf("trim while the clock is wrong by %v: %v", by, err)
+		}
+		if judge.next != known {
+			t.Error("the judge was asked")
+		}
+		if got := wrong.Status(); got.State != engine.Skewed || !errors.Is(got.Reason, engine.ErrClock) {
+			t.Errorf("status %+v", got)
+		}
+		if off := time.Since(wrong.Now().Round(0)).Abs(); off > time.Hour {
+			t.Errorf("the node uses a time that is wrong by %v", off)
+		}
+		if got := wrong.ClockAhead(); (got - by).Abs() > time.Hour {
+			t.Errorf("the clock is %v ahead, want about %v", got, by)
+		}
+		if got := right.Status(); got.State != engine.Ready {
+			t.Errorf("status of a node whose clock is right: %+v", got)
+		}
+	}
+}
+
+// The median of all clocks counts. If their number is even, it is the earlier of the middle two.
+func TestMedianClock(t *testing.T) {
+	const h = time.Hour
+	for name, c := range map[string]struct {
+		others []time.Duration
+		ahead  time.Duration
+	}{
+		"alone":                       {nil, 0},
+		"another is ahead":            {[]time.Duration{h}, 0},
+		"another is behind":           {[]time.Duration{-h}, h},
+		"one of two others is ahead":  {[]time.Duration{h, 0}, 0},
+		"one of two others is behind": {[]time.Duration{0, -h}, 0},
+		"both others are ahead":       {[]time.Duration{h, h}, -h},
+		"both others are behind":      {[]time.Duration{-h, -h}, h},
+		"two of three are ahead":      {[]time.Duration{h, h, 0}, 0},
+		"two of three are behind":     {[]time.Duration{0, -h, -h}, h},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var k clock
+			k.init(time.Now)
+			k.others = slices.Sorted(slices.Values(c.others))
+			if _, got := k.read(); (got - c.ahead).Abs() > time.Minute {
+				t.Errorf("%v ahead, want %v", got, c.ahead)
+			}
+		})
+	}
+}

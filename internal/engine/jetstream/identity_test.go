@@ -1,0 +1,233 @@
+package jetstream
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir/internal/engine"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+// furnished creates a store with one log of three entries, and closes it.
+func furnished(t *testing.T, s *embedded.Server, name string) engine.LogID {
+	t.Helper()
+	e := node(t, s, Options{Name: name, Shards: 2, Patience: time.Minute})
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := unattended(t, e, doc.Created)
+	put(t, l, "1", "2", "3")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return doc.Created
+}
+
+// manager returns the interface that an operator's tools use.
+func manager(t *testing.T, s *embedded.Server) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// remark changes the metadata of a stream.
+func remark(t *testing.T, js jetstream.JetStream, stream, key, value string) {
+	t.Helper()
+	c := settingsOf(t, js, stream)
+	if c.Metadata[key] = value; value == "" {
+		delete(c.Metadata, key)
+	}
+	if _, err := js.UpdateStream(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func settingsOf(t *testing.T, js jetstream.JetStream, stream string) jetstream.StreamConfig {
+	t.Helper()
+	info, err := js.Stream(ctx, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.CachedInfo().Config
+}
+
+// If a JetStream stream of a store was deleted, or belongs to another store, the store does not
+// open. The error names the stream. No stream is created.
+func TestMissingPart(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm  func(t *testing.T, js jetstream.JetStream, store string)
+		fault string
+	}{
+		"shard": {func(t *testing.T, js jetstream.JetStream, store string) {
+			if err := js.DeleteStream(ctx, store+"-log-1"); err != nil {
+				t.Fatal(err)
+			}
+		}, "stream %s-log-1 is missing"},
+		"documents": {func(t *testing.T, js jetstream.JetStream, store string) {
+			if err := js.DeleteStream(ctx, "KV_"+store+"-docs"); err != nil {
+				t.Fatal(err)
+			}
+		}, "stream KV_%s-docs is missing"},
+		"foreign": {func(t *testing.T, js jetstream.JetStream, store string) {
+			remark(t, js, store+"-log-0", storeKey, "another")
+		}, "stream %s-log-0 belongs to another store"},
+		"unmarked": {func(t *testing.T, js jetstream.JetStream, store string) {
+			remark(t, js, store+"-log-0", storeKey, "")
+		}, "stream %s-log-0 belongs to another store"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // the test mostly waits
+			s := server(t, quickDir(t))
+			t.Cleanup(s.Stop)
+			furnished(t, s, "store")
+			js := manager(t, s)
+			c.harm(t, js, "store")
+			var before []string
+			for name := range js.StreamNames(ctx).Name() {
+				before = append(before, name)
+			}
+			e, err := Open(ctx, connect(t, s), Options{Name: "store", Shards: 2})
+			if err == nil {
+				e.Close()
+			}
+			if want := fmt.Sprintf(c.fault, "store"); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("open: %v, want %q", err, want)
+			}
+			after := 0
+			for range js.StreamNames(ctx).Name() {
+				after++
+			}
+			if after != len(before) {
+				t.Errorf("%d streams, before %q", after, before)
+			}
+		})
+	}
+}
+
+// A start that was interrupted before all shards existed is completed by the next start.
+func TestInterruptedFirstStart(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	e := &Engine{opts: Options{Name: "store", Shards: 2}, ctx: ctx}
+	e.opts.defaults()
+	e.js = manager(t, s)
+	if _, err := e.ensureStreams(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.js.DeleteStream(ctx, "store-log-1"); err != nil {
+		t.Fatal(err)
+	}
+	furnished(t, s, "store")
+}
+
+// A store of an earlier version, whose streams have no identity, gets one when it is opened. Its data
+// stays readable.
+func TestAdopt(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	id := furnished(t, s, "store")
+	js := manager(t, s)
+	streams := []string{"KV_store-docs", "store-log-0", "store-log-1"}
+	for _, stream := range streams {
+		remark(t, js, stream, storeKey, "")
+	}
+	for range 2 {
+		e := node(t, s, Options{Name: "store", Shards: 2, Patience: time.Minute})
+		l, _ := unattended(t, e, id)
+		if got := payloads(t, l); len(got) != 3 {
+			t.Errorf("the log has %q", got)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		identity := settingsOf(t, js, streams[0]).Metadata[storeKey]
+		for _, stream := range streams {
+			if got := settingsOf(t, js, stream).Metadata[storeKey]; got == "" || got != identity {
+				t.Errorf("stream %s has the identity %q, the documents have %q", stream, got, identity)
+			}
+		}
+	}
+}
+
+// If messages at the beginning of a log were purged that no trim removed, the log is damaged.
+func TestPurgedByHand(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Minute})
+	for _, trimmed := range []bool{false, true} {
+		t.Run(fmt.Sprint("trimmed ", trimmed), func(t *testing.T) {
+			doc, err := e.Create(ctx, t.Name(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reopen := func() (*log, *follower, error) {
+				judge := &follower{}
+				l, err := e.Open(ctx, doc.Created, judge)
+				if err != nil {
+					return nil, nil, err
+				}
+				return l.(*log), judge, nil
+			}
+			l, judge, err := reopen()
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, l, "0", "1", "2", "3")
+			if trimmed {
+				judge.low = 1
+				if err := l.Trim(ctx, 1, nil); err != nil {
+					t.Fatal(err)
+				}
+				l.mu.Lock()
+				floor := l.bottom()
+				l.mu.Unlock()
+				l.purge(floor)
+				put(t, l, "4")
+			}
+			second := l.index[1].js
+			l.Close()
+			if l, _, err = reopen(); err != nil {
+				t.Fatalf("open the undamaged log: %v", err)
+			}
+			l.Close()
+			if err := e.purge(ctx, l.shard.stream, l.subject, second); err != nil {
+				t.Fatal(err)
+			}
+			if l, _, err = reopen(); !errors.Is(err, engine.ErrDamaged) {
+				t.Errorf("open the log whose first message was purged: %v", err)
+			}
+			if err == nil {
+				l.Close()
+			}
+		})
+	}
+}
+
+// A log whose document was not deleted while the process was running is not an orphan that may be
+// removed: the documents may have been restored from an older backup.
+func TestKeepOrphansOfRestore(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	id := furnished(t, s, "store")
+	e := node(t, s, Options{Name: "store", Patience: time.Minute})
+	e.docs.mu.Lock()
+	delete(e.docs.byLog, id) // as if the documents had been restored to a state before the document was created
+	e.docs.mu.Unlock()
+	if err := e.orphans(ctx); err != nil {
+		t.Fatal(err)
+	}
+	sh := e.shard(id)
+	all, err := sh.readHeaders(ctx, sh.subject(id), 1)
+	if err != nil || len(all) != 3 {
+		t.Errorf("the log has %d records, %v", len(all), err)
+	}
+}

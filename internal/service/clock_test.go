@@ -1,0 +1,98 @@
+package service_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/hub"
+	"weir/internal/natstest"
+	"weir/internal/service/servicetest"
+)
+
+// startNode starts a node that reaches a NATS server at the given URL.
+func startNode(t *testing.T, nats natstest.Server, url string, now func() time.Time) *servicetest.Service {
+	t.Helper()
+	return servicetest.Start(t, servicetest.Options{
+		Journal: true, // the engine that Args name
+		Args:    []string{"--engine", "nats", "--nats-url", url, "--nats-creds", nats.Creds, "--nats-system-creds", nats.SystemCreds, "--nats-replicas", "1"},
+		Now:     now,
+	})
+}
+
+// ask sends a request to /v1 and returns the status and the body of the response.
+func ask(t *testing.T, s *servicetest.Service, key, method, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, s.HTTP+"/v1"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("authorization", "Bearer "+key)
+	if body != "" {
+		r.Header.Set("content-type", "application/json")
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// One of three nodes has a clock that is two hours ahead, and a stream keeps batches for one hour. A
+// read and a publish on that node evict nothing on any node, and later batches get the right time.
+func TestWrongClock(t *testing.T) {
+	nats := natstest.Start(t, true)
+	start := func(ahead time.Duration) *servicetest.Service {
+		return startNode(t, nats, nats.URL, func() time.Time { return time.Now().Add(ahead) })
+	}
+	a, c := start(0), start(0)
+	id := a.NewStream(hub.Spec{RetentionSeconds: 3600})
+	ask := func(s *servicetest.Service, method, path, body string) (int, string) {
+		t.Helper()
+		return ask(t, s, a.Key, method, path, body)
+	}
+	publish, first := "/streams/"+string(id)+"/publish", "/streams/"+string(id)+"/batches/1"
+	if code, text := ask(a, "POST", publish, `{"events":["kept"]}`); code != http.StatusAccepted {
+		t.Fatalf("publish: %d %s", code, text)
+	}
+
+	b := start(2 * time.Hour)
+	for _, s := range []*servicetest.Service{b, a, c} {
+		if code, text := ask(s, "GET", first, ""); code != http.StatusOK {
+			t.Errorf("read: %d %s", code, text)
+		}
+	}
+	if code, text := ask(b, "POST", publish, `{"events":["refused"]}`); code != http.StatusServiceUnavailable || !strings.Contains(text, "clock") {
+		t.Errorf("publish on the node with the wrong clock: %d %s", code, text)
+	}
+	if code, text := ask(b, "GET", "/health", ""); code != http.StatusServiceUnavailable {
+		t.Errorf("health of the node with the wrong clock: %d %s", code, text)
+	}
+	if log := b.Log.String(); !strings.Contains(log, "the clock of this node is wrong: it is 2h0m0s ahead") {
+		t.Errorf("the log does not name the clock: %s", log)
+	}
+	if code, text := ask(a, "POST", publish, `{"events":["later"]}`); code != http.StatusAccepted {
+		t.Errorf("publish: %d %s", code, text)
+	}
+	for _, s := range []*servicetest.Service{c, a} {
+		if code, text := ask(s, "GET", first, ""); code != http.StatusOK {
+			t.Errorf("read: %d %s", code, text)
+		}
+	}
+	code, text := ask(c, "GET", "/streams/"+string(id)+"/batches/2", "")
+	var batch struct{ Ts time.Time }
+	if err := json.Unmarshal([]byte(text), &batch); err != nil || code != http.StatusOK {
+		t.Fatalf("read: %d %s", code, text)
+	}
+	if time.Until(batch.Ts) > time.Minute {
+		t.Errorf("the next batch has the time %v", batch.Ts)
+	}
+}
