@@ -1,0 +1,408 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/api"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+)
+
+// config is the size of a simulation. Shrinking makes it smaller.
+type config struct {
+	seed    uint64
+	steps   int // number of scheduling steps before the final check
+	clients int
+	crashes bool
+	faults  bool // EIO and full disks
+}
+
+// world is one simulation.
+type world struct {
+	config
+	*scheduler
+	t     *testing.T
+	model *model
+	shift atomic.Int64 // how far the server's clock is ahead of the simulated time
+
+	mu       sync.Mutex
+	fs       *faulty.FS
+	owner    *server // the process that uses the disk; it may still be starting, or already stopping
+	up       bool    // owner accepts requests
+	draining *server // process that waits for its requests to end before it stops; used by the scheduler only
+	ending   bool    // clients stop, and nothing fails any more
+	faulty   string  // first violation of the contract
+
+	clients sync.WaitGroup
+	graves  sync.WaitGroup // processes that are being ended
+}
+
+// server is one process of the service.
+type server struct {
+	mu      sync.Mutex
+	open    []*exchange // requests that the server works on
+	dead    atomic.Bool // the process has crashed: its disk calls fail, and its responses do not count
+	hurt    atomic.Bool // a disk call of the process failed
+	journal *journal.Journal
+	hub     *hub.Hub
+	access  *access.Access
+	handler *api.Handler
+}
+
+var errCrashed = errors.New("the process has crashed")
+
+func newWorld(t *testing.T, c config) *world {
+	w := &world{config: c, t: t, fs: faulty.New()}
+	w.scheduler = &scheduler{rng: rand.New(rand.NewPCG(c.seed, 1)), start: time.Now()}
+	w.model = newModel(w)
+	return w
+}
+
+// violation reports that the service broke its contract.
+func (w *world) violation(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.faulty == "" {
+		w.faulty = fmt.Sprintf(format, args...)
+		w.note("VIOLATION: %s", w.faulty)
+	}
+}
+
+// current returns the server if it accepts requests.
+func (w *world) current() *server {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.up {
+		return nil
+	}
+	return w.owner
+}
+
+// start starts a process on the disk, in a goroutine of its own, because its disk calls wait at
+// gates.
+func (w *world) start() {
+	g := &server{}
+	w.mu.Lock()
+	w.owner, w.up = g, false
+	fs := w.fs
+	w.mu.Unlock()
+	w.attach(fs, g)
+	w.graves.Go(func() {
+		err := w.assemble(fs, g)
+		if g.dead.Load() {
+			g.end()
+			return
+		}
+		if err == nil {
+			w.mu.Lock()
+			w.up = true
+			w.mu.Unlock()
+			return
+		}
+		if !g.hurt.Load() && !errors.Is(err, syscall.ENOSPC) {
+			w.violation("the server does not start: %v", err)
+		}
+		g.end()
+		time.Sleep(time.Second)
+		if !g.dead.Load() {
+			w.start()
+		}
+	})
+}
+
+func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
+	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: 256 << 10}); err != nil {
+		return fmt.Errorf("open the journal: %w", err)
+	}
+	now := func() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
+	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: now, Frame: api.Frame}); err != nil {
+		return fmt.Errorf("open the hub: %w", err)
+	}
+	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: now}); err != nil {
+		return fmt.Errorf("open access: %w", err)
+	}
+	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Logger: slog.New(slog.DiscardHandler)})
+	return w.bootstrap(g)
+}
+
+// bootstrap creates the project, the key and the streams that all clients use.
+func (w *world) bootstrap(g *server) error {
+	ctx := context.Background()
+	p, err := g.access.EnsureProject(ctx, "sim")
+	if err == nil {
+		_, err = g.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "sim"}, secret)
+	}
+	for _, id := range w.model.ids {
+		if err == nil {
+			_, err = g.hub.Create(ctx, hub.Spec{ID: id, Project: p.ID, Name: "s", RetentionSeconds: 86400, MaxBytes: 64 << 20, Mode: weir.JSON})
+			if refused, ok := err.(*weir.Error); ok && refused.Code == weir.StreamNameTaken {
+				err = nil
+			}
+		}
+	}
+	return err
+}
+
+// attach makes the disk calls of a server wait at gates.
+func (w *world) attach(fs *faulty.FS, g *server) {
+	calls := map[string]int{}
+	var mu sync.Mutex
+	fs.OnCall(func(c faulty.Call) error {
+		if g.dead.Load() {
+			return errCrashed
+		}
+		name := fmt.Sprintf("disk %v %s %d+%d", c.Kind, c.Name, c.Off, c.Len)
+		mu.Lock()
+		calls[name]++
+		name = fmt.Sprintf("%s #%d", name, calls[name])
+		mu.Unlock()
+		err := w.gate(name, nil)
+		if g.dead.Load() {
+			return errCrashed
+		}
+		if err != nil {
+			g.hurt.Store(true)
+		}
+		return err
+	})
+}
+
+// end ends the goroutines of a process, in the order in which a service stops.
+func (g *server) end() {
+	if g.hub != nil {
+		g.hub.StopSubscriptions()
+		g.hub.Close()
+	}
+	if g.journal != nil {
+		g.journal.Close()
+	}
+}
+
+// cut closes the connections of a process, one after another: requests that end at the same time
+// would continue in a random order.
+func (w *world) cut(g *server) {
+	for {
+		w.settled()
+		x := g.request()
+		if x == nil {
+			return
+		}
+		w.note("client %d is cut off", x.client.n)
+		x.leave()
+		g.closed(x)
+		for _, o := range w.settled() {
+			if o.client == x.client {
+				w.release(o, errVanished)
+			}
+		}
+	}
+}
+
+// request returns the open request of the client with the lowest number.
+func (g *server) request() *exchange {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.open) == 0 {
+		return nil
+	}
+	return slices.MinFunc(g.open, func(a, b *exchange) int { return a.client.n - b.client.n })
+}
+
+// opened adds a request. Its context ends when the client hangs up.
+func (g *server) opened(c *client) (context.Context, *exchange) {
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &exchange{client: c, cancel: cancel, header: http.Header{}}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = append(g.open, x)
+	return ctx, x
+}
+
+func (g *server) closed(x *exchange) {
+	x.cancel()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = slices.DeleteFunc(g.open, func(o *exchange) bool { return o == x })
+}
+
+// crash cuts the power, or kills the process, and starts the next process.
+func (w *world) crash() {
+	w.mu.Lock()
+	g := w.owner
+	up := w.up || w.draining != nil
+	w.draining = nil
+	g.dead.Store(true)
+	how := w.rng.IntN(len(faulty.Losses) + 1)
+	if how < len(faulty.Losses) {
+		w.fs = w.fs.Crash(faulty.Losses[how], w.rng)
+	} else {
+		w.fs = w.fs.Kill()
+	}
+	w.up = false
+	w.mu.Unlock()
+	w.note("crash %d", how)
+	for {
+		list := slices.DeleteFunc(w.settled(), func(o *waiter) bool { return !o.disk })
+		if len(list) == 0 {
+			break
+		}
+		w.release(list[0], errCrashed)
+	}
+	w.cut(g)
+	if up {
+		w.graves.Go(g.end)
+	}
+	w.start()
+}
+
+// restart stops the process in an orderly way and starts the next one.
+func (w *world) restart() {
+	w.mu.Lock()
+	g := w.owner
+	w.up = false
+	w.mu.Unlock()
+	w.note("restart")
+	g.hub.StopSubscriptions()
+	w.draining = g
+}
+
+// drained ends a process whose requests have ended.
+func (w *world) drained() {
+	g := w.draining
+	w.draining = nil
+	w.cut(g)
+	w.note("drained")
+	w.graves.Go(func() {
+		g.end()
+		if !g.dead.Load() {
+			w.start()
+		}
+	})
+}
+
+// run runs the simulation and returns the first violation, or an empty string.
+func (w *world) run() string {
+	w.start()
+	for i := range w.config.clients {
+		w.newClient(i)
+	}
+	for i := 0; i < w.steps && w.faulty == ""; i++ {
+		w.oneStep()
+	}
+	w.calm()
+	var clients, final atomic.Bool
+	go func() { w.clients.Wait(); clients.Store(true) }()
+	w.until("the clients end", clients.Load)
+	w.finish(&final)
+	w.until("the final check ends", final.Load)
+	var ended atomic.Bool
+	go func() { w.owner.end(); w.graves.Wait(); ended.Store(true) }()
+	w.until("the server ends", ended.Load)
+	return w.faulty
+}
+
+// calm ends all faults.
+func (w *world) calm() {
+	w.note("calm")
+	if w.draining != nil {
+		w.drained()
+	}
+	w.mu.Lock()
+	w.ending = true
+	w.fs.Capacity(-1)
+	hurt := w.owner.hurt.Load() && w.up
+	w.mu.Unlock()
+	if hurt {
+		w.restart()
+	}
+}
+
+// until lets everything go on until done returns true. A history that does not end is a violation.
+func (w *world) until(what string, done func() bool) {
+	for range 200_000 {
+		list := w.settled()
+		if done() {
+			return
+		}
+		if w.draining != nil && w.draining.request() == nil {
+			w.drained()
+			continue
+		}
+		if len(list) == 0 || w.rng.IntN(20) == 0 {
+			w.pass(100 * time.Millisecond)
+			continue
+		}
+		w.advance(list[w.rng.IntN(len(list))], nil)
+	}
+	w.violation("it takes too long until %s", what)
+	panic(w.faulty)
+}
+
+func (w *world) advance(o *waiter, err error) {
+	if err != nil {
+		w.note("%s: %v", o.name, err)
+	} else {
+		w.note("%s", o.name)
+	}
+	w.release(o, err)
+}
+
+// oneStep lets one waiter go on, or lets something else happen.
+func (w *world) oneStep() {
+	list := w.settled()
+	if len(list) == 0 {
+		w.pass(time.Duration(w.rng.IntN(3000)+1) * time.Millisecond)
+		return
+	}
+	up := w.current() != nil
+	if w.draining != nil && (w.draining.request() == nil || w.rng.IntN(30) == 0) {
+		w.drained()
+		return
+	}
+	switch r := w.rng.IntN(1000); {
+	case w.crashes && r < 4:
+		w.crash()
+		return
+	case w.crashes && up && (r < 6 || w.owner.hurt.Load() && r < 30):
+		w.restart()
+		return
+	case r < 60:
+		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(12))+1) * time.Millisecond)
+		return
+	case r < 62:
+		w.shift.Add(int64(time.Duration(w.rng.IntN(20_000)-10_000) * time.Millisecond))
+		w.note("the clock is %v ahead", time.Duration(w.shift.Load()))
+		return
+	case w.faults && r < 65:
+		room := int64(-1)
+		if w.rng.IntN(2) == 0 {
+			room = w.fs.Size() + int64(w.rng.IntN(64<<10))
+		}
+		w.fs.Capacity(room)
+		w.note("capacity %d", room)
+		return
+	}
+	o := list[w.rng.IntN(len(list))]
+	var err error
+	switch {
+	case o.disk && w.faults && w.rng.IntN(400) == 0:
+		err = syscall.EIO
+	case !o.disk && w.rng.IntN(60) == 0:
+		err = errVanished
+	}
+	w.advance(o, err)
+}
