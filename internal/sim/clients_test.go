@@ -19,6 +19,7 @@ type client struct {
 	rng   *rand.Rand
 	sent  int    // number of payloads that the client has made
 	count int    // number of gates
+	idle  bool   // the client waits between two requests
 	last  string // the last request and its response, for the trace
 }
 
@@ -31,7 +32,9 @@ func (w *world) newClient(n int) {
 	act := acts[n%len(acts)]
 	w.clients.Go(func() {
 		for !w.stops() {
+			c.idle = true
 			_ = c.step("is idle" + c.last)
+			c.idle = false
 			if g := w.current(); g != nil && !w.stops() {
 				act(g)
 			}

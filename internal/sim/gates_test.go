@@ -31,13 +31,14 @@ type waiter struct {
 	free chan error
 
 	client *client // nil if the waiter is a disk call
+	idle   bool    // the client waits between two requests
 }
 
 // gate blocks until the scheduler lets the caller go on. It returns the error with which the
 // caller's disk call must fail. The name identifies the step in the trace. Of all goroutines that
 // wait at the same time, no two may use the same name.
 func (s *scheduler) gate(name string, c *client) error {
-	w := &waiter{name, c == nil, make(chan error), c}
+	w := &waiter{name, c == nil, make(chan error), c, c != nil && c.idle}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, w)
 	s.mu.Unlock()

@@ -35,9 +35,10 @@ type config struct {
 type world struct {
 	config
 	*scheduler
-	t     *testing.T
-	model *model
-	shift atomic.Int64 // how far the server's clock is ahead of the simulated time
+	t        *testing.T
+	model    *model
+	violence int          // how often something fails: crashes in 1,000 steps
+	shift    atomic.Int64 // how far the server's clock is ahead of the simulated time
 
 	mu       sync.Mutex
 	fs       *faulty.FS
@@ -68,6 +69,7 @@ var errCrashed = errors.New("the process has crashed")
 func newWorld(t *testing.T, c config) *world {
 	w := &world{config: c, t: t, fs: faulty.New()}
 	w.scheduler = &scheduler{rng: rand.New(rand.NewPCG(c.seed, 1)), start: time.Now()}
+	w.violence = []int{0, 1, 1, 2, 5}[w.rng.IntN(5)]
 	w.model = newModel(w)
 	return w
 }
@@ -364,20 +366,23 @@ func (w *world) advance(o *waiter, err error) {
 // oneStep lets one waiter go on, or lets something else happen.
 func (w *world) oneStep() {
 	list := w.settled()
+	up := w.current() != nil
+	if !up {
+		list = slices.DeleteFunc(list, func(o *waiter) bool { return o.idle })
+	}
 	if len(list) == 0 {
 		w.pass(time.Duration(w.rng.IntN(3000)+1) * time.Millisecond)
 		return
 	}
-	up := w.current() != nil
 	if w.draining != nil && (w.draining.request() == nil || w.rng.IntN(30) == 0) {
 		w.drained()
 		return
 	}
 	switch r := w.rng.IntN(1000); {
-	case w.crashes && r < 4:
+	case w.crashes && r < w.violence:
 		w.crash()
 		return
-	case w.crashes && up && (r < 6 || w.owner.hurt.Load() && r < 30):
+	case w.crashes && up && (r < 2*w.violence || w.owner.hurt.Load() && r < 30):
 		w.restart()
 		return
 	case r < 60:
@@ -387,7 +392,7 @@ func (w *world) oneStep() {
 		w.shift.Add(int64(time.Duration(w.rng.IntN(20_000)-10_000) * time.Millisecond))
 		w.note("the clock is %v ahead", time.Duration(w.shift.Load()))
 		return
-	case w.faults && r < 65:
+	case w.faults && r < 62+w.violence:
 		room := int64(-1)
 		if w.rng.IntN(2) == 0 {
 			room = w.fs.Size() + int64(w.rng.IntN(64<<10))
@@ -399,7 +404,7 @@ func (w *world) oneStep() {
 	o := list[w.rng.IntN(len(list))]
 	var err error
 	switch {
-	case o.disk && w.faults && w.rng.IntN(400) == 0:
+	case o.disk && w.faults && w.rng.IntN(4000) < w.violence:
 		err = syscall.EIO
 	case !o.disk && w.rng.IntN(60) == 0:
 		err = errVanished
