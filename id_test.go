@@ -39,8 +39,9 @@ func TestBase62Length(t *testing.T) {
 }
 
 // TestBase62HasNoBias feeds Base62 every byte value equally often and expects every character
-// equally often. Byte values without a character must be skipped. It takes several rounds: a single
-// round would end just where reducing modulo 62 starts to favour the first characters.
+// equally often. Byte values without a character must be skipped. One round of all byte values
+// would not be enough: it would end just where reducing modulo 62 starts to favour the first
+// characters.
 func TestBase62HasNoBias(t *testing.T) {
 	const rounds, each = 8, 256 / 62 // 4 byte values per character, and 8 that are skipped
 	var every []byte
@@ -62,7 +63,7 @@ func TestBase62HasNoBias(t *testing.T) {
 	}
 }
 
-// fixed is a source of random bytes that panics when it is exhausted.
+// fixed is a source of given bytes that panics when it is exhausted.
 type fixed struct{ *bytes.Reader }
 
 func (f *fixed) Read(b []byte) (int, error) {

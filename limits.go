@@ -22,8 +22,8 @@ const (
 	MaxIdempotencyKey = 255 // characters (D25)
 	MaxPublisher      = 64  // characters in the name of a publisher (D38)
 
-	// MinCharge is the least that a batch is charged against max_bytes (D12): about what the server
-	// needs to keep track of it, in memory and on disk.
+	// MinCharge is the minimum number of bytes for which a batch counts towards max_bytes (D12).
+	// The server needs about as much to keep track of a batch, in memory and on disk.
 	MinCharge = 128
 
 	// An idempotency key is remembered for IdempotencyKeyLife, whether or not its batch is still

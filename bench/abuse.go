@@ -43,9 +43,9 @@ func (a *assault) connectFrom(address string) (net.Conn, error) {
 	return c, err
 }
 
-// repeat calls do at the given interval until the attack ends. If do fails, repeat opens a new
-// connection. The interval limits the CPU time of the attack, because the measured clients run in
-// this process and share its cores.
+// repeat calls the function do at the given interval until the attack ends. If do fails, repeat
+// opens a new connection. The interval limits the CPU time of the attack, because the measured
+// clients run in this process and share its cores.
 func (a *assault) repeat(every time.Duration, do func(c net.Conn) error) error {
 	c, err := net.Dial("tcp", a.t.addr)
 	if err != nil {
@@ -88,22 +88,22 @@ type attack struct {
 	name  string
 	begin func(a *assault) error
 
-	victims func(t *target, span time.Duration) (row, error) // load of the well-behaved clients; nil: they publish batches of 1 KiB
+	victims func(t *target, span time.Duration) (row, error) // load of the well-behaved clients; if nil, they publish batches of 1 KiB
 	prepare func(t *target) error                            // called before anything is measured
 	env     []string                                         // environment variables of the server
 	flags   []string
 }
 
 var floods = []attack{
-	{name: "2,000 idle connections", begin: func(a *assault) error { return a.each(2000, "") }},
+	{name: "2,000 idle connections", begin: func(a *assault) error { return a.openSilent(2000, "") }},
 	{name: "2,000 slow headers", begin: func(a *assault) error {
-		return a.each(2000, "POST /v1/streams HTTP/1.1\r\nHost: bench\r\nX-Slow: ")
+		return a.openSilent(2000, "POST /v1/streams HTTP/1.1\r\nHost: bench\r\nX-Slow: ")
 	}},
 	{name: "1,000 slow bodies", begin: func(a *assault) error {
-		return a.each(1000, string(request("POST", a.t.publishPath(1), a.t.key, nil, "Content-Type: application/json", "Content-Length: 8000000"))+`{"events":[`)
+		return a.openSilent(1000, string(request("POST", a.t.publishPath(1), a.t.key, nil, "Content-Type: application/json", "Content-Length: 8000000"))+`{"events":[`)
 	}},
 	{name: "1,000 stalled subscribers", begin: func(a *assault) error {
-		return a.each(1000, string(request("GET", "/v1/streams/"+a.t.streams[peaceful]+"?cursor=head", a.t.key, nil, "Accept: text/event-stream")))
+		return a.openSilent(1000, string(request("GET", "/v1/streams/"+a.t.streams[peaceful]+"?cursor=head", a.t.key, nil, "Accept: text/event-stream")))
 	}},
 	{name: "8 MiB bodies, 16/s", begin: func(a *assault) error {
 		r := request("POST", a.t.publishPath(2), a.t.key, body(8<<20))
@@ -137,8 +137,8 @@ var floods = []attack{
 	}},
 }
 
-// each opens n connections that send the given text and then go silent.
-func (a *assault) each(n int, first string) error {
+// openSilent opens n connections that send the given text and then nothing more.
+func (a *assault) openSilent(n int, first string) error {
 	for range n {
 		c, err := a.connect()
 		if err != nil {

@@ -25,8 +25,8 @@ const (
 	plainEnv      = "WEIR_BENCH_NATS"
 
 	// clusterStreams is the number of streams that are large enough to keep everything published in
-	// the run, as the plain JetStream streams do. There is the same number of small streams, which
-	// evict.
+	// the run, as the plain JetStream streams do. There are as many small streams, which evict old
+	// batches during the run.
 	clusterStreams = 64
 	plainKeeps     = 1 << 30     // bytes
 	evictedAfter   = time.Minute // warm-up, because evicted batches are purged with a delay
@@ -207,8 +207,9 @@ func startNodes(dir string) ([]*target, error) {
 	return nodes, nil
 }
 
-// publishingTo spreads a load over the nodes and returns the sum of their rates. From is the index
-// of the first node to use. If the load has only one stream, from is also the index of that stream.
+// publishingTo spreads a load over the nodes and returns the sum of their rates. The parameter from
+// is the index of the first node to use. If the load has only one stream, from is also the index of
+// that stream.
 func publishingTo(nodes []*target, l publishLoad, span time.Duration, from int) (row, error) {
 	rows, faults := make([]row, len(nodes)), make([]error, len(nodes))
 	before := cpuOf(nodes)
@@ -249,8 +250,8 @@ func cpuOf(all []*target) (sum time.Duration) {
 	return sum
 }
 
-// across publishes 500 batches on node a and returns, sorted, how long each took to reach a
-// subscriber on node b.
+// across publishes 500 batches on node a and measures how long each takes to reach a subscriber on
+// node b. It returns these times in ascending order.
 func across(a, b *target) ([]time.Duration, error) {
 	req, err := http.NewRequest("GET", "http://"+b.addr+"/v1/streams/"+b.streams[1], nil)
 	if err != nil {
@@ -303,8 +304,8 @@ func across(a, b *target) ([]time.Duration, error) {
 	return took, nil
 }
 
-// failover kills a node. It measures the longest time that publishers on the other nodes got no
-// acknowledgement.
+// failover kills a node. It measures the longest time for which publishers on the other nodes got
+// no acknowledgement.
 func failover(nodes []*target, add func(string, float64, string)) error {
 	stop := make(chan struct{})
 	var worst [64]atomic.Int64

@@ -50,7 +50,7 @@ func contenders(dir string) ([]contender, error) {
 }
 
 // bare shows the limit of the disk: it appends all waiting payloads to one file with one write and
-// one fdatasync. It checks nothing and keeps no index, so the payloads cannot be read back.
+// one fdatasync. It keeps no checksums and no index, so the payloads cannot be read back.
 type bare struct {
 	file    *os.File
 	zeroed  int64 // bytes that were filled with zeros in advance; 0 if the file grows
@@ -124,7 +124,7 @@ func (b *bare) append(_ int, payload []byte) error {
 	return err
 }
 
-// loop writes all waiting appends as one group, again and again, until wake is closed.
+// loop writes all waiting appends as one group, again and again, until the channel wake is closed.
 func (b *bare) loop() {
 	defer close(b.done)
 	var group []bareAppend
@@ -191,9 +191,10 @@ func (b *bare) close() error {
 }
 
 // journalContender is Weir's journal as a server uses it: each log has a judge, which decides
-// whether an entry is stored, and the journal checks and indexes the entries. In the steady state
-// (recycling) old entries are removed as new ones arrive, and their segments are reused. Otherwise
-// (growing) every segment is new and is written twice, first with zeros.
+// whether an entry is stored, and the journal checks and indexes the entries. The journal is a
+// sequence of files, called segments. A recycling journal is in the steady state: it removes old
+// entries as new ones arrive, and reuses their segments. A growing journal creates every segment,
+// so it writes each one twice, first with zeros.
 type journalContender struct {
 	j        *journal.Journal
 	recycles bool

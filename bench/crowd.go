@@ -170,8 +170,8 @@ func (g *gathering) close() {
 	g.process.Wait()
 }
 
-// wakingOverHTTP measures publishes to one stream over HTTP/1.1, first alone, then while n
-// subscribers of another stream are woken 20 times per second.
+// wakingOverHTTP measures publishes to one stream over HTTP/1.1, first without other load, then
+// while n subscribers of another stream are woken 20 times per second.
 func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 	return func(t *target) ([]figure, error) {
 		const crowded, quiet = 1, 2
@@ -207,10 +207,10 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 			alone, beside, tails = append(alone, a.P50), append(beside, b.P50), append(tails, b.P99)
 		}
 		return []figure{
-			{fmt.Sprintf("%d subscribers woken 20 times/s over HTTP/2: publish p50 / alone", n), middle(beside) / middle(alone), ""},
-			{"  publish p50 alone", middle(alone), "ms"},
-			{"  publish p50 beside", middle(beside), "ms"},
-			{"  publish p99 beside", middle(tails), "ms"},
+			{fmt.Sprintf("%d subscribers woken 20 times/s over HTTP/2: publish p50 / p50 without wake-ups", n), middle(beside) / middle(alone), ""},
+			{"  publish p50 without wake-ups", middle(alone), "ms"},
+			{"  publish p50 with wake-ups", middle(beside), "ms"},
+			{"  publish p99 with wake-ups", middle(tails), "ms"},
 			{"  wake-ups per second", float64(calls) / (wakingTurns * wakingSpan).Seconds(), "1/s"},
 			{"  share of expected deliveries", float64(got) / float64(sent), ""},
 			{"  server CPU for 100,000 deliveries", cpu.Seconds() * 100_000 / float64(max(got, 1)), "s"},
@@ -218,7 +218,7 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 	}
 }
 
-// callOut publishes small batches to a stream until over is closed.
+// callOut publishes small batches to a stream until the channel over is closed.
 func callOut(t *target, stream int, over <-chan struct{}, published *int64) error {
 	c, err := dial(t.addr)
 	if err != nil {

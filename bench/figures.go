@@ -18,9 +18,9 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// fill appends batches from 512 concurrent writers, to all streams in turn. If the argument after
-// is not nil, fill calls it after each append.
-func (o *journalContender) fill(batches, size int, after func(stream int, seq weir.Seq) error) error {
+// fill appends batches from 512 concurrent writers, to all streams in turn. If onAppend is not nil,
+// fill calls it after each append.
+func (o *journalContender) fill(batches, size int, onAppend func(stream int, seq weir.Seq) error) error {
 	var (
 		wg      sync.WaitGroup
 		left    atomic.Int64
@@ -38,8 +38,8 @@ func (o *journalContender) fill(batches, size int, after func(stream int, seq we
 				}
 				stream := int(n) % len(o.logs)
 				err := o.append(stream, payload)
-				if err == nil && after != nil {
-					err = after(stream, weir.Seq(o.judges[stream].seq.Load()))
+				if err == nil && onAppend != nil {
+					err = onAppend(stream, weir.Seq(o.judges[stream].seq.Load()))
 				}
 				if err != nil {
 					failure.Store(&err)
@@ -81,7 +81,7 @@ func openJournal(fs disk.FS, options journal.Options, streams int) (*journalCont
 	}
 	o := &journalContender{j: j}
 	err = o.openStreams(streams)
-	for j.Ready() < 1 && err == nil { // preparing a segment needs a buffer, which must not be part of the measurement
+	for j.Ready() < 1 && err == nil { // the journal prepares its next file with a buffer, which must not be part of the measurement
 		time.Sleep(10 * time.Millisecond)
 	}
 	return o, err
@@ -94,8 +94,8 @@ func emptyDir(dir, name string) (string, error) {
 }
 
 // memoryPerBatch measures the heap per batch, for a million batches of 100 bytes. It subtracts the
-// heap of the same number of empty streams. The figure "while writing" also includes the index of
-// the segment being written, which does not grow with the journal.
+// heap that the streams need while they are empty. The figure "while writing" also includes the
+// index of the journal's current file. This index does not grow with the journal.
 func memoryPerBatch(dir string) (figures []figure, err error) {
 	const batches = 1_000_000
 	for _, streams := range []int{1, 10_000} {
@@ -114,7 +114,7 @@ func memoryPerBatch(dir string) (figures []figure, err error) {
 			return nil, err
 		}
 		running := heap() - before - empty
-		if err := o.fill(65, 1<<20, nil); err != nil { // fills the segment, so that the journal moves on to the next one
+		if err := o.fill(65, 1<<20, nil); err != nil { // fills the current file, so that the journal continues in the next one
 			return nil, err
 		}
 		if err := o.j.Close(); err != nil {

@@ -18,7 +18,7 @@ const large = 0
 // measured clients.
 var hoards = []attack{
 	{name: "32 bodies of 8 MiB that stall after 4.1 KiB", victims: publishes(64 << 10), begin: func(a *assault) error {
-		return a.each(32, declared(a.t, 4200))
+		return a.openSilent(32, declared(a.t, 4200))
 	}},
 	{name: "64 bodies of 8 MiB that stall after 7 MiB", victims: publishes(64 << 10), begin: func(a *assault) error {
 		return a.pour(64, declared(a.t, 7<<20))
@@ -27,7 +27,7 @@ var hoards = []attack{
 		return a.pour(64, declared(a.t, 7<<20))
 	}},
 	{name: "1 event in 8 MiB of padding, 16/s, one stalled reader", begin: func(a *assault) error {
-		if err := a.each(1, subscription(a.t, large, "head")); err != nil {
+		if err := a.openSilent(1, subscription(a.t, large, "head")); err != nil {
 			return err
 		}
 		r := request("POST", a.t.publishPath(large), attackKey, []byte(`{"pad":"`+strings.Repeat("x", 8<<20-100)+`","events":[1]}`))
@@ -36,7 +36,7 @@ var hoards = []attack{
 	{name: "120 readers stalled at recent batches of 8 MiB", prepare: oneBatch, victims: reads, begin: func(a *assault) error {
 		r := request("POST", a.t.publishPath(large), attackKey, body(8<<20-100))
 		for range 20 {
-			if err := a.each(6, subscription(a.t, large, "head")); err != nil {
+			if err := a.openSilent(6, subscription(a.t, large, "head")); err != nil {
 				return err
 			}
 			c, err := a.connect()
@@ -57,13 +57,13 @@ var hoards = []attack{
 		if err := ask(c, request("POST", a.t.publishPath(large), attackKey, body(8<<20-100))); err != nil {
 			return err
 		}
-		return a.each(120, subscription(a.t, large, "0"))
+		return a.openSilent(120, subscription(a.t, large, "0"))
 	}},
 	{name: "1,000 readers that catch up at once", prepare: oneBatch, victims: reads, begin: func(a *assault) error {
-		return a.each(1000, subscription(a.t, large, "0"))
+		return a.openSilent(1000, subscription(a.t, large, "0"))
 	}},
 	{name: "2,000 subscriptions, which is the limit", victims: subscribes, flags: []string{"--max-subscribers", "2000"}, begin: func(a *assault) error {
-		return a.each(2000, subscription(a.t, large, "head"))
+		return a.openSilent(2000, subscription(a.t, large, "head"))
 	}},
 	// With 128 MiB of memory, the server accepts 2,048 connections.
 	{name: "idle connections from two addresses, up to the limit", victims: connects, env: []string{"GOMEMLIMIT=128MiB"}, begin: func(a *assault) error {
@@ -90,8 +90,8 @@ func subscription(t *target, stream int, cursor string) string {
 	return string(request("GET", "/v1/streams/"+t.streams[stream]+"?cursor="+cursor, attackKey, nil, "Accept: text/event-stream"))
 }
 
-// pour is like each, for texts that the server may not read to the end. It does not wait until the
-// server has read them.
+// pour is like openSilent, for texts that the server may not read to the end. It does not wait
+// until the server has read them.
 func (a *assault) pour(n int, first string) error {
 	for range n {
 		c, err := a.connect()

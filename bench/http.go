@@ -178,8 +178,9 @@ func proving(weir *target, rounds int, span time.Duration) ([]row, error) {
 	return rows, nil
 }
 
-// duel measures two contenders in turn in every round. It prints the median of each and returns both.
-// The ratio of the second contender is its rate divided by that of the first in the same round.
+// duel measures two contenders in turn in every round. It prints and returns the medians of both.
+// The ratio of the second contender is its rate divided by the rate of the first contender in the
+// same round.
 func duel(l publishLoad, rounds int, measure func(contender int) (row, error)) (rows []row, err error) {
 	var got [2][]row
 	for n := range rounds {

@@ -11,9 +11,10 @@ import (
 // errEnough is returned by a worker that has nothing left to do.
 var errEnough = errors.New("enough")
 
-// work calls each worker in a loop until the time is up. It measures the latency of each call, and
-// how much the CPU time that the function cpu returns increases. Size is the number of bytes per
-// call. A worker stops when it returns an error. Work returns this error unless it is errEnough.
+// work calls each worker in a loop until the time is up. It measures the latency of each call and
+// the total CPU time, which it reads with the function cpu. The parameter size is the number of
+// bytes per call. A worker stops when it returns an error, and work returns this error unless it is
+// errEnough.
 func work(workers []func() error, size int, span time.Duration, cpu func() time.Duration) (row, error) {
 	var wg sync.WaitGroup
 	var failure atomic.Pointer[error]

@@ -18,8 +18,8 @@ import (
 )
 
 // plainServer describes a NATS server that runs in a child process. With a route address it is a
-// member of a cluster, without one it is a single server. It syncs every write, unless Lazy is set:
-// then sync_interval has the default of NATS.
+// member of a cluster, without one it is a single server. If Lazy is set, sync_interval has the
+// default of NATS; otherwise the server syncs every write.
 type plainServer struct {
 	Name, Dir     string
 	Client, Route string
@@ -143,7 +143,8 @@ func (p *plainCluster) createStreams() error {
 }
 
 // publishing measures the servers under the given load. Each publisher has a connection and waits
-// for its acknowledgements. From is the index of the first server and of the first stream to use.
+// for its acknowledgements. The parameter from is the index of the first server and of the first
+// stream to use.
 func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (row, error) {
 	payload := body(l.Size)
 	publishers := make([]func() error, l.Connections)

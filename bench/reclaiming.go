@@ -41,9 +41,9 @@ func (f *countedFile) WriteAt(off int64, bufs ...[]byte) error {
 }
 
 // reclaiming appends 512 MiB to 64 streams. Every eighth stream keeps 4,000 batches and the others
-// keep 200. So most batches of every segment are soon evicted, but some stay, and the journal must
-// copy these to free the segment. The result shows how much the journal wrote, and how much disk
-// space it uses under load and after reclaiming has finished.
+// keep 200. A segment is a file of the journal. Most batches of a segment are soon evicted, and the
+// journal must copy the others to free the segment. The result shows how much the journal wrote,
+// and how much disk space it uses under load and after reclaiming has finished.
 func reclaiming(dir string) ([]figure, error) {
 	const (
 		streams, size = 64, 1 << 10
@@ -88,7 +88,7 @@ func reclaiming(dir string) ([]figure, error) {
 }
 
 // atRest waits until the journal has neither written nor freed anything for three seconds. It
-// returns the journal's figures, and how long the journal was still active.
+// returns the journal's figures, and the time from the call to the last change.
 func atRest(j *journal.Journal) (journal.Stats, time.Duration) {
 	begin := time.Now()
 	last, changed := j.Stats(), time.Now()

@@ -49,9 +49,9 @@ func stalledSubscribers(t *target) ([]figure, error) {
 	}
 	return []figure{
 		{"memory per stalled subscriber (of 1,000)", each, "KiB"},
-		{"  publish rate while buffers fill / without them", beside.Rate / alone.Rate, ""},
-		{"  publish rate once stalled / without them", after.Rate / alone.Rate, ""},
-		{"  publish p99 once stalled", after.P99, "ms"},
-		{"  publish p99 without them", alone.P99, "ms"},
+		{"  publish rate while their buffers fill / rate before", beside.Rate / alone.Rate, ""},
+		{"  publish rate once they are stalled / rate before", after.Rate / alone.Rate, ""},
+		{"  publish p99 once they are stalled", after.P99, "ms"},
+		{"  publish p99 before", alone.P99, "ms"},
 	}, nil
 }

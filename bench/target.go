@@ -214,7 +214,8 @@ func (t *target) live() (int64, error) {
 	return int64(total), nil
 }
 
-// warmUp publishes the given number of bytes, so that streams are full and segments are reused.
+// warmUp publishes the given number of bytes, so that the first stream is full and the journal
+// reuses its files.
 func (t *target) warmUp(bytes int) error {
 	c, err := dial(t.addr)
 	if err != nil {

@@ -22,20 +22,21 @@ import (
 	"weir/internal/hub"
 )
 
-// stopwatch is an engine that measures how long Commit of the judges takes. A judge decides which
-// entries a log stores. The journal's only writer calls Commit, so every publish to any stream
-// waits for it.
+// stopwatch is an engine that measures how long each call of the method Commit takes. Commit
+// belongs to the judge of a log, which decides which entries the log stores. The journal has a
+// single writer, which calls Commit, so every publish to any stream waits for the call.
 type stopwatch struct {
 	engine.Engine
 	mu    sync.Mutex
 	taken []time.Duration
-	clean []time.Duration // those during which the operating system gave the core to no other thread
+	clean []time.Duration // only calls during which the operating system did not give the core to another thread
 }
 
 // commits are figures about the calls of Commit since the last reset, in milliseconds.
 type commits struct {
-	longest, clean float64 // clean: among those that the operating system did not interrupt
-	rare           float64 // one in a thousand took longer
+	longest float64 // the longest call
+	clean   float64 // the longest call that the operating system did not interrupt
+	rare    float64 // the time that one call in a thousand exceeds
 }
 
 func (s *stopwatch) reset() (c commits) {
@@ -52,8 +53,8 @@ func (s *stopwatch) reset() (c commits) {
 	return c
 }
 
-// interruptions returns how often the operating system took the core from this thread while the
-// thread could have gone on.
+// interruptions returns how often the operating system took the core from this thread although the
+// thread was not waiting.
 func interruptions() int64 {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
@@ -141,8 +142,8 @@ const (
 )
 
 // waking measures how much the publishers of one stream slow down while the subscribers of another
-// stream are woken. It measures this inside one process, where it also reports the longest Commit,
-// and then over HTTP/2.
+// stream are woken. It measures this twice: inside one process, where it also measures the longest
+// call of Commit, and over HTTP/2.
 func waking(dir string) ([]figure, error) {
 	var figures []figure
 	for _, n := range []int{1000, 10_000, 30_000} {
@@ -228,19 +229,19 @@ func wakingInside(dir string, n int) ([]figure, error) {
 	}
 	name := fmt.Sprintf("%d subscribers woken 20 times/s, no HTTP", n)
 	return []figure{
-		{name + ": publish p50 / alone", middle(beside) / middle(alone), ""},
-		{"  publish p50 alone", middle(alone), "ms"},
-		{"  publish p50 beside", middle(beside), "ms"},
-		{"  publish p99 beside", middle(tails), "ms"},
+		{name + ": publish p50 / p50 without wake-ups", middle(beside) / middle(alone), ""},
+		{"  publish p50 without wake-ups", middle(alone), "ms"},
+		{"  publish p50 with wake-ups", middle(beside), "ms"},
+		{"  publish p99 with wake-ups", middle(tails), "ms"},
 		{"  longest Commit, median of three turns", middle(longest), "ms"},
 		{"  longest Commit not interrupted by the system", middle(clean), "ms"},
-		{"  longest Commit without waking", middle(undisturbed), "ms"},
+		{"  longest Commit without wake-ups", middle(undisturbed), "ms"},
 		{"  Commit p99.9", middle(rare), "ms"},
 		{"  share of expected deliveries", share, ""},
 	}, nil
 }
 
-// wakeUp publishes until over is closed, and returns how many batches it published.
+// wakeUp publishes until the channel over is closed, and returns how many batches it published.
 func wakeUp(s *hub.Stream, payload []byte, over <-chan struct{}) (sent int64) {
 	tick := time.NewTicker(time.Second / wakings)
 	defer tick.Stop()

@@ -108,7 +108,8 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 		"the backup is complete, but some of the data was damaged before: run weir check")
 }
 
-// say prints the result, and the damage that was found in the data.
+// say prints the result, and the damage that was found in the data. If there is damage, it returns
+// an error with the text fault.
 func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fault string) error {
 	if !asJSON {
 		fmt.Fprintln(w, line)
@@ -154,7 +155,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 		return &target{Writer: c.OutOrStdout()}, nil
 	}
 	t := &target{name: name, force: force}
-	if err := t.free(); err != nil {
+	if err := t.checkFree(); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // mode 0600
@@ -165,8 +166,8 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	return t, nil
 }
 
-// free returns an error if the final name cannot be used, because a file with this name exists.
-func (t *target) free() error {
+// checkFree returns an error if a file with the final name exists and must not be replaced.
+func (t *target) checkFree() error {
 	st, err := os.Lstat(t.name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -189,7 +190,7 @@ func (t *target) keep() error {
 	if err := t.file.Sync(); err != nil {
 		return err
 	}
-	if err := t.free(); err != nil {
+	if err := t.checkFree(); err != nil {
 		return err
 	}
 	if err := os.Rename(t.file.Name(), t.name); err != nil {

@@ -132,7 +132,7 @@ func (l *load) run(ctx context.Context, c *cobra.Command, cl *client.Client) err
 		}
 	}
 	if l.only == "catch-up" {
-		l.figures = l.figures[1:] // omits the figure of the publisher, which only prepared the data to read
+		l.figures = l.figures[1:] // omits the figure of the publish part, which only prepared the data to read
 	}
 	return l.print(c.OutOrStdout())
 }
@@ -218,7 +218,7 @@ func (m *meter) note(d time.Duration) {
 	m.took = append(m.took, d)
 }
 
-// figure returns the result that the measurements give.
+// figure computes the result from the measurements.
 func (m *meter) figure(part string, size int64) figure {
 	span := time.Since(m.start).Seconds()
 	n := m.events.Load()

@@ -47,14 +47,14 @@ func (c *canaries) key() string {
 
 var song = regexp.MustCompile(`ca(?:nary[a-z]+[0-9]{4}|4a4b[0-9a-f]{18})`)
 
-// in returns the canaries that a text contains, ignoring case. If data is true, the text is from
-// the data directory, and canaries that may appear there are left out.
-func (c *canaries) in(text []byte, data bool) []string {
+// find returns the canaries that a text contains, ignoring case. If inData is true, the text is
+// from the data directory, and find leaves out the canaries that may appear there.
+func (c *canaries) find(text []byte, inData bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var found []string
 	for _, m := range song.FindAll(bytes.ToLower(text), -1) {
-		if kept, ok := c.planted[string(m)]; ok && !(data && kept) {
+		if kept, ok := c.planted[string(m)]; ok && !(inData && kept) {
 			found = append(found, string(m))
 		}
 	}
@@ -132,10 +132,10 @@ func (s *caged) stop() {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		if found := s.cs.in(text, true); found != nil {
+		if found := s.cs.find(text, true); found != nil {
 			s.t.Errorf("%s holds %q", path, found)
 		}
-		if found := s.cs.in([]byte(path), false); found != nil {
+		if found := s.cs.find([]byte(path), false); found != nil {
 			s.t.Errorf("the path %s holds %q", path, found)
 		}
 		return err
@@ -148,7 +148,7 @@ func (s *caged) stop() {
 // sings fails the test if a text contains canaries.
 func (s *caged) sings(what string, text []byte) {
 	s.t.Helper()
-	for _, w := range s.cs.in(text, false) {
+	for _, w := range s.cs.find(text, false) {
 		i := bytes.Index(bytes.ToLower(text), []byte(w))
 		s.t.Errorf("%s holds %s: …%s…", what, w, text[max(0, i-200):min(len(text), i+100)])
 	}
@@ -199,8 +199,9 @@ func (s *caged) raw(network, addr, text string) {
 	}
 }
 
-// Keys, cookies and other parts of a request never appear in a log at any level, an error, a
-// metric, a profile or a file. The only exception are accepted payloads.
+// Keys, cookies and other parts of a request never appear in a log (at any level), an error, a
+// metric, a profile or a file. The only exceptions are the payloads and idempotency keys of
+// accepted publishes, which the data directory may contain.
 func TestCanaries(t *testing.T) {
 	cs := &canaries{planted: map[string]bool{}}
 	byFlag, byVariable, byFile := cs.key(), cs.key(), cs.key()

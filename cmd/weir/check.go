@@ -56,7 +56,7 @@ batches, and --drop deletes a stream and all its batches. Both need little memor
 }
 
 func checkData(c *cobra.Command, data string, p *progress, asJSON bool) error {
-	report, err := datadir.Check(data, p.of)
+	report, err := datadir.Check(data, p.update)
 	p.end()
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if at < 0 {
 		ts.Fatalf("no file %s holds %q", args[0], args[1])
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY, 0) // changes the file in place, because a server may have it open
+	f, err := os.OpenFile(name, os.O_WRONLY, 0) // the file is changed in place, because a server may have it open
 	ts.Check(err)
 	defer f.Close()
 	spoilt := bytes.Repeat([]byte("#"), len(args[1]))

@@ -30,8 +30,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && isTTY(f)
 }
 
-// of shows the progress: the number of bytes that are done, out of a total.
-func (p *progress) of(done, total int64) {
+// update shows the progress: the number of bytes that are done, out of a total.
+func (p *progress) update(done, total int64) {
 	p.total = total
 	p.at(done)
 }
@@ -44,7 +44,7 @@ func (p *progress) at(done int64) {
 	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(done, time.Since(p.start)))
 }
 
-// line returns the text of the progress: the share that is done, the rate and the time left.
+// line returns the text to show: the share that is done, the rate and the time left.
 func (p *progress) line(done int64, took time.Duration) string {
 	rate := float64(done) / max(took.Seconds(), 1e-3)
 	s := fmt.Sprintf("%s, %s/s", size(done), size(int64(rate)))

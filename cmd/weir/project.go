@@ -51,7 +51,8 @@ func projectCommand() *cobra.Command {
 	return operator(group("project", "Manage the projects of the running server", ls, create), &data, &asJSON)
 }
 
-// operator adds the flags of commands that talk to the running server through its admin socket.
+// operator adds the flags of the commands for operators, which use the data directory or the admin
+// socket in it: --data and --json.
 func operator(c *cobra.Command, data *string, asJSON *bool) *cobra.Command {
 	settings.DataFlag(c.PersistentFlags(), data)
 	c.PersistentFlags().BoolVar(asJSON, "json", false, "print JSON")

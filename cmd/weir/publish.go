@@ -293,8 +293,8 @@ func (p *publishing) print(w io.Writer, id weir.StreamID) error {
 	return json.NewEncoder(w).Encode(done)
 }
 
-// status shows how many events are stored and how fast. If the input is a file, status also shows
-// when the run will end.
+// status returns a function that shows how many events are stored and how fast. If the input is a
+// file, the function also shows when the run will end.
 func (p *publishing) status(t *terminal, in io.Reader) func() {
 	total := int64(0)
 	if f, ok := in.(*os.File); ok {
@@ -320,15 +320,15 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 	}
 }
 
-// notices returns a function that reports a retry. After that the function stays silent about
-// further retries until progress increases.
+// notices returns a function that reports a retry. The function does not report further retries
+// until the counter progress has increased, except those that wait for a rate limit.
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)
 	return func(err error, wait time.Duration) {
 		now := progress.Load()
 		switch first := told.Swap(now) != now; {
-		case client.CodeOf(err) == weir.RateLimited: // pauses for rate limits are long, so each is reported
+		case client.CodeOf(err) == weir.RateLimited: // these pauses are long, so each is reported
 			t.say("weir: rate limited; retrying in %d s", int(wait.Round(time.Second).Seconds()))
 		case first:
 			t.say("weir: %v; retrying", err)

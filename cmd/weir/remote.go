@@ -72,7 +72,8 @@ func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 	return made, nil
 }
 
-// run creates a client and calls do with it. If no service answers, the error names the URL.
+// run creates a client and calls the function do with it. If no service answers, the error names
+// the URL.
 func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.Client) error) error {
 	cl, err := r.client(c)
 	if err != nil {

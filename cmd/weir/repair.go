@@ -13,7 +13,7 @@ import (
 )
 
 func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
-	r, err := datadir.Repair(data, p.of)
+	r, err := datadir.Repair(data, p.update)
 	p.end()
 	if err != nil {
 		return err
@@ -30,8 +30,8 @@ func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 	return lost(r)
 }
 
-// loss is the error of a repair that made the directory usable but lost data, or may have lost
-// some.
+// loss is the error of a repair that made the directory usable, although data is lost or may be
+// lost.
 type loss struct{ what string }
 
 func (l loss) Error() string { return "the directory can be served again, " + l.what }
@@ -72,7 +72,7 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 		fmt.Fprintf(w, "copied aside: %d batches of lost streams\n", r.Before.Orphans)
 	}
 	for _, k := range r.Revoked {
-		fmt.Fprintf(w, "revoked key %s (%s, named %q): its revocation may be among the lost records; create another with weir key create\n", k.ID, k.Masked, k.Name)
+		fmt.Fprintf(w, "revoked key %s (%s, named %q), because a lost record may have revoked it; to replace it, run weir key create\n", k.ID, k.Masked, k.Name)
 	}
 	if r.Lossless() {
 		fmt.Fprintln(w, "nothing is lost")
@@ -84,10 +84,10 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 // mostStale is the maximum number of possibly outdated documents that the output names.
 const mostStale = 20
 
-// printDoubts reports losses of which it is not known what was lost.
+// printDoubts reports losses that the check could not identify.
 func printDoubts(w io.Writer, r *datadir.Report) {
 	if r.Orphans > 0 && r.MayBeLost > 0 {
-		fmt.Fprintf(w, "%d batches belong to streams whose record, or the record of whose deletion, is lost\n", r.Orphans)
+		fmt.Fprintf(w, "%d batches belong to no known stream: the record of the stream, or the record of its deletion, is lost\n", r.Orphans)
 	} else if r.Orphans > 0 {
 		fmt.Fprintf(w, "%d batches belong to lost streams\n", r.Orphans)
 	}

@@ -89,15 +89,14 @@ func holds(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// If the revocation of a key may be among the lost records, the repair revokes the key again and
-// reports this.
+// If a lost record may have revoked a key, the repair revokes the key again and reports this.
 func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	data, revoked, used, stream := missingFile(t, "000000000002.seg")
 	out, _ := weirly(t, exitFailed, "check", "--data", data)
 	holds(t, out, "records may be lost; their content is unknown\n", "may be outdated or deleted: key ",
 		"may be outdated or deleted: stream "+string(stream)+"\n")
 	out, errs := weirly(t, exitLost, "check", "--data", data, "--repair")
-	holds(t, out, "revoked key ", `named "leaked"`, "create another with weir key create\n",
+	holds(t, out, "revoked key ", `named "leaked"`, "to replace it, run weir key create\n",
 		"lost from stream "+string(stream)+": ", "no damage found\n")
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
 		t.Errorf("output:\n%s", out)

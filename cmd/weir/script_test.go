@@ -34,8 +34,9 @@ func TestMain(m *testing.M) {
 //	exits CODE PROGRAM ARGS...       run a program and expect an exit code
 //	serve NAME ARGS...               run `weir serve ARGS` on free ports of 127.0.0.1 and wait until it is ready. $URL
 //	                                 and $ADDR are its address, $METRICS that of its metrics, NAME.out and NAME.err its output
-//	signal NAME [SIGNAL [SIGNAL]]    send TERM (or INT, KILL) and wait until the server exits, with 0 unless killed. A
-//	                                 second signal is sent while it is stopping; then the exit code must be 1
+//	signal NAME [SIGNAL [SIGNAL]]    send TERM (or INT, KILL) and wait until the server exits. The exit code must be 0,
+//	                                 except after KILL. A second signal is sent while it is stopping; then the exit code
+//	                                 must be 1
 //	http METHOD PATH [KEY] [BODY]    send a request to $URL; stdout is a line with the status, then the body
 //	subscribe PATH KEY               open a subscription
 //	received TEXT                    wait until the subscription has received a text; stdout is everything it received
@@ -139,8 +140,8 @@ func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []str
 	}
 }
 
-// logged waits until the log contains a line. A grep directly after a request may come too early,
-// because the log reaches its file through a pipe.
+// logged waits until the log contains a line. The log reaches its file through a pipe, so a grep
+// directly after a request may run before the line is in the file.
 func logged(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: logged NAME PATTERN")

@@ -119,7 +119,8 @@ func removeStream(r *remote) *cobra.Command {
 	})
 }
 
-// ofStream gives a command one argument, the id of a stream, and makes it call do with this id.
+// ofStream gives a command one argument, the id of a stream, and makes it call the function do with
+// this id.
 func ofStream(r *remote, c *cobra.Command, do func(context.Context, *client.Client, weir.StreamID) error) *cobra.Command {
 	c.Args, c.ValidArgsFunction = args("ID"), r.completeStream
 	c.RunE = func(c *cobra.Command, got []string) error {

@@ -105,7 +105,7 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	defer stop()
 	t.screen, t.stderr = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
 	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
-	s, err := cl.Stream(ctx, id) // reports errors at once that the subscriber would retry forever
+	s, err := cl.Stream(ctx, id) // returns errors at once; the subscriber would retry forever
 	if err != nil {
 		return err
 	}
@@ -154,21 +154,21 @@ func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (deleted
 	return t.follow, nil
 }
 
-// restore returns the position in the state file, or from if the file does not exist.
-func (t *tailing) restore(from client.From) (client.From, error) {
+// restore returns the position in the state file. If there is no such file, it returns start.
+func (t *tailing) restore(start client.From) (client.From, error) {
 	if t.state == "" {
-		return from, nil
+		return start, nil
 	}
 	text, err := os.ReadFile(t.state)
 	if errors.Is(err, os.ErrNotExist) {
-		return from, nil
+		return start, nil
 	}
 	var p client.Position
 	if err == nil {
 		err = p.UnmarshalText(bytes.TrimSpace(text))
 	}
 	if err != nil {
-		return from, fmt.Errorf("--state %s: %w", t.state, err)
+		return start, fmt.Errorf("--state %s: %w", t.state, err)
 	}
 	return client.Resume(p), nil
 }

@@ -16,7 +16,7 @@ type terminal struct {
 	color bool
 
 	mu     sync.Mutex
-	status string // the line at the bottom, which show overwrites
+	status string // the line at the bottom, which the method show overwrites
 }
 
 // terminalOf examines an output. It respects NO_COLOR and TERM=dumb.
@@ -76,8 +76,8 @@ func (t *terminal) done() {
 	}
 }
 
-// refresh calls show five times per second until stop is called. If the output is not a terminal,
-// it does nothing.
+// refresh calls the function show five times per second, until the caller calls the function stop,
+// which refresh returns. If the output is not a terminal, it does nothing.
 func (t *terminal) refresh(show func()) (stop func()) {
 	if !t.live {
 		return func() {}

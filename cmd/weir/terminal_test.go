@@ -53,7 +53,7 @@ func TestStatusLine(t *testing.T) {
 }
 
 // Control characters are escaped on a terminal and nowhere else.
-func TestTame(t *testing.T) {
+func TestEscapeControls(t *testing.T) {
 	event := []byte("{\"a\":\"\u009b31m\u007fé\"}")
 	for live, want := range map[bool]string{true: `{"a":"\u009b31m\u007fé"}`, false: string(event)} {
 		tail := &tailing{screen: &terminal{live: live}}

@@ -1,5 +1,5 @@
 // Package access decides which caller may do what. It manages projects, API keys and their scopes,
-// the public demo stream and rate limits, and determines the client address for the limits.
+// the public demo stream and rate limits, and determines the client address for the rate limits.
 //
 // Access answers requests from memory. The store reports every change of a document, and memory is
 // updated from these reports. A call that makes a change returns when the change is durable and in
@@ -32,15 +32,15 @@ type Options struct {
 // Access holds projects and keys in memory. Its methods are safe for concurrent use, except where
 // noted.
 type Access struct {
-	docs    engine.Documents
-	now     func() time.Time
-	demo    bool
-	reader  *Grant // grant of callers without a key, which may read the demo; nil while the demo is off
-	trusted []netip.Prefix
-	unnamed func(netip.Addr) // Options.Untrusted
-	told    atomic.Bool      // unnamed was called
-	windows windows
-	catchUp catchUp
+	docs      engine.Documents
+	now       func() time.Time
+	demo      bool
+	reader    *Grant // grant of callers without a key, which may read the demo; nil while the demo is off
+	trusted   []netip.Prefix
+	untrusted func(netip.Addr) // Options.Untrusted
+	told      atomic.Bool      // the function untrusted was called
+	windows   windows
+	catchUp   catchUp
 
 	tallyNext time.Time // when Tally may next visit all keys; used by Tally only
 
@@ -49,8 +49,8 @@ type Access struct {
 	// mu guards the fields below and the entries in the maps, but not the grants in the entries. No
 	// method holds mu while it calls the store. That would be a deadlock: the call waits until the
 	// store has called documentChanged, which locks mu. Except for the demo, only documentChanged
-	// changes the guarded data. So memory agrees with the store even if the caller that changed a
-	// document has gone (D33).
+	// changes the guarded data. So memory agrees with the store even if a caller gives up before
+	// its change is stored (D33).
 	mu         sync.RWMutex
 	projects   map[weir.ProjectID]projectEntry
 	names      map[string]weir.ProjectID
@@ -73,21 +73,21 @@ type entry struct {
 const page = 500
 
 // Open reads all projects and keys. It fails if a document cannot be read. It also completes
-// renames of projects that were interrupted.
+// interrupted renames of projects.
 func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	a := &Access{
-		docs:     docs,
-		now:      o.Now,
-		demo:     o.Demo,
-		trusted:  unmapped(o.TrustedProxies),
-		unnamed:  o.Untrusted,
-		projects: map[weir.ProjectID]projectEntry{},
-		names:    map[string]weir.ProjectID{},
-		digests:  map[digest]*entry{},
-		keys:     map[string]*entry{},
+		docs:      docs,
+		now:       o.Now,
+		demo:      o.Demo,
+		trusted:   unmapped(o.TrustedProxies),
+		untrusted: o.Untrusted,
+		projects:  map[weir.ProjectID]projectEntry{},
+		names:     map[string]weir.ProjectID{},
+		digests:   map[digest]*entry{},
+		keys:      map[string]*entry{},
 	}
 	a.windows.init()
 	if err := a.SetLimits(o.Limits); err != nil {
@@ -118,8 +118,8 @@ func (a *Access) load(ctx context.Context) error {
 }
 
 // documentChanged updates memory after a document changed. The store calls it on every node, in the
-// order of revisions, even if the caller that made the change has gone. So a revocation ends the
-// key's subscriptions on all nodes. Nothing else changes projects and keys in memory.
+// order of revisions, even if the caller that made the change has given up. So a revocation ends
+// the key's subscriptions on all nodes. Nothing else changes projects and keys in memory.
 func (a *Access) documentChanged(c engine.Change) {
 	var err error
 	switch {
@@ -148,7 +148,7 @@ func (a *Access) cannotRead(name string, err error) {
 	}
 }
 
-// each calls visit for every document whose key has this prefix.
+// each calls the function visit for every document whose key has this prefix.
 func (a *Access) each(ctx context.Context, prefix string, visit func(engine.Document) error) error {
 	after := ""
 	for {

@@ -64,7 +64,7 @@ func (c *counted) List(ctx context.Context, prefix, after string, limit int) ([]
 
 func store() *counted { return &counted{Documents: memory.New()} }
 
-// open opens Access on a store, with the demo on.
+// open opens an Access on a store, with the demo on.
 func open(t testing.TB, docs engine.Documents, change ...func(*Options)) *Access {
 	t.Helper()
 	o := Options{Limits: DefaultLimits, Demo: true}
@@ -99,7 +99,7 @@ func key(t testing.TB, a *Access, s KeySpec) (Key, string) {
 	return k, secret.Reveal()
 }
 
-// caller authenticates a key.
+// caller authenticates a key and returns its grant.
 func caller(t testing.TB, a *Access, secret string) *Grant {
 	t.Helper()
 	g, err := a.Authenticate([]string{"Bearer " + secret})
@@ -277,8 +277,7 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 	caller(t, a, kept)
 	caller(t, a, DemoKey)
 
-	// A key that was deleted and imported again is another key, with another
-	// id.
+	// A key that was deleted and imported again is another key, with another id.
 	elsewhere := open(t, docs)
 	g = caller(t, a, kept)
 	if err := docs.Delete(t.Context(), digestOf(kept).document(), 0); err != nil {

@@ -24,13 +24,13 @@ var (
 const scheme = "Bearer "
 
 // Authenticate returns the caller for the values of the Authorization header fields (D19). The
-// error is a *weir.Error: MissingAPIKey if there is no field or it is empty, KeyRevoked, or
-// InvalidAPIKey for everything else. A value without the form of a key is refused before any
+// error is a *weir.Error: MissingAPIKey if the field is missing or empty, KeyRevoked if the key was
+// revoked, and otherwise InvalidAPIKey. A value without the form of a key is refused before any
 // lookup.
 //
 // It only reads memory, with one exception. If nodes share the store, a key that is unknown on this
-// node may have just been created on another. In this case Authenticate first waits until this node
-// has caught up with the others. It returns StorageUnavailable if that fails.
+// node may have just been created on another node. In this case Authenticate first waits until this
+// node has caught up with the others. It returns StorageUnavailable if that fails.
 func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	if len(authorization) == 0 {
 		return nil, errMissing
@@ -91,7 +91,7 @@ type catchUp struct {
 
 // inquiry is one request to the store.
 type inquiry struct {
-	done chan struct{} // closed at the end
+	done chan struct{} // closed when the request has ended
 	err  error         // valid once done is closed
 }
 
@@ -101,8 +101,8 @@ const (
 )
 
 // wait returns when this node knows every change that any node acknowledged before the call. A
-// caller joins a request that has not started yet. A request that has already started could miss a
-// change made just before the call.
+// caller joins only a request that has not started yet, because a request that has already started
+// could miss a change made just before the call.
 func (n *catchUp) wait(docs engine.Documents) error {
 	n.mu.Lock()
 	q := n.next

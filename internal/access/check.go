@@ -7,8 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckDocument returns an error if doc is named like the document of a project or an API key, but
-// its value cannot be read as one. It accepts all other documents.
+// CheckDocument returns an error if the name of doc is that of a project document or key document,
+// but its value cannot be read as a project or key. It accepts all other documents.
 func CheckDocument(doc engine.Document) (err error) {
 	switch {
 	case IsProjectDocument(doc.Key):

@@ -18,8 +18,8 @@ func (a *Access) ClientIP(remoteAddr string, forwardedFor []string) netip.Addr {
 		return netip.Addr{}
 	}
 	if len(forwardedFor) > 0 && !a.trusts(client) {
-		if a.unnamed != nil && !a.told.Load() && !a.told.Swap(true) {
-			a.unnamed(client)
+		if a.untrusted != nil && !a.told.Load() && !a.told.Swap(true) {
+			a.untrusted(client)
 		}
 		return client
 	}
@@ -44,7 +44,8 @@ func (a *Access) ClientIP(remoteAddr string, forwardedFor []string) netip.Addr {
 	return client
 }
 
-// cutLast removes the last element of a comma-separated list. more reports whether others are left.
+// cutLast removes the last element of a comma-separated list. The result more is true if other
+// elements are left.
 func cutLast(list string) (rest, element string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	return list[:max(i, 0)], strings.Trim(list[i+1:], " \t"), i >= 0

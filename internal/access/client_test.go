@@ -65,8 +65,8 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// The result is the peer or an address in the header. Reading from the right, nothing beyond the
-// first untrusted address matters. If the peer itself is untrusted, the result is the peer.
+// The result is the peer or an address in the header. Addresses to the left of the rightmost
+// untrusted address have no effect. If the peer itself is untrusted, the result is the peer.
 func FuzzClientIP(f *testing.F) {
 	a := open(f, store(), proxies("10.0.0.0/8", "2001:db8::/32"))
 	f.Add("10.0.0.1:80", "1.2.3.4, 10.0.0.2", "10.0.0.3")
@@ -80,7 +80,7 @@ func FuzzClientIP(f *testing.F) {
 			t.Fatalf("got %v for the peer %q", got, peer)
 		}
 		if ok && !a.trusts(self) && got != self {
-			t.Fatalf("got %v from the untrusted peer %v", got, self)
+			t.Fatalf("got %v, want the untrusted peer %v itself", got, self)
 		}
 		if joined := a.ClientIP(peer, []string{one + "," + two}); joined != got {
 			t.Fatalf("two header fields give %v, one list gives %v", got, joined)

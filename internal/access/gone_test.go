@@ -22,8 +22,8 @@ func onJournal(t *testing.T) engine.Engine {
 	return j
 }
 
-// settled returns when the store has finished the writes of callers that have gone. The store
-// handles writes in order, so settled makes one more write and waits for it.
+// settled returns when the store has finished the writes of callers that gave up. The store handles
+// writes in order, so settled makes one more write and waits for it.
 func settled(t *testing.T, e engine.Engine) {
 	t.Helper()
 	if _, err := e.Create(t.Context(), "barrier/"+string(weir.NewStreamID()), nil); err != nil {
@@ -31,9 +31,9 @@ func settled(t *testing.T, e engine.Engine) {
 	}
 }
 
-// same checks that a has exactly the projects and keys of the store in memory. It opens another
-// Access on the same store and compares the two.
-func same(t *testing.T, a *Access, e engine.Engine) {
+// checkMemory checks that the Access a has the same projects and keys in memory as the store. It
+// opens another Access on the same store and compares the two.
+func checkMemory(t *testing.T, a *Access, e engine.Engine) {
 	t.Helper()
 	settled(t, e)
 	again := open(t, e)
@@ -71,7 +71,7 @@ func TestCallerLeaves(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: got an error, so the audit log would not record the change: %v", what, err)
 		}
-		same(t, a, e)
+		checkMemory(t, a, e)
 	}
 	_, err := a.CreateProject(enginetest.Leaving(context.Background()), "left")
 	told("create a project", err)

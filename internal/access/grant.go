@@ -17,15 +17,15 @@ type Grant struct {
 	project  weir.ProjectID
 	kind     Kind
 	can      permissions
-	streams  map[weir.StreamID]struct{} // the only streams that the caller may use; nil for all of the project
-	demo     bool                       // the demo key, or no key
+	streams  map[weir.StreamID]struct{} // the only streams that the caller may use; nil if it may use all streams of its project
+	demo     bool                       // the caller uses the demo key, or no key
 	demoOpen bool                       // the demo is on, so every caller may read its stream
 
 	ended   chan struct{}
 	ending  sync.Once
 	used    atomic.Int64 // weir.Time of the last use
 	window  counter
-	tallied uint64        // part of taken that was reported to other nodes
+	tallied uint64        // how much of the count taken was reported to other nodes
 	taken   atomic.Uint64 // requests counted; next to window, because a request touches that cache line anyway
 }
 
@@ -87,8 +87,8 @@ func (g *Grant) KeyID() string { return g.id }
 // Kind returns the kind of the caller's key.
 func (g *Grant) Kind() Kind { return g.kind }
 
-// Demo reports whether the caller uses the demo key or no key. Both may read the demo stream and
-// nothing else.
+// Demo reports whether the caller uses the demo key or no key. Such a caller may read the demo
+// stream and nothing else.
 func (g *Grant) Demo() bool { return g.demo }
 
 // Ended returns a channel that is closed when the key is revoked (D18) or deleted. The channel of a
@@ -111,14 +111,14 @@ func (g *Grant) reaches(stream weir.StreamID) bool {
 	return ok
 }
 
-// May decides whether the caller may perform an action on a stream that belongs to owner. It
-// returns nil or a *weir.Error: ProjectForbidden, MissingAPIKey for a caller without a key, or
-// StreamNameTaken for creating the demo stream.
+// May decides whether the caller may perform an action on a stream. The parameter owner is the
+// project of that stream. It returns nil or a *weir.Error: ProjectForbidden, MissingAPIKey for a
+// caller without a key, or StreamNameTaken for creating the demo stream.
 //
-// For CreateStream, stream is the id in the request, or empty. For ListStreams, stream is empty.
-// These two actions ignore owner. Use Allows to filter the streams of a list. Every caller may read
-// the demo stream, and no caller may change it (D22). Its id is reserved even while the demo is
-// off.
+// For CreateStream, the parameter stream is the id in the request, or empty. For ListStreams it is
+// empty. These two actions ignore the parameter owner. Use Allows to filter the streams of a list.
+// Every caller may read the demo stream, and no caller may change it (D22). The id of the demo
+// stream is reserved even while the demo is off.
 func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) error {
 	if action == ReadStream && g.demoOpen && stream == DemoStream && owner == DemoProject {
 		return nil
@@ -191,7 +191,7 @@ func (p permissions) String() string {
 	return strings.Join(names, ", ")
 }
 
-// end closes Ended, once.
+// end closes the channel of Ended. It may be called more than once.
 func (g *Grant) end() { g.ending.Do(func() { close(g.ended) }) }
 
 // hasEnded reports whether the key was revoked or deleted.
@@ -208,7 +208,7 @@ func (g *Grant) hasEnded() bool {
 // of a busy key would write to the same word of memory, and the CPU cores would contend for it.
 const useGrain = weir.Time(1000)
 
-// use records a use at t, unless a later use is already recorded.
+// use records that the key was used at the time t, unless a later use is already recorded.
 func (g *Grant) use(t weir.Time) {
 	for {
 		last := g.used.Load()

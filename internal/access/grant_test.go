@@ -13,7 +13,7 @@ func TestMay(t *testing.T) {
 	// The results of read, publish, delete and create, one letter each: y allowed, f forbidden,
 	// m missing key, t taken.
 	codes := map[byte]weir.Code{'y': "", 'f': weir.ProjectForbidden, 'm': weir.MissingAPIKey, 't': weir.StreamNameTaken}
-	type answers struct{ a, b, c, demo, fresh, list string } // by stream; fresh: create without an id
+	type answers struct{ a, b, c, demo, fresh, list string } // one field per stream; fresh is for creating without an id, list for listing
 	type callers map[string]struct {
 		spec *KeySpec // nil: a demo caller
 		want answers
@@ -115,7 +115,7 @@ func TestAllows(t *testing.T) {
 		{"no key", a.DemoReader(), Manage, DemoStream, false},
 	} {
 		if got := tc.g.Allows(tc.p, tc.stream); got != tc.want {
-			t.Errorf("%s: %s on %q is %t, want %t", tc.caller, tc.p, tc.stream, got, tc.want)
+			t.Errorf("%s: %s on %q allowed: %t, want %t", tc.caller, tc.p, tc.stream, got, tc.want)
 		}
 	}
 }

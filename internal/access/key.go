@@ -34,7 +34,8 @@ const (
 var allPermissions = []Permission{Read, Publish, Manage}
 
 // maxStreams limits the number of streams in the record of a key that is confined to certain
-// streams. The whole record is written whenever the last use of the key is stored.
+// streams. The record must stay small, because the whole record is written whenever the last use of
+// the key is stored.
 const maxStreams = 1000
 
 // Key is the record of a key (D21). It does not contain the key itself. Its slices and pointers are
@@ -62,8 +63,8 @@ type KeySpec struct {
 }
 
 // CreateKey creates a key. The key is durable when the call returns. The returned Secret is the
-// only copy of the key. The call fails with InvalidRequest if the settings are invalid, or with
-// StorageUnavailable.
+// only copy of the key. The call fails with InvalidRequest if the settings are invalid, and with
+// StorageUnavailable if the store accepts no changes at the moment.
 func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) {
 	if s.Kind != Live && s.Kind != Test {
 		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "unknown kind of key %q: use %s or %s", Redacted(string(s.Kind)), Live, Test)
@@ -295,8 +296,8 @@ func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) e
 			return nil
 		}
 		if revision == tried {
-			// The last attempt conflicted with a newer document, but the record in memory is still the
-			// same. So the newer document could not be read, and another attempt would fail too.
+			// The last attempt conflicted with a newer document, but the record in memory is still
+			// the same. So the newer document could not be read, and another attempt would fail too.
 			return engine.ErrConflict
 		}
 		value, err := json.Marshal(record)

@@ -230,15 +230,15 @@ func (a *Access) ProjectNamed(name string) (weir.Project, bool) {
 	return p.Project, ok
 }
 
-// checkName checks that a name has at least shortest and at most 128 code points and no control
+// checkName checks that a name has from minLength to 128 code points. It refuses control
 // characters, because names are printed on terminals. It also refuses a name that contains a key,
 // which would end up in logs.
-func checkName(what, name string, shortest int) error {
+func checkName(what, name string, minLength int) error {
 	if !utf8.ValidString(name) {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must be valid UTF-8", what)
 	}
-	if n := utf8.RuneCountInString(name); n < shortest || n > weir.MaxName {
-		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, shortest, weir.MaxName, n)
+	if n := utf8.RuneCountInString(name); n < minLength || n > weir.MaxName {
+		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, minLength, weir.MaxName, n)
 	}
 	if Redacted(name) != name {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must not contain an API key", what)

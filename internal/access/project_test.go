@@ -87,8 +87,8 @@ func TestDemoProject(t *testing.T) {
 	}
 }
 
-// If many callers on two nodes create a project with the same name, one succeeds. EnsureProject
-// returns the same project to all of them.
+// If many callers on two nodes create a project with the same name, exactly one succeeds.
+// EnsureProject returns the same project to all of them.
 func TestProjectNamesAreUnique(t *testing.T) {
 	docs := store()
 	nodes := []*Access{open(t, docs), open(t, docs)}

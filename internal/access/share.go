@@ -29,7 +29,8 @@ type count struct {
 // rest.
 const maxTally = 2000
 
-// Share makes Access record the requests of addresses for Tally. Call it before the first request.
+// Share makes Access record the requests of client addresses for Tally. Call it before the first
+// request.
 func (a *Access) Share() {
 	a.windows.demoClients.share()
 	a.windows.anonymousClients.share()
@@ -102,9 +103,9 @@ func (c *counter) add(o count, now func() time.Time) {
 	}
 }
 
-// merge returns the state of a window after adding another node's count. If the window here and the
-// window there overlap, the result is one window that starts at the earlier of the two times. A
-// count for a window that has ended is ignored.
+// merge returns the state of a window after adding another node's count. If the windows of the two
+// nodes overlap, the result is one window that starts at the earlier of the two times. A count for
+// a window that has ended is ignored.
 func merge(state uint64, o count, now int64) uint64 {
 	begun, n := int64(state>>countBits), int(state&countMask)
 	if o.N <= 0 || now >= o.Begun+window || o.Begun > now+window {
@@ -116,7 +117,7 @@ func merge(state uint64, o count, now int64) uint64 {
 	return uint64(min(begun, o.Begun))<<countBits | uint64(min(n+min(o.N, countMask), countMask))
 }
 
-// share starts recording requests for tally.
+// share starts recording requests for the method tally.
 func (c *clients) share() {
 	for i := range c.shards {
 		c.shards[i].fresh = map[netKey]int{}

@@ -54,11 +54,11 @@ const (
 	countMask = 1<<countBits - 1
 )
 
-// take counts a request if count is set and the limit allows it.
+// take counts a request if the parameter count is true and the limit allows the request.
 //
 // The clock must be read after the state. Otherwise a goroutine could read the clock, be suspended,
-// and then load a window that other requests began in the meantime. It would take that window for
-// one in the future, and replace it.
+// and then load a window that other requests began in the meantime. It would mistake that window
+// for a window in the future, and replace it.
 func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	for {
 		old := c.state.Load()
@@ -71,8 +71,8 @@ func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	}
 }
 
-// advance returns the state of a window after a request at second now, and the Window to return to
-// the caller.
+// advance returns the state of a window after a request at the time now, in Unix seconds, and the
+// Window to return to the caller.
 func advance(state uint64, limit int, now int64, count bool) (uint64, Window) {
 	begun, n := int64(state>>countBits), int(state&countMask)
 	// If the clock steps back by less than a window, the window continues. If the clock steps back
@@ -97,7 +97,8 @@ func advance(state uint64, limit int, now int64, count bool) (uint64, Window) {
 	return state, w
 }
 
-// windows holds the limits and the windows by address. The windows of keys are in their grants.
+// windows holds the limits, and the rate windows of client addresses. The windows of keys are in
+// their grants.
 type windows struct {
 	live, test, demo, anonymous atomic.Int64
 	demoClients                 clients
@@ -164,20 +165,20 @@ type clients struct {
 // maxClients limits the number of addresses in each of the two generations of a shard: 2 x 64 x
 // 4096 addresses in all shards, about 25 MB. This memory exists twice, for the demo and for callers
 // without a key. An attacker with more addresses per minute displaces the oldest windows, so limits
-// per address do not stop it.
+// per address do not stop such an attacker.
 const maxClients = 4096
 
 // shard is a part of the clients, in two generations. Windows are added to the young generation.
-// When the young generation is as old as a window is long, or is full, it becomes the old
-// generation, and the previous old generation is dropped as a whole. Forgetting therefore costs
-// nothing per address. A window that has not ended is never dropped, unless a generation is full.
+// When the young generation is 60 seconds old, or is full, it becomes the old generation, and the
+// previous old generation is dropped as a whole. Forgetting therefore costs nothing per address. A
+// window is dropped before its end only if a generation is full.
 type shard struct {
 	mu    sync.Mutex
 	born  int64 // when the young generation began, in Unix seconds
 	young map[netKey]uint64
 	old   map[netKey]uint64
 	fresh map[netKey]int // requests not yet reported to other nodes; nil if the store is not shared
-	_     [24]byte       // keeps the locks of two shards off one cache line
+	_     [24]byte       // keeps the locks of two shards on different cache lines
 }
 
 // Network returns the network that counts as one client: an IPv4 address, or the /64 of an IPv6

@@ -48,7 +48,7 @@ func TestWindow(t *testing.T) {
 		step("refused just before the end", 699*time.Millisecond, 0, false, begun+60, 1)
 		step("the next window, at the time given by Reset", time.Millisecond, 2, true, begun+120, 60)
 		step("a window begins with its first request", 100*time.Second, 2, true, begun+220, 60)
-		step("within", 59*time.Second, 1, true, begun+220, 1)
+		step("within the window", 59*time.Second, 1, true, begun+220, 1)
 	})
 }
 

@@ -41,8 +41,8 @@ func (h *Handler) did(r *http.Request, what, detail string) {
 	}
 }
 
-// New returns a handler that manages projects and keys. It serves no backups until Backups
-// is called.
+// New returns a handler that manages projects and keys. It serves no backups until Backups is
+// called, and no migrations until Migrations is called.
 func New(a *access.Access, l *slog.Logger) *Handler {
 	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}
 	h.mux.HandleFunc("GET /projects", h.answer(h.projects))

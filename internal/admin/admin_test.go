@@ -23,7 +23,7 @@ type testHandler struct {
 	log  *bytes.Buffer
 }
 
-// breakable is a document store that fails once err is set.
+// breakable is a document store that fails once its field err is set.
 type breakable struct {
 	engine.Documents
 	err error

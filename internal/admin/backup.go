@@ -33,8 +33,9 @@ const (
 var errBackup = &weir.Error{Code: weir.Overloaded, Message: "another backup is in progress"}
 
 // Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND]. The response is the copy
-// that take returns. Only one backup runs at a time; a second request is refused. If copying fails,
-// the response is cut off, so that the client cannot mistake it for a complete backup.
+// that the function take returns. Only one backup runs at a time; a second request is refused. If
+// copying fails, the response is cut off, so that the client cannot mistake it for a complete
+// backup.
 func (h *Handler) Backups(take func(context.Context) (Backup, error)) {
 	var taking atomic.Bool
 	h.mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) {

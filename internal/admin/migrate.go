@@ -31,7 +31,7 @@ const migrationEvery = time.Second
 
 // Migrations makes the handler serve POST /migrate {from}. The response has a line of JSON per
 // second with the progress, and a last line with done or an error. The function take copies the
-// data and calls tell with its progress.
+// data and calls the function tell with its progress.
 func (h *Handler) Migrations(take func(ctx context.Context, from string, tell func(Migration)) (Migration, error)) {
 	h.mux.HandleFunc("POST /migrate", func(w http.ResponseWriter, r *http.Request) {
 		var ask NewMigration

@@ -98,7 +98,7 @@ func askFault(data string, err error) error {
 	return fmt.Errorf("connect to the server: %w", err)
 }
 
-// noServer is an error that also means ErrNoServer.
+// noServer is an error with its own text that matches ErrNoServer.
 type noServer struct{ error }
 
 func (e noServer) Is(target error) bool { return target == ErrNoServer }

@@ -1,6 +1,6 @@
 // Package api implements the HTTP API: everything under /v1, on net/http. It translates requests
-// into calls to the hub, and results into responses. It keeps no state of streams, which is the job
-// of the hub, and no permissions of keys, which are the job of package access.
+// into calls to the hub, and results into responses. It keeps neither the state of streams, which
+// belongs to the hub, nor the permissions of keys, which belong to package access.
 //
 // Each endpoint has a file of its own. The comment in that file says what the endpoint does, which
 // requests it refuses, and which decisions (D1 and up, in docs/decisions.md) require that.
@@ -54,7 +54,7 @@ type Handler struct {
 	version    []byte
 	places     *budget.Places
 	memoryWait time.Duration
-	ends       ends
+	open       subscriptions
 	counts     counters
 	requests   requestLog
 	full       *weir.Error // the error for a subscription that is refused because MaxSubscribers are open
@@ -94,7 +94,7 @@ func (h *Handler) Subscribers() int { return h.places.Taken() }
 // EndSubscriptions cuts off every open subscription. When the server stops, the hub first ends
 // subscriptions in an orderly way; EndSubscriptions is for the subscriptions that remain because
 // their clients have stopped reading.
-func (h *Handler) EndSubscriptions() { h.ends.all() }
+func (h *Handler) EndSubscriptions() { h.open.endAll() }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -189,8 +189,8 @@ func (c *call) endpoint() func(*call) error {
 }
 
 // stream returns the stream named in the path, if the caller may perform the action on it (D19).
-// After stream has returned a stream, the response says when the stream was created, even if the
-// response is an error (D39).
+// Once the method stream has returned a stream, the response says when the stream was created, even
+// if the response is an error (D39).
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {

@@ -64,8 +64,9 @@ const buffered = 2 << 10
 // the write buffer, writeLong sets write deadlines. It ignores errors, because they mean that the
 // client has disconnected.
 //
-// writeLong releases the memory of a large part while it sends the part. If the call has a loan, the
-// loan must be for that memory. The caller must not use a large part afterwards.
+// writeLong releases the memory of a large part while it sends the part. If the call has a loan
+// (memory borrowed from the budget), the loan must be for that memory. The caller must not use a
+// large part afterwards.
 func (c *call) writeLong(parts ...[]byte) {
 	switch {
 	case c.isHead():

@@ -43,7 +43,7 @@ func BenchmarkHandler(b *testing.B) {
 		{"refused", "GET", "/v1/nope", "", 404, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			svc := startService(b) // each case needs its own: "publish" evicts the batch that "duplicate" needs
+			svc := startService(b) // each case needs its own service: "publish" evicts the batch that "duplicate" needs
 			svc.publish("id", "1")
 			req := svc.request(c.method, c.path, append(c.fields, jsonBody), c.body)
 			path, seq := req.URL.Path, 1

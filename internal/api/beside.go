@@ -17,7 +17,7 @@ import (
 // an error, nothing has been sent, and the error is a *weir.Error.
 func (h *Handler) Tail(w http.ResponseWriter, r *http.Request, s *hub.Stream, ended <-chan struct{}) error {
 	c := &call{h: h, w: w, r: r, id: newRequestID(), ended: ended}
-	from, err := c.from()
+	from, err := c.start()
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (h *Handler) Tail(w http.ResponseWriter, r *http.Request, s *hub.Stream, en
 }
 
 // SubscriptionsOf returns the number of open subscriptions of a key.
-func (h *Handler) SubscriptionsOf(g *access.Grant) int { return h.ends.count(g.Ended()) }
+func (h *Handler) SubscriptionsOf(g *access.Grant) int { return h.open.count(g.Ended()) }
 
 // ParseSpec parses and checks the body of a request that creates a stream, as POST /v1/streams does
 // (D10).

@@ -34,25 +34,25 @@ const (
 	// memoryWait is how long a body waits for memory from the shared budget.
 	memoryWait = 10 * time.Second
 
-	// In every period of slowest, a client must send slowestBytes or the rest of the body. So a
-	// client cannot occupy a connection by sending nothing.
+	// In every period of length slowest, a client must send slowestBytes or the rest of the body.
+	// So a client cannot occupy a connection by sending nothing.
 	slowest      = 30 * time.Second
 	slowestBytes = 256 << 10
 )
 
-// body reads the whole request body, up to most bytes (D9). The caller owns the result. body stops
-// reading as soon as it knows that the request body is too large. net/http then gives the client
-// time to read the response, and closes the connection.
-func (c *call) body(most int64, tooLarge error) ([]byte, error) {
+// readBody reads the whole request body, up to maxSize bytes (D9). The caller owns the result.
+// readBody stops reading as soon as it knows that the body is too large. net/http then gives the
+// client time to read the response, and closes the connection.
+func (c *call) readBody(maxSize int64, tooLarge error) ([]byte, error) {
 	c.read = true
 	length := c.r.ContentLength
 	if length == 0 {
 		return []byte{}, nil
 	}
 	control := http.NewResponseController(c.w)
-	size := min(length, most)
+	size := min(length, maxSize)
 	if length < 0 {
-		size = min(most, firstRead)
+		size = min(maxSize, firstRead)
 	}
 	// The buffer has room for one byte more than the body, so that Read can report the end of the
 	// body before the buffer is full.
@@ -64,20 +64,21 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 		}
 		if len(b) == cap(b) {
 			switch {
-			case int64(len(b)) > most:
+			case int64(len(b)) > maxSize:
 				c.read = false
 				return nil, tooLarge
 			case length >= 0 && int64(len(b)) > length:
 				return nil, errBodyBroken
 			}
-			if b, err = c.grow(b, length, most); err != nil {
+			if b, err = c.grow(b, length, maxSize); err != nil {
 				c.read = false
 				return nil, err
 			}
 			_ = control.SetReadDeadline(time.Now().Add(slowest))
 		}
-		// When the budget cuts the loan, it sets a read deadline in the past. This check must come
-		// after SetReadDeadline, which may have replaced that deadline.
+		// When the budget takes the borrowed memory back, it marks the loan as cut and sets a read
+		// deadline in the past. This check must come after SetReadDeadline, which may have replaced
+		// that deadline.
 		if c.loan.IsCut() {
 			return nil, errBodyCut
 		}
@@ -92,7 +93,7 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 		_ = control.SetReadDeadline(time.Time{}) // the deadline must not apply to the next request
 	}
 	switch {
-	case int64(len(b)) > most:
+	case int64(len(b)) > maxSize:
 		return nil, tooLarge
 	case err == io.EOF && (length < 0 || int64(len(b)) == length):
 		return b, nil
@@ -110,14 +111,14 @@ var (
 )
 
 // grow returns a larger buffer with the content of b, and borrows the memory for it.
-func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
+func (c *call) grow(b []byte, length, maxSize int64) ([]byte, error) {
 	room := max(4*int64(cap(b)), secondRead)
 	if length >= 0 {
-		most = min(most, length)
+		maxSize = min(maxSize, length)
 	}
-	room = min(room, most+1)
+	room = min(room, maxSize+1)
 	if c.loan == nil {
-		final := most + 1
+		final := maxSize + 1
 		if length < 0 && final > budget.Small {
 			final = -1 // the final size is not known, and may be small
 		}
@@ -131,11 +132,11 @@ func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
 	return append(make([]byte, 0, room), b...), nil
 }
 
-// compact returns part, which is a part of the buffer whole. If part is much smaller than whole,
-// compact returns a copy of part instead. A batch may stay in memory for its subscribers. Without
-// the copy, the whole buffer would stay in memory too.
-func compact(part, whole []byte) []byte {
-	if isMuchSmaller(part, whole) {
+// compact returns the parameter part, which is a slice of the buffer. If part is much smaller than
+// the buffer, compact returns a copy instead. A batch may stay in memory for its subscribers.
+// Without the copy, the whole buffer would stay in memory too.
+func compact(part, buffer []byte) []byte {
+	if isMuchSmaller(part, buffer) {
 		return append(make([]byte, 0, len(part)), part...)
 	}
 	return part
@@ -143,7 +144,7 @@ func compact(part, whole []byte) []byte {
 
 // isMuchSmaller reports whether the rest of the buffer is at least 256 bytes larger than the part.
 // For a smaller rest, a copy would cost more than it saves.
-func isMuchSmaller(part, whole []byte) bool { return 2*len(part)+256 <= cap(whole) }
+func isMuchSmaller(part, buffer []byte) bool { return 2*len(part)+256 <= cap(buffer) }
 
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
@@ -159,9 +160,9 @@ func (c *call) borrow(bytes int64) error {
 	return nil
 }
 
-// holder returns the holder that is charged for the memory and the subscriptions of this call. It
-// is the key within its project. For a client of the demo, with the demo key or without a key, it
-// is the client's address.
+// holder returns the key and project that are charged for the memory and the subscriptions of this
+// call. For a client of the demo, with the demo key or without a key, the client's address takes
+// the place of the key.
 func (c *call) holder() budget.Holder {
 	switch {
 	case c.grant == nil: // the call comes from Tail, which serves the dashboard
@@ -187,8 +188,9 @@ func (c *call) linger() {
 	if control.Flush() != nil || control.SetReadDeadline(end) != nil {
 		return
 	}
-	// A client that sends lingerBytes has not read the response yet. Stop reading, so that flow
-	// control keeps the client from sending more, and wait until the time is up.
+	// A client that sends another lingerBytes is probably not reading the response yet. Stop
+	// reading, so that flow control keeps the client from sending more, and wait until the time is
+	// up.
 	if _, err := io.CopyN(io.Discard, c.r.Body, lingerBytes); err == nil {
 		select {
 		case <-c.r.Context().Done():

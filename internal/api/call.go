@@ -66,7 +66,8 @@ func (c *call) client() netip.Addr {
 }
 
 // peek reads the rate window of the client's address without counting the request. It is for
-// responses that do not count, but still have the rate limit header fields.
+// requests that do not count. Their responses have the rate limit header fields too, and need the
+// window for them.
 func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 
 // Constant header values, shared by all responses. Nothing may append to them.

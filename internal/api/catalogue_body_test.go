@@ -166,7 +166,7 @@ func TestBodies(t *testing.T) {
 }
 
 // H12, D9: a body without a Content-Length has the same size limit. A client whose body is too
-// large gets the response.
+// large gets the 413 response.
 func TestUndeclaredLength(t *testing.T) {
 	svc := startService(t)
 	for _, protocol := range protocols {
@@ -190,8 +190,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// raw sends bytes unchanged over a new connection and returns the response. If half is true, it
-// closes its side of the connection after the last byte.
+// raw sends bytes unchanged over a new connection and returns the response. If the parameter half
+// is true, it closes its side of the connection after the last byte.
 func (svc *testService) raw(t *testing.T, half bool, request string) (status int, body string) {
 	t.Helper()
 	c, err := net.Dial("tcp", svc.address())

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The API has a separate counter for every status that it can send. The lookup tables for statuses
-// and methods agree with their lists.
+// The API has a separate counter for every status that it can send. The lookup tables statusPlace
+// and methodPlace agree with the lists statuses and methodNames.
 func TestStatusAndMethodPlaces(t *testing.T) {
 	for _, f := range faults {
 		if !slices.Contains(statuses[:], f.status) {

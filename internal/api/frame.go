@@ -65,7 +65,7 @@ func gapFrame(g *hub.Gap) []byte {
 // helloFrame returns the first frame of a subscription. The id of the frame is the position at
 // which the subscription starts. A client that loses the connection before the first batch resumes
 // at this position. The frame has no data, so a client remembers the id but reports no event. If
-// known is false, there is no such position, and the frame has no id.
+// the parameter known is false, there is no such position, and the frame has no id.
 func helloFrame(at weir.Seq, known bool) []byte {
 	b := append(make([]byte, 0, 64), "retry: 1000\n"...)
 	if known {

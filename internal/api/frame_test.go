@@ -52,7 +52,7 @@ func TestAccept(t *testing.T) {
 		{"text/html, application/json", false}, {`a/b;c="text/event-stream"`, false}, {`a/b;c=",text/event-stream,"`, false}, {"text/event-stream;q=0, text/event-stream;q=0.1", true},
 	} {
 		if got := acceptsEvents(strings.Split(c.accept, "|")); got != c.want {
-			t.Errorf("acceptsEvents(%q) is %v, want the opposite", c.accept, got)
+			t.Errorf("acceptsEvents(%q): %v, want %v", c.accept, got, c.want)
 		}
 	}
 	if acceptsEvents(nil) {

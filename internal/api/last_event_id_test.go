@@ -15,7 +15,7 @@ func FuzzLastEventID(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, last, query string) {
 		c := &call{r: &http.Request{Header: http.Header{"Last-Event-Id": {last}}, URL: &url.URL{RawQuery: query}}}
-		from, err := c.from()
+		from, err := c.start()
 		if err != nil {
 			if code(err) != weir.InvalidRequest {
 				t.Fatal(err)

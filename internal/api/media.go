@@ -22,8 +22,9 @@ func unsupported(message string) error {
 	return &weir.Error{Code: weir.UnsupportedMediaType, Message: message}
 }
 
-// contentType checks that the Content-Type is want, and that the body has no Content-Encoding other
-// than identity. It returns the Content-Type as the client sent it, with its parameters (D7).
+// contentType checks that the Content-Type is the type want, and that the body has no
+// Content-Encoding other than identity. It returns the Content-Type as the client sent it, with its
+// parameters (D7).
 func contentType(h http.Header, want string) (string, error) {
 	if e := h["Content-Encoding"]; e != nil && (len(e) != 1 || !strings.EqualFold(e[0], "identity")) {
 		return "", unsupported("the Content-Encoding is not supported; send the body unencoded")
@@ -49,11 +50,11 @@ func contentType(h http.Header, want string) (string, error) {
 	return values[0], nil
 }
 
-// visible reports whether s consists only of visible ASCII characters. If spaces is true, s may
-// also contain spaces.
-func visible(s string, spaces bool) bool {
+// visible reports whether s consists only of visible ASCII characters. If allowSpaces is true, s
+// may also contain spaces.
+func visible(s string, allowSpaces bool) bool {
 	for i := 0; i < len(s); i++ {
-		if c := s[i]; c <= ' ' && (c != ' ' || !spaces) || c >= 0x7f {
+		if c := s[i]; c <= ' ' && (c != ' ' || !allowSpaces) || c >= 0x7f {
 			return false
 		}
 	}

@@ -7,18 +7,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// names detects a member name that occurs twice in one object of a JSON body. It stores the names
+// nameSet detects a member name that occurs twice in one object of a JSON body. It stores the names
 // of all objects that are still open at the current position of the body. For each name it stores
 // the position in the body, which takes 8 bytes. If an object has more than a few names, its hash
 // table takes another 4 to 11 bytes per name. The worst case is a body of 8 MiB with 1.4 million
-// short names: names then takes less than four times the memory of the body.
-type names struct {
+// short names: the nameSet then takes less than four times the memory of the body.
+type nameSet struct {
 	list  []name
 	stack []object
 	plain []byte // the unescaped text of those names that contain escapes
 }
 
-// name is the position and length of a name, in the body or in names.plain.
+// name is the position and length of a name, in the body or in nameSet.plain.
 type name struct {
 	at   uint32
 	size uint32 // the length; escapedName is added if the name is in plain
@@ -26,12 +26,12 @@ type name struct {
 
 const escapedName = 1 << 31
 
-// object is an object whose end has not been reached. Its names are the elements of names.list from
-// first on, up to the first name of the next object on the stack, which is inside this one.
+// object is an object whose end has not been reached. Its names in nameSet.list start at the index
+// first, and end where the names of the next object on the stack start.
 type object struct {
 	first uint32
-	plain uint32   // length of names.plain when the object was opened
-	table []uint32 // hash table with open addressing; holds indexes in list plus one; nil for few names
+	plain uint32   // length of nameSet.plain when the object was opened
+	table []uint32 // hash table with open addressing: each entry is an index in list plus one, or 0; nil for few names
 }
 
 const (
@@ -43,19 +43,19 @@ const (
 // would make the check quadratic.
 var seed = maphash.MakeSeed()
 
-func (n *names) reset() {
+func (n *nameSet) reset() {
 	if cap(n.list) > keptNames || cap(n.plain) > keptNames {
-		*n = names{}
+		*n = nameSet{}
 	}
 	clear(n.stack) // frees the tables, which can be large
 	n.list, n.stack, n.plain = n.list[:0], n.stack[:0], n.plain[:0]
 }
 
-func (n *names) open() {
+func (n *nameSet) open() {
 	n.stack = append(n.stack, object{first: uint32(len(n.list)), plain: uint32(len(n.plain))})
 }
 
-func (n *names) close() {
+func (n *nameSet) close() {
 	top := len(n.stack) - 1
 	o := &n.stack[top]
 	n.list, n.plain = n.list[:o.first], n.plain[:o.plain]
@@ -65,7 +65,7 @@ func (n *names) close() {
 
 // add adds a name to the innermost object. The name starts at body[at] and has size bytes. add
 // returns false if the object already has this name.
-func (n *names) add(body []byte, at, size int, escaped bool) bool {
+func (n *nameSet) add(body []byte, at, size int, escaped bool) bool {
 	this := name{uint32(at), uint32(size)}
 	if escaped {
 		before := len(n.plain)
@@ -94,9 +94,9 @@ func (n *names) add(body []byte, at, size int, escaped bool) bool {
 }
 
 // last returns the name that was added last.
-func (n *names) last(body []byte) []byte { return n.text(body, n.list[len(n.list)-1]) }
+func (n *nameSet) last(body []byte) []byte { return n.text(body, n.list[len(n.list)-1]) }
 
-func (n *names) text(body []byte, m name) []byte {
+func (n *nameSet) text(body []byte, m name) []byte {
 	if size := m.size &^ escapedName; size != m.size {
 		return n.plain[m.at : m.at+size]
 	}
@@ -105,7 +105,7 @@ func (n *names) text(body []byte, m name) []byte {
 
 // slot returns the index of the name in the table. If the table does not have the name, slot
 // returns the free index at which the name belongs.
-func (n *names) slot(body []byte, o *object, text []byte) uint64 {
+func (n *nameSet) slot(body []byte, o *object, text []byte) uint64 {
 	mask := uint64(len(o.table) - 1)
 	for i := maphash.Bytes(seed, text) & mask; ; i = (i + 1) & mask {
 		if e := o.table[i]; e == 0 || bytes.Equal(n.text(body, n.list[e-1]), text) {
@@ -115,7 +115,7 @@ func (n *names) slot(body []byte, o *object, text []byte) uint64 {
 }
 
 // grow creates the hash table of an object, or doubles its size.
-func (n *names) grow(body []byte, o *object) {
+func (n *nameSet) grow(body []byte, o *object) {
 	o.table = make([]uint32, max(64, 2*len(o.table)))
 	for i := int(o.first); i < len(n.list); i++ {
 		o.table[n.slot(body, o, n.text(body, n.list[i]))] = uint32(i) + 1

@@ -26,7 +26,7 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 		}
 		return c.acknowledge(known)
 	}
-	body, err := c.body(weir.MaxBody, errBodyTooLarge)
+	body, err := c.readBody(weir.MaxBody, errBodyTooLarge)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	if s.Mode == weir.Raw {
 		p.Batch.ContentType = sent
 	}
-	if p.Chosen { // a chosen sequence makes a retry safe by itself, so the key is ignored
+	if p.Chosen { // a chosen sequence makes a retry safe by itself, so the idempotency key is ignored
 		err = readOrder(c.r.Header, p)
 	} else {
 		p.Key, err = idempotencyKey(c.r.Header)

@@ -37,7 +37,7 @@ var (
 	errPublisher  = &weir.Error{Code: weir.InvalidRequest, Message: "invalid x-svc-publisher: send one header field of 1 to 64 visible ASCII characters, or none"}
 )
 
-// readOrder reads the header fields with which a publisher proves its order and its identity (D38).
+// readOrder reads the header fields x-svc-contiguous and x-svc-publisher into p (D38).
 func readOrder(h http.Header, p *hub.Publish) error {
 	if values := h[weir.HeaderContiguous]; values != nil {
 		if len(values) != 1 || values[0] != "true" {

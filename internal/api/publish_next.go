@@ -9,11 +9,11 @@ import (
 
 var errIdempotencyKey = &weir.Error{Code: weir.InvalidRequest, Message: "invalid Idempotency-Key: send one header field of 1 to 255 visible ASCII characters"}
 
-// publishNext serves POST /v1/streams/{id}/publish. It stores a batch under the sequence above the
-// cursor (D2), and responds with 202 and that sequence. If a batch with the same Idempotency-Key
-// was stored before, publishNext responds with 200 and the first acknowledgement, without reading
-// the body (D25). It responds with 400 to a malformed Idempotency-Key. Apart from that, it refuses
-// the same requests as publish.
+// publishNext serves POST /v1/streams/{id}/publish. It stores a batch under the next sequence,
+// which is one above the cursor (D2), and responds with 202 and that sequence. If a batch with the
+// same Idempotency-Key was stored before, publishNext responds with 200 and the first
+// acknowledgement, without reading the body (D25). It responds with 400 to a malformed
+// Idempotency-Key. Apart from that, it refuses the same requests as publish.
 func (c *call) publishNext() error {
 	s, err := c.publishTo()
 	if err != nil {

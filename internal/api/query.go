@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// parameter returns the value of a query parameter, and whether the query has this parameter
-// (given). ok is false if the query has the parameter more than once, or if the parameter cannot be
-// parsed (D35): it has an invalid percent escape, or a semicolon, which some clients use as a
-// separator.
+// queryParameter returns the value of a query parameter, and whether the query has this parameter
+// (the result given). The result ok is false if the query has the parameter more than once, or if
+// the parameter cannot be parsed (D35): it has an invalid percent escape, or a semicolon, which
+// some clients use as a separator.
 //
 // url.ParseQuery is not used, because it drops pairs that it cannot parse: a request with a
-// malformed cursor would be treated like a request without a cursor. In parameter, a pair belongs
-// to the name before its first = or semicolon. Pairs with other names may contain anything.
-func parameter(query, name string) (value string, given, ok bool) {
+// malformed cursor would be treated like a request without a cursor. In queryParameter, a pair
+// belongs to the name before its first = or semicolon. Pairs with other names may contain anything.
+func queryParameter(query, name string) (value string, given, ok bool) {
 	ok = true
 	for query != "" {
 		var pair string

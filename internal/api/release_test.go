@@ -14,7 +14,8 @@ import (
 )
 
 // slowReader is the response writer of a client that takes a while for the first piece of a
-// response. It notes the memory in use then, and again when all but the last 1 MiB was sent.
+// response. It records the memory in use at the first piece, and again when all but the last 1 MiB
+// was sent.
 type slowReader struct {
 	http.ResponseWriter
 	held          func() int64 // bytes that are borrowed from the budget

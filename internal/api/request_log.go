@@ -45,7 +45,7 @@ type requestRing struct {
 // requestNote is one request. It contains neither the path nor header fields, because clients
 // sometimes put API keys there.
 type requestNote struct {
-	at       int64 // when the request arrived, as a result of meter.Now
+	at       int64 // when the request arrived, by the clock of meter.Now
 	took     int64 // duration in nanoseconds
 	received uint32
 	sent     uint32
@@ -58,7 +58,7 @@ type requestNote struct {
 	route    routeKind
 }
 
-// note adds a call, which took this many nanoseconds, to the log.
+// note adds a call to the log. The parameter took is its duration in nanoseconds.
 func (l *requestLog) note(c *call, took int64) {
 	s := &l[c.id[len(c.id)-1]%meter.Shards]
 	key := ""
@@ -83,12 +83,12 @@ func (l *requestLog) note(c *call, took int64) {
 	}
 }
 
-// slot returns the note to write next. The ring doubles in size until its length is most. From
+// slot returns the note to write next. The ring doubles in size until its length is maxNotes. From
 // then on slot returns the oldest note, which the caller overwrites.
-func (r *requestRing) slot(most int) *requestNote {
-	if len(r.notes) < most {
+func (r *requestRing) slot(maxNotes int) *requestNote {
+	if len(r.notes) < maxNotes {
 		if len(r.notes) == cap(r.notes) {
-			grown := make([]requestNote, len(r.notes), min(most, max(firstRing, 2*cap(r.notes))))
+			grown := make([]requestNote, len(r.notes), min(maxNotes, max(firstRing, 2*cap(r.notes))))
 			copy(grown, r.notes)
 			r.notes = grown
 		}
@@ -96,7 +96,7 @@ func (r *requestRing) slot(most int) *requestNote {
 		return &r.notes[len(r.notes)-1]
 	}
 	n := &r.notes[r.next]
-	r.next = (r.next + 1) % most
+	r.next = (r.next + 1) % maxNotes
 	return n
 }
 

@@ -40,7 +40,8 @@ func (k routeKind) String() string { return routeNames[k] }
 
 // endpoints maps each route and method to a function. The field allow has the value of the Allow
 // header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
-// not a number. It is refused for that reason (D30), so allow does not list POST for this route.
+// not a number. It is refused for that reason (D30), so the field allow does not list POST for this
+// route.
 var endpoints [batchRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
@@ -59,7 +60,7 @@ func init() {
 	e[batchRoute].get, e[batchRoute].allow = (*call).batch, []string{"GET, HEAD, OPTIONS"}
 }
 
-// public reports whether the route needs no API key, for any method.
+// public reports whether requests to the route need no API key, whatever their method is.
 func (r *route) public() bool { return r.kind == healthRoute || r.kind == versionRoute }
 
 // parseRoute parses a path without normalising it. A path with an empty part or a trailing slash

@@ -22,11 +22,11 @@ type scanner struct {
 	pos   int                          // position of the next byte to read
 	depth int                          // number of open arrays and objects
 	kinds [(maxDepth + 63) / 64]uint64 // one bit per open array or object: 1 for an object
-	names names
+	names nameSet
 
-	// The scanner removes the white space from the array of events in place: flush moves the bytes
-	// between run and pos to out. Until the first white space, run and out are equal and nothing is
-	// copied.
+	// The scanner removes the white space from the array of events in place: the method flush moves
+	// the bytes between run and pos to out. Until the first white space, run and out are equal and
+	// nothing is copied.
 	found      bool // the body has a member "events"
 	keeping    bool // pos is inside the array of events
 	start, end int  // start and end of the compacted array

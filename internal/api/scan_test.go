@@ -109,7 +109,7 @@ func TestEventsManyNames(t *testing.T) {
 				body.WriteString(`"last":0}]}`)
 				_, _, err := events([]byte(body.String()))
 				if refused := err != nil; refused != (twice && a != b) {
-					t.Errorf("object of %d names, of which %d and %d are equal: %v, with white space %q: got error %v", count, a, b, twice, space, err)
+					t.Errorf("object of %d names, names %d and %d equal: %v, white space %q: got error %v", count, a, b, twice, space, err)
 				}
 			}
 		}
@@ -150,7 +150,7 @@ func TestEventsMemory(t *testing.T) {
 }
 
 // FuzzEvents compares the scanner with jsontext. Both must accept the same bodies and return the
-// same bytes as events. They differ only in the allowed depth, which oracle takes into account. A
+// same array of events. They differ only in the allowed depth, which oracle takes into account. A
 // body that the scanner accepts must also be valid for encoding/json.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{`{"events":[]}`, `{"a":[{"b":"\u00e9é\ud83d\ude00"}],"events":[ 1 , {"x" : -1.5e-7 , "y":null} ],"c":true}`,
@@ -161,7 +161,7 @@ func FuzzEvents(f *testing.F) {
 		want, count, valid := oracle(body)
 		got, n, err := events(bytes.Clone(body))
 		if (err == nil) != valid {
-			t.Fatalf("%q: the scanner returned error %v, but whether jsontext accepts the body is %v", body, err, valid)
+			t.Fatalf("%q: the scanner returned error %v; jsontext accepts the body: %v", body, err, valid)
 		}
 		if err != nil {
 			return
@@ -179,7 +179,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// oracle does the same as events, but with jsontext.
+// oracle does the same as the function events, but with jsontext.
 func oracle(body []byte) (payload []byte, count uint32, valid bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {

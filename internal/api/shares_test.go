@@ -67,7 +67,7 @@ func call(t *testing.T, s *servicetest.Service, method, path, key string, body [
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != want {
-		t.Errorf("%s %s got the wrong status %d: %.300s", method, path, resp.StatusCode, b)
+		t.Errorf("%s %s got status %d, want %d: %.300s", method, path, resp.StatusCode, want, b)
 	}
 	return b
 }
@@ -99,7 +99,7 @@ func TestDeclaredBodiesTakeNoMemory(t *testing.T) {
 // One key uses all memory that it may have for bodies that stall. Another key can still publish
 // bodies of any size, and the first key can publish small bodies. If the first key then publishes a
 // large body, the server refuses the slowest of the stalled bodies to get memory for it.
-func TestStalledBodiesHoldNobodyUp(t *testing.T) {
+func TestStalledBodiesLeaveMemory(t *testing.T) {
 	s := lowMemory(t)
 	path := "/v1/streams/" + string(s.NewStream(hub.Spec{Mode: weir.Raw})) + "/publish"
 	writer, other := s.NewKey(access.Publish), s.NewKey()
@@ -130,7 +130,7 @@ func TestStalledBodiesHoldNobodyUp(t *testing.T) {
 
 // Subscribers stall while they receive large batches of one stream. Other clients can still read
 // other batches, even with the same key. The memory of the stalled subscribers is bounded.
-func TestStalledReadersHoldNobodyUp(t *testing.T) {
+func TestStalledReadersLeaveMemory(t *testing.T) {
 	s := lowMemory(t, "--heartbeat", "100ms")
 	large, small := string(s.NewStream(hub.Spec{Mode: weir.Raw})), string(s.NewStream(hub.Spec{Mode: weir.Raw}))
 	call(t, s, "POST", "/v1/streams/"+large+"/publish", s.Key, make([]byte, 8*mib), http.StatusAccepted)
@@ -200,11 +200,12 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 		t.Errorf("another key of the project got %d for its second subscription", resp.StatusCode)
 	}
 	if got := s.API.Stats(); got.Refused["share"] != 1 || got.Refused["full"] != 0 || got.Places != 40 {
-		t.Errorf("the counts of refused subscriptions are %v, or the number of places is wrong", got.Refused)
+		t.Errorf("refused subscriptions: %v, places: %d; want 1 refused because of its share, none because all were full, and 40 places", got.Refused, got.Places)
 	}
 }
 
-// Clients of the demo stream without a key of a project get a sixteenth of all places per address.
+// A place is the right to one open subscription. Clients that read the demo stream without a key of
+// a project get at most a sixteenth of all places per address.
 func TestDemoDoesNotTakeAllPlaces(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "64", "--demo"}})
 	for i := range 6 {
@@ -232,7 +233,7 @@ func TestFixedLimitsOfPlaces(t *testing.T) {
 		for i := range want + 1 {
 			_, resp := subscribe(t, s, id, s.Key)
 			if ok := resp.StatusCode == http.StatusOK; ok != (i < want) {
-				t.Errorf("%s %d: subscription %d got the wrong status %d", flag, want, i+1, resp.StatusCode)
+				t.Errorf("%s %d: subscription %d got status %d; accepted: %v, want %v", flag, want, i+1, resp.StatusCode, ok, i < want)
 			}
 		}
 	}

@@ -14,9 +14,9 @@ import (
 )
 
 // A gap stays open while the server receives the body of a request that fills the gap (D4). The
-// test uses a second stream to find out when the grace period has ended. The gap of that stream
-// opens later, so once a subscriber receives the batch above it, the grace period of both gaps has
-// ended.
+// test uses a second stream to find out when the grace period has ended. The gap of the second
+// stream opens later. So once a subscriber receives the batch above that gap, the grace period of
+// both gaps has ended.
 func TestGapStaysOpenUnderASlowBody(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "300ms"}})
 	slow, other := s.NewStream(hub.Spec{}), s.NewStream(hub.Spec{})

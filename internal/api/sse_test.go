@@ -15,8 +15,8 @@ type sseEvent struct {
 }
 
 // sseReader parses an event stream more strictly than the standard. It accepts only the fields that
-// Weir sends, each at most once per block, lines that end with LF, and an empty line after each
-// block.
+// Weir sends, each at most once per block. Every line must end with LF, and every block with an
+// empty line.
 type sseReader struct{ r *bufio.Reader }
 
 // next returns the next block. It returns io.EOF only if the stream ends between two blocks.

@@ -24,8 +24,8 @@ type counters struct {
 	refused       [len(refusalNames)]atomic.Uint64
 	ended         [len(endNames)]atomic.Uint64
 	panics        atomic.Uint64
-	complained    atomic.Int64  // when complain last logged, by meter.Now; 0 means never
-	unsaid        atomic.Uint64 // problems that complain has not logged since then
+	complained    atomic.Int64  // when the method complain last logged, by the clock of meter.Now; 0 means never
+	unsaid        atomic.Uint64 // refused requests that complain has not logged since then
 }
 
 type shard struct {
@@ -189,7 +189,7 @@ func (c *call) complain(status int, code string) {
 
 // Stats are the statistics of a handler since its start.
 type Stats struct {
-	Requests      []Requests         // counts by method, route and status, where above 0
+	Requests      []Requests         // counts by method, route and status, without those that are 0
 	Received      uint64             // bytes of request bodies
 	Sent          uint64             // bytes of response bodies, without subscriptions
 	Publishes     meter.Distribution // duration of acknowledged publishes, in nanoseconds

@@ -17,9 +17,9 @@ import (
 
 // streamCreate serves POST /v1/streams: it creates a stream and responds with 201 and the stream
 // object. It refuses, in this order (D10, D19): a key without the permission to manage (403
-// project_forbidden), a wrong content type (415), more than 64 KiB (413), an invalid body (400
-// invalid_request_error), a retention out of range (422), an id that the key is not allowed to use
-// (403), an id that already exists (409 stream_name_taken), and a project that has reached its
+// project_forbidden), a wrong content type (415), a body of more than 64 KiB (413), an invalid body
+// (400 invalid_request_error), a retention out of range (422), an id that the key is not allowed to
+// use (403), an id that already exists (409 stream_name_taken), and a project that has reached its
 // limit of streams (403 stream_limit_reached).
 func (c *call) streamCreate() error {
 	// Two checks are needed. Before the body is read, streamCreate checks whether the key may
@@ -35,7 +35,7 @@ func (c *call) streamCreate() error {
 	if c.r.ContentLength > weir.MaxCreateBody {
 		return errCreateTooLarge
 	}
-	body, err := c.body(weir.MaxCreateBody, errCreateTooLarge)
+	body, err := c.readBody(weir.MaxCreateBody, errCreateTooLarge)
 	if err != nil {
 		return err
 	}
@@ -85,11 +85,11 @@ func parseSpec(body []byte) (hub.Spec, error) {
 			named = true
 			spec.Name, err = nameOf(value)
 		case "retention_seconds":
-			if fits, err = integer(member, value, weir.MinRetention, weir.MaxRetention, &spec.RetentionSeconds); !fits {
+			if fits, err = parseInteger(member, value, weir.MinRetention, weir.MaxRetention, &spec.RetentionSeconds); !fits {
 				outOfRange = true
 			}
 		case "max_bytes":
-			if fits, err = integer(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, &spec.MaxBytes); err == nil && !fits {
+			if fits, err = parseInteger(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, &spec.MaxBytes); err == nil && !fits {
 				err = badBody("max_bytes must be from 1048576 to 4294967296")
 			}
 		case "mode":
@@ -150,15 +150,15 @@ func idOf(value jsontext.Value) (weir.StreamID, error) {
 	return "", badBody("id must be a string of " + weir.IDForm)
 }
 
-// integer parses an integer without fraction and exponent, and reports whether the integer is in
-// the range from least to most. It returns an error if the value is not such an integer. An integer
-// that does not fit into an int64 is out of range, which is not an error.
-func integer(member string, value jsontext.Value, least, most int64, into *int64) (fits bool, err error) {
+// parseInteger parses an integer without fraction and exponent, and reports whether the integer is
+// in the range from low to high. It returns an error if the value is not such an integer. An
+// integer that does not fit into an int64 is out of range; that is not an error.
+func parseInteger(member string, value jsontext.Value, low, high int64, into *int64) (fits bool, err error) {
 	if value.Kind() != '0' || bytes.ContainsAny(value, ".eE") {
 		return false, badBody(member + " must be an integer, without fraction or exponent")
 	}
 	n, err := strconv.ParseInt(string(value), 10, 64)
-	if err != nil || n < least || n > most { // err is set if it has too many digits
+	if err != nil || n < low || n > high { // ParseInt fails if the integer has too many digits
 		return false, nil
 	}
 	*into = n

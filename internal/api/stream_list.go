@@ -50,14 +50,14 @@ func (c *call) streamList() error {
 // twice, because such a request is ambiguous.
 func parsePage(query string, project weir.ProjectID) (limit int, before uint64, err error) {
 	limit = weir.DefaultPage
-	if value, given, ok := parameter(query, "limit"); given {
+	if value, given, ok := queryParameter(query, "limit"); given {
 		n, err := weir.ParseSeq(value) // limit has the same decimal form as a sequence
 		if !ok || err != nil || n < 1 || n > weir.MaxPage {
 			return 0, 0, errLimit
 		}
 		limit = int(n)
 	}
-	if value, given, ok := parameter(query, "cursor"); given {
+	if value, given, ok := queryParameter(query, "cursor"); given {
 		var valid bool
 		if before, valid = parsePageToken(project, value); !ok || !valid {
 			return 0, 0, errPageToken

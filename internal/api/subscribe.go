@@ -27,7 +27,8 @@ var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is sh
 // subscribe refuses the same requests as streamShow, and also the following:
 //
 //   - an invalid start (400 invalid_request_error)
-//   - a caller that already has its share of places when few places are left (429 rate_limited, D34)
+//   - a caller that already has its share of places, when few places are left (429 rate_limited,
+//     D34)
 //   - any caller when no place is left (503 overloaded)
 //
 // A subscription ends in these cases:
@@ -38,10 +39,10 @@ var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is sh
 //     not all reconnect at once.
 //   - The client accepts no data for the length of the write timeout.
 //
-// An idle subscription uses no buffer: subscribers share frames, and send returns its buffer to a
-// pool.
+// An idle subscription uses no buffer: subscribers share frames, and the method send returns its
+// buffer to a pool.
 func (c *call) subscribe(s *hub.Stream) error {
-	from, err := c.from()
+	from, err := c.start()
 	if err != nil {
 		return err
 	}
@@ -71,8 +72,8 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	w.ended = ctx
 	ender := &ender{cancel: cancel, control: w.control}
-	c.h.ends.add(c.ended, ender)
-	defer c.h.ends.remove(c.ended, ender)
+	c.h.open.add(c.ended, ender)
+	defer c.h.open.remove(c.ended, ender)
 	defer cancel()
 
 	sub, err := s.Subscribe(ctx, from)
@@ -123,7 +124,7 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	}
 }
 
-// gathered is a pool of the buffers in which send combines small frames into one write.
+// gathered is a pool of the buffers in which the method send combines small frames into one write.
 var gathered = sync.Pool{New: func() any { b := make([]byte, 0, 24<<10); return &b }}
 
 // send writes frames and flushes them. It combines small frames into one write, because every write
@@ -159,10 +160,10 @@ func (w *writer) send(frames ...[]byte) error {
 	return w.flush()
 }
 
-// from returns the position at which the client wants to start (D15, D35). The header field
+// start returns the position at which the client wants to start (D15, D35). The header field
 // Last-Event-ID takes precedence over the query. A browser that reconnects repeats the URL with its
 // original cursor, and only the header field says how far the browser got.
-func (c *call) from() (hub.From, error) {
+func (c *call) start() (hub.From, error) {
 	if values := c.r.Header["Last-Event-Id"]; len(values) > 1 {
 		return hub.From{}, errLastEventID
 	} else if len(values) == 1 && values[0] != "" {
@@ -172,7 +173,7 @@ func (c *call) from() (hub.From, error) {
 		}
 		return hub.After(seq), nil
 	}
-	value, given, ok := parameter(c.r.URL.RawQuery, "cursor")
+	value, given, ok := queryParameter(c.r.URL.RawQuery, "cursor")
 	switch {
 	case !given:
 		return hub.Head, nil

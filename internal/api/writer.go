@@ -60,8 +60,8 @@ func (w *writer) writePiece(b []byte) error {
 // receives the response sooner, the copies cost more than they save.
 const unhurried = 100 * time.Millisecond
 
-// release sends *b like write, and releases the memory of *b while it does (D34). Part of an
-// allocation cannot be freed. So each time half of the memory was sent, release copies the rest,
+// release sends *b like the method write, and releases the memory of *b step by step (D34). Part of
+// an allocation cannot be freed. So each time half of the memory was sent, release copies the rest,
 // replaces *b by the copy and shrinks the loan to the size of the copy. A slow client therefore
 // holds at most twice the bytes that it still has to receive, and the copies together are smaller
 // than *b.
@@ -89,11 +89,10 @@ func (w *writer) release(b *[]byte) error {
 // the past. If arm overwrites that deadline, it is sure to see the cancelled context. If the
 // memory is taken back, the loan is marked first and then the deadline is set, for the same reason.
 //
-// Over HTTP/1.1 and HTTP/3 a deadline does no harm while nothing is written. There arm sets
-// the deadline later than needed, by an eighth of the timeout, and does not set it again until that
-// eighth has passed: setting and clearing a deadline for every batch would cost as much as waking
-// the subscriber. Over HTTP/2, package server makes setting and
-// clearing a deadline cheap.
+// Over HTTP/1.1 and HTTP/3 a deadline does no harm while nothing is written. So there arm adds an
+// eighth of the timeout to the deadline, and keeps this deadline for all writes until that eighth
+// has passed. Setting and clearing a deadline for every batch would cost as much as waking the
+// subscriber. Over HTTP/2, package server makes setting and clearing a deadline cheap.
 func (w *writer) arm() error {
 	now := time.Now()
 	if w.lasting && w.until.Sub(now) >= w.timeout {

@@ -75,8 +75,8 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	})
 }
 
-// Add writes the next file of the head. content must write exactly the number of bytes that the
-// head says.
+// Add writes the next file of the head. The function content must write exactly the number of bytes
+// that the head says.
 func (a *Writer) Add(content func(io.Writer) error) error {
 	e := a.head.Files[a.next]
 	a.next++
@@ -101,8 +101,8 @@ func (a *Writer) member(e Entry, content func(io.Writer) error) error {
 	return nil
 }
 
-// Close writes the checksums, together with remarks that Read returns, and ends the archive. It
-// does not close the underlying writer.
+// Close writes the checksums and the remarks, which Read returns, and ends the archive. It does not
+// close the underlying writer.
 func (a *Writer) Close(remarks []string) error {
 	if a.next != len(a.head.Files) {
 		return errors.New("close backup: not all files were written")
@@ -130,11 +130,11 @@ var (
 	ErrShort   = errors.New("the backup is truncated")
 )
 
-// Read reads an archive to its end and passes every file to visit, in order. visit need not read
-// all of the content. The caller must not rely on any file before Read returns nil, because only
-// the end of the archive proves that it is complete and unaltered. Read returns the head and the
-// remarks. If the archive cannot be restored, the error wraps one of those above and adds details.
-// Any other error comes from visit or from r.
+// Read reads an archive to its end and passes every file to the function visit, in order. The
+// function need not read all of the content. The caller must not rely on any file before Read
+// returns nil, because only the end of the archive proves that it is complete and unaltered. Read
+// returns the head and the remarks. If the archive cannot be restored, the error wraps ErrForeign,
+// ErrNewer, ErrAltered or ErrShort and adds details. Any other error comes from visit or from r.
 func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []string, error) {
 	a := &reader{tar: tar.NewReader(r), raw: r, sums: &strings.Builder{}}
 	if err := a.readHead(); err != nil {
@@ -188,7 +188,7 @@ func (a *reader) readHead() error {
 		}
 		return fmt.Errorf("%w: it does not begin with %s", ErrForeign, headName)
 	}
-	text, err := a.small(headName)
+	text, err := a.readSmall(headName)
 	if err != nil {
 		return err
 	}
@@ -206,8 +206,8 @@ func (a *reader) readHead() error {
 	return nil
 }
 
-// Holds reports whether an archive can contain a file of this name. A name that cannot be restored
-// would make the whole archive useless.
+// Holds reports whether an archive can contain a file of this name. Read refuses a whole archive if
+// it contains a name that cannot be restored.
 func Holds(name string) bool {
 	return name == path.Clean(name) && isLocal(name) && !strings.ContainsAny(name, "\n")
 }
@@ -217,8 +217,8 @@ func isLocal(name string) bool {
 	return name != "." && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\\\x00:")
 }
 
-// small reads a whole member into memory and records its checksum.
-func (a *reader) small(name string) ([]byte, error) {
+// readSmall reads a whole member into memory and records its checksum.
+func (a *reader) readSmall(name string) ([]byte, error) {
 	text, err := io.ReadAll(a.tar)
 	if err != nil {
 		return nil, cut(name, err)
@@ -227,7 +227,7 @@ func (a *reader) small(name string) ([]byte, error) {
 	return text, nil
 }
 
-// cut turns an unexpected end into ErrShort.
+// cut replaces io.ErrUnexpectedEOF by ErrShort, and returns any other error unchanged.
 func cut(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: in %s", ErrShort, name)
@@ -268,7 +268,7 @@ func (a *reader) readSums() ([]string, error) {
 		return nil, fmt.Errorf("%w: %s is %d bytes", ErrAltered, sumsName, a.size)
 	}
 	want := a.sums.String()
-	b, err := a.small(sumsName)
+	b, err := a.readSmall(sumsName)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +292,7 @@ func (a *reader) readSums() ([]string, error) {
 	return list, nil
 }
 
-// firstDifference names the first file whose checksum does not match.
+// firstDifference returns a text about the first file whose checksum does not match.
 func firstDifference(has, want string) string {
 	lines := strings.Split(has, "\n")
 	for i, line := range strings.Split(want, "\n") {

@@ -9,10 +9,10 @@
 // charged for the bytes that it sent, and not for the length that it declared. A Budget has three
 // parts:
 //
-//   - The lane, an eighth, is for loans of at most Small bytes. Large loans never use the lane. So
-//     small loans find room, however many large loans are stuck.
-//   - The reserve, about an eighth, lets loans finish that would otherwise wait for each other. The
-//     next section explains it.
+//   - The lane, an eighth of the budget, is for loans of at most Small bytes. Large loans never use
+//     it. So small loans find room, however many large loans are stuck.
+//   - The reserve, about an eighth, keeps loans from waiting for each other forever. The next
+//     section explains it.
 //   - The rest is for large loans.
 //
 // The rule of shares applies to the lane and to the rest separately.
@@ -21,21 +21,22 @@
 //
 // Loans that each hold a part of their memory and wait for more could wait for each other forever.
 // The reserve prevents that, in the way of the banker's algorithm. It consists of tokens, each as
-// large as the largest possible loan. A loan that waits and does not fit gets a token, if one is
+// large as the largest possible loan. A waiting loan that does not fit gets a token, if one is
 // free. From then on, the token covers all the memory that the loan still needs, so the loan never
 // waits again. It ends, and then all of its memory is free. If several loans wait, those whose keys
 // hold least get tokens first. If no token is free, other loans have the tokens. Those loans never
 // wait for memory, so they can end and let the waiting loans continue.
 //
-// A client could keep such a loan from ending by sending or reading slowly. So while any loan waits,
-// a loan that depends on its client must move (send or receive) at least leastBytes every leastTime.
-// A loan that moves less is cut: the budget calls the loan's stop function, and the code that uses
-// the loan must return the memory. Only loans of keys that hold at least as much as the waiting key
-// are cut. Loans of the key that holds most are cut first. A loan is not slow while it waits for the
-// server's own disk, or for more memory from the part of the budget that it already uses.
+// A client could keep such a loan from ending by sending or reading slowly. So while any loan
+// waits, a loan that depends on its client must move (send or receive) at least leastBytes in every
+// period of length leastTime. A loan that moves less is cut: the budget calls the loan's stop
+// function, and the code that uses the loan must return the memory. Only loans of keys that hold at
+// least as much as the waiting key are cut. Loans of the key that holds most are cut first. A loan
+// is not slow while it waits for the server's own disk, or for more memory from the part of the
+// budget that it already uses.
 //
 // Several loans can share memory that one of them, the payer, is charged for. All of them must be
-// fast enough, and those that are not are cut at the same time.
+// fast enough. The slow ones are cut at the same time.
 package budget
 
 import (
@@ -50,7 +51,8 @@ import (
 const Small = 256 << 10
 
 const (
-	// While other loans wait, a loan must send or receive leastBytes in every leastTime.
+	// While other loans wait, a loan must send or receive leastBytes in every period of length
+	// leastTime.
 	leastBytes = 64 << 10
 	leastTime  = 2 * time.Second
 
@@ -71,8 +73,8 @@ type Budget struct {
 	cut   uint64 // loans cut so far
 }
 
-// New returns a budget of this many bytes, for loans of at most largest bytes each. If largest is
-// more than a third of the budget, loans are limited to a third of the budget.
+// New returns a budget of this many bytes. The parameter largest is the maximum size of a loan. If
+// it is more than a third of the budget, the maximum is a third of the budget.
 func New(bytes, largest int64) *Budget {
 	largest = min(largest, bytes/3)
 	lane, reserve := bytes/8, max(1, bytes/8/largest)
@@ -88,15 +90,15 @@ func New(bytes, largest int64) *Budget {
 // Loan is memory that a body or a response borrows. Only one goroutine at a time may call Grow and
 // Shrink. The methods of a nil Loan do nothing.
 type Loan struct {
-	b    *Budget
-	of   Holder
-	most int64 // the largest size that the loan can reach; negative if that is not known
-	stop func()
+	b       *Budget
+	of      Holder
+	maxSize int64 // the largest size that the loan can reach; negative if that is not known
+	stop    func()
 
 	moved atomic.Int64 // bytes that were sent or received
 	lost  atomic.Bool  // the loan was cut
 
-	ending sync.Mutex // held while stop is called
+	ending sync.Mutex // held while the function stop is called
 	ended  bool
 
 	// Guarded by b.mu.
@@ -106,27 +108,27 @@ type Loan struct {
 	token bool  // the loan has a token: further memory comes from the reserve
 	extra int64 // part of size that comes from the reserve
 	wait  *waiter
-	watch bool // the loan must send or receive enough; see Watch
-	since time.Time
-	seen  int64 // value of moved at the time since
+	watch bool      // the loan must send or receive enough; see Watch
+	since time.Time // start of the current measurement of the loan's speed
+	seen  int64     // value of moved at that start
 
 	sharers map[*Loan]struct{} // loans that use the memory of this loan, see Share
 }
 
-// Open returns an empty loan. most is the size that the loan will not exceed, or negative if that
-// is not known. If the loan is cut, stop is called in another goroutine. It must make the code that
-// uses the loan call End soon, for example by setting a deadline in the past. stop is not called
-// after End has returned.
-func (b *Budget) Open(of Holder, most int64, stop func()) *Loan {
+// Open returns an empty loan. The loan will not exceed maxSize, which is negative if that size is
+// not known. If the loan is cut, the budget calls the function stop in another goroutine. stop must
+// make the code that uses the loan call End soon, for example by setting a deadline in the past. It
+// is not called after End has returned.
+func (b *Budget) Open(of Holder, maxSize int64, stop func()) *Loan {
 	if b == nil {
 		return nil
 	}
-	return &Loan{b: b, of: of, most: most, stop: stop}
+	return &Loan{b: b, of: of, maxSize: maxSize, stop: stop}
 }
 
 // Grow enlarges the loan to at least size bytes. It waits until the holder of the loan may have
-// them. If the context ends first, Grow returns the error of the context. If the loan was cut, Grow
-// returns ErrCut.
+// these bytes. If the context ends first, Grow returns the error of the context. If the loan was
+// cut, Grow returns ErrCut.
 func (l *Loan) Grow(ctx context.Context, size int64) error {
 	if l == nil {
 		return nil
@@ -158,7 +160,7 @@ func (l *Loan) Grow(ctx context.Context, size int64) error {
 
 // poolFor returns the pool for a loan that grows to size.
 func (b *Budget) poolFor(l *Loan, size int64) *pool {
-	if l.pool == &b.large || l.most > b.small.largest || size > b.small.largest {
+	if l.pool == &b.large || l.maxSize > b.small.largest || size > b.small.largest {
 		return &b.large
 	}
 	return &b.small
@@ -241,9 +243,9 @@ func (l *Loan) Moved(n int) {
 // IsCut reports whether the loan was cut. If so, the code that uses the loan must call End.
 func (l *Loan) IsCut() bool { return l != nil && l.lost.Load() }
 
-// Share records that another loan, the sharer, uses the memory of the loan payer without being
-// charged for it. The memory becomes free only when all of them have stopped using it, so the sharer
-// must be as fast as the payer while other loans wait, or it is cut.
+// Share records that one loan, the sharer, uses the memory of another loan, the payer, without
+// being charged for it. The memory becomes free only when the payer and all sharers have stopped
+// using it. So while other loans wait, the sharer must be as fast as the payer, or it is cut.
 func Share(payer, sharer *Loan) {
 	if payer == nil || sharer == nil {
 		return
@@ -268,8 +270,8 @@ func Unshare(payer, sharer *Loan) {
 }
 
 // Move transfers n bytes from one loan to another. The memory is already in use, so the receiving
-// loan gets the bytes even if its holder may not take more. If the receiving loan shares the memory,
-// it becomes the payer for the other sharers.
+// loan gets the bytes even if its holder may not take more. If the receiving loan shares the
+// memory, it becomes the payer for the other sharers.
 func Move(from, to *Loan, n int64) {
 	if from == nil || to == nil || n == 0 {
 		return
@@ -287,7 +289,7 @@ func Move(from, to *Loan, n int64) {
 	}
 }
 
-// interrupt calls stop, unless the loan has ended.
+// interrupt calls the function stop of the loan, unless the loan has ended.
 func (l *Loan) interrupt() {
 	l.ending.Lock()
 	defer l.ending.Unlock()

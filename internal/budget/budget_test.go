@@ -19,8 +19,8 @@ const mib = 1 << 20
 
 var ctx = context.Background()
 
-// body is a loan in a test. done receives the result of Grow, and cut is closed when the loan is
-// cut.
+// body is a loan in a test. The channel done receives the result of Grow, and the channel cut is
+// closed when the loan is cut.
 type body struct {
 	*Loan
 	done chan error
@@ -61,7 +61,7 @@ func (b *Budget) check(t *testing.T) {
 		}
 	}
 	if b.large.tokens != max(1, b.total/8/b.large.largest) {
-		t.Errorf("%d tokens are free", b.large.tokens)
+		t.Errorf("%d tokens are free, want all", b.large.tokens)
 	}
 }
 
@@ -120,8 +120,8 @@ func TestLastQuarter(t *testing.T) {
 	})
 }
 
-// Small loans find room in the lane while large loans use up the rest of the budget, even if all of
-// them belong to the same key.
+// The lane is the part of the budget for small loans. Small loans find room in it while large loans
+// use up the rest of the budget, even if all of them belong to the same key.
 func TestLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
@@ -151,8 +151,9 @@ func TestLane(t *testing.T) {
 	})
 }
 
-// A loan of unknown size starts in the lane. If it needs more than the lane allows and has to wait,
-// it is cut, so that small loans can use its part of the lane.
+// A loan of unknown size starts in the lane, the part of the budget for small loans. If it needs
+// more than the lane allows and has to wait, it is cut, so that small loans can use its part of the
+// lane.
 func TestLaneIsNotForWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
@@ -183,13 +184,13 @@ func TestLaneIsNotForWaiting(t *testing.T) {
 		}
 		synctest.Wait()
 		if refused == 0 || len(small.done) == 0 {
-			t.Errorf("%d waiting loans were cut, and the small loan got its memory: %v", refused, len(small.done) > 0)
+			t.Errorf("waiting loans cut: %d, want at least 1; the small loan got its memory: %v, want true", refused, len(small.done) > 0)
 		}
 	})
 }
 
-// Loans that each hold a part and need more do not block each other. The reserve lets all of them
-// finish, one after the other if necessary.
+// Loans that each hold a part of their memory and need more do not block each other. The reserve
+// lets all of them finish, one after the other if necessary.
 func TestPartsDoNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
@@ -229,7 +230,7 @@ func TestSlowHoldersAreCut(t *testing.T) {
 		for i, l := range held {
 			select {
 			case <-l.cut:
-				t.Fatalf("loan %d was cut while nothing waited", i)
+				t.Fatalf("loan %d was cut while no loan waited", i)
 			default:
 			}
 			if l != slow {
@@ -287,7 +288,7 @@ func TestMove(t *testing.T) {
 	}
 	Move(from.Loan, to.Loan, 4*mib)
 	if from.size != 0 || to.size != 4*mib || to.key.held != 4*mib {
-		t.Errorf("%d bytes stayed, %d were passed on", from.size, to.size)
+		t.Errorf("after Move, the old loan has %d bytes and the new loan %d, want 0 and 4 MiB", from.size, to.size)
 	}
 	from.End()
 	to.End()
@@ -346,7 +347,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 500 {
 				l := b.Open(Holder{fmt.Sprint(i / 8), fmt.Sprint(i / 4)}, []int64{-1, Small, 8 * mib}[r.IntN(3)], nil)
 				wait, cancel := context.WithCancel(ctx)
-				for size := int64(r.IntN(1 << 20)); size < 8*mib && (l.most < 0 || size <= l.most); size *= 2 {
+				for size := int64(r.IntN(1 << 20)); size < 8*mib && (l.maxSize < 0 || size <= l.maxSize); size *= 2 {
 					if r.IntN(8) == 0 {
 						go cancel()
 					}

@@ -10,9 +10,9 @@ import (
 var (
 	// ErrFull means that no place is free.
 	ErrFull = errors.New("all places are taken")
-	// ErrShare means that the remaining places are reserved for holders (keys, or addresses without
-	// a key) that have fewer. It can also mean that the holder, its project, its address or the
-	// demo has reached a cap.
+	// ErrShare means that the remaining places are reserved for holders that have fewer. A holder
+	// is a key, or the client address of a caller without a key. ErrShare can also mean that the
+	// holder, its project, its address or the demo has reached a cap.
 	ErrShare = errors.New("the remaining places are reserved for holders that have fewer")
 )
 
@@ -24,8 +24,9 @@ type PlaceOptions struct {
 	Project int // cap of one project
 	Address int // cap of one client address
 
-	// Demo is the name of the demo project, in which each client address counts as a holder. The demo
-	// project gets at most a quarter of all places, and one address at most a quarter of these.
+	// Demo is the name of the demo project, in which each client address counts as a holder. The
+	// demo project gets at most a quarter of all places, and one address at most a quarter of
+	// these.
 	Demo string
 }
 

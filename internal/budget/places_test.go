@@ -24,11 +24,11 @@ func TestPlacesAreShared(t *testing.T) {
 	p := NewPlaces(PlaceOptions{Total: 1000})
 	n, err := fill(p, Holder{"p", "greedy"}, home)
 	if n != 750 || !errors.Is(err, ErrShare) {
-		t.Errorf("one key got %d places of 1000, then %v", n, err)
+		t.Errorf("one key got %d places of 1000, then %v; want 750, then ErrShare", n, err)
 	}
 	for _, h := range []Holder{{"p", "second"}, {"q", "third"}, {"r", "fourth"}, {"s", "fifth"}} {
 		if n, err = fill(p, h, home); n == 0 || !errors.Is(err, ErrShare) {
-			t.Errorf("%v got %d places, then %v", h, n, err)
+			t.Errorf("%v got %d places, then %v; want at least 1, then ErrShare", h, n, err)
 		}
 	}
 	for range 750 {
@@ -50,7 +50,7 @@ func TestPlacesOfManyKeys(t *testing.T) {
 		t.Errorf("the keys of one project got %d places of 1000, want 875", n)
 	}
 	if n, _ := fill(p, Holder{"q", "k"}, home); n < 60 {
-		t.Errorf("another project got %d places", n)
+		t.Errorf("another project got %d places, want at least 60", n)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestPlacesFull(t *testing.T) {
 		fill(p, Holder{fmt.Sprint(i), "k"}, home)
 	}
 	if err := p.Take(Holder{"new", "k"}, home); !errors.Is(err, ErrFull) || p.Taken() != 8 {
-		t.Errorf("with %d of 8 places taken: %v", p.Taken(), err)
+		t.Errorf("with %d of 8 places taken: %v, want ErrFull", p.Taken(), err)
 	}
 }
 
@@ -72,11 +72,11 @@ func TestPlacesOfDemo(t *testing.T) {
 	for i := range 10 {
 		n, err := fill(p, Holder{"demo", fmt.Sprint(i)}, home)
 		if all += n; n > 100 || !errors.Is(err, ErrShare) {
-			t.Errorf("an address got %d places, then %v", n, err)
+			t.Errorf("an address got %d places, then %v; want at most 100, then ErrShare", n, err)
 		}
 	}
 	if all != 400 {
-		t.Errorf("the demo got %d places of 1600", all)
+		t.Errorf("the demo got %d places of 1600, want 400", all)
 	}
 }
 

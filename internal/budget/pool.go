@@ -33,9 +33,9 @@ func newPool(total, tokens, largest int64) pool {
 }
 
 // grant enlarges a loan to the size that w asks for, if the rule of shares allows it. If the rule
-// does not allow it and last is true, grant uses a token of the reserve. It reports whether the
+// does not allow it and useToken is true, grant uses a token of the reserve. It reports whether the
 // loan got its memory.
-func (p *pool) grant(w *waiter, last bool) bool {
+func (p *pool) grant(w *waiter, useToken bool) bool {
 	l := w.loan
 	n := w.size
 	if l.pool == p {
@@ -51,7 +51,7 @@ func (p *pool) grant(w *waiter, last bool) bool {
 	case p.allows(k, n):
 		p.replace(l)
 		p.hold(l, n, false)
-	case last && p.tokens > 0:
+	case useToken && p.tokens > 0:
 		p.replace(l)
 		p.tokens--
 		p.hold(l, n, true)
@@ -93,7 +93,7 @@ func (p *pool) force(l *Loan, size int64) {
 	p.hold(l, size-l.size, false)
 }
 
-// shrink returns memory of a loan and serves the loans that wait.
+// shrink reduces a loan to size bytes and serves the loans that wait.
 func (l *Loan) shrink(size int64) {
 	if p := l.pool; p != nil && size < l.size {
 		l.shrinkIn(size)
@@ -101,8 +101,8 @@ func (l *Loan) shrink(size int64) {
 	}
 }
 
-// shrinkIn returns memory of a loan, starting with memory from the reserve. It does not serve
-// waiting loans.
+// shrinkIn reduces a loan to size bytes. It returns memory to the reserve first, and to the rest of
+// the pool second. It does not serve waiting loans.
 func (l *Loan) shrinkIn(size int64) {
 	p, n := l.pool, l.size-size
 	extra := min(n, l.extra)
@@ -212,14 +212,14 @@ type slowUse struct {
 	ends  bool // all users are slow or were cut, so the memory becomes free
 }
 
-// slowUseOf measures the users of a loan's memory. A user whose key holds less than least bytes, the
-// shared memory included, is not cut.
-func (p *pool) slowUseOf(payer *Loan, least int64, now time.Time, anew bool) slowUse {
+// slowUseOf measures the users of a loan's memory. A user counts as slow only if its key holds at
+// least minHeld bytes, including the shared memory.
+func (p *pool) slowUseOf(payer *Loan, minHeld int64, now time.Time, anew bool) slowUse {
 	u := slowUse{payer: payer, ends: true}
 	measure := func(l *Loan, held int64) {
 		switch {
 		case l.lost.Load():
-		case held >= least && l.isSlow(now, anew):
+		case held >= minHeld && l.isSlow(now, anew):
 			u.slow = append(u.slow, l)
 		default:
 			u.ends = false
@@ -238,10 +238,10 @@ func (p *pool) slowUseOf(payer *Loan, least int64, now time.Time, anew bool) slo
 	return u
 }
 
-// isSlow reports whether a loan has sent or received too little in the last leastTime. If anew is
-// true, isSlow starts the measurement again and reports false. A loan that waits for memory of the
-// other pool counts as slow too: it holds memory of this pool, and only other clients can end its
-// wait.
+// isSlow reports whether a loan has sent or received too little in the last leastTime. If the
+// parameter anew is true, isSlow starts the measurement again and reports false. A loan that waits
+// for memory of the other pool counts as slow too: it holds memory of this pool, and only other
+// clients can end its wait.
 func (l *Loan) isSlow(now time.Time, anew bool) bool {
 	switch {
 	case l.wait != nil:

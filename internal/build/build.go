@@ -9,8 +9,8 @@ import (
 	"weir"
 )
 
-// Release builds set these with -ldflags -X. Other builds leave them empty, and This falls back to
-// what the Go toolchain recorded.
+// Release builds set these with -ldflags -X. Other builds leave them empty, and the function This
+// uses the values that the Go toolchain recorded.
 var (
 	version string
 	commit  string
@@ -24,8 +24,9 @@ type Info struct {
 	Built   weir.Time `json:"built"`
 }
 
-// This describes the running program. A build without version control, such as go run, has the
-// version "devel" and the commit "unknown", and counts as built when its executable was written.
+// This returns information about the running program. If the program was built without version
+// control, as by go run, the version is "devel", the commit is "unknown", and the build time is the
+// time at which the executable was written.
 func This() Info {
 	b := Info{Version: version, Commit: commit}
 	at, _ := time.Parse(time.RFC3339, built)

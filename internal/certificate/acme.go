@@ -87,10 +87,10 @@ func (a *ACME) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChallengeHandler(h) }
 
 // Start gets missing certificates in the background and retries until it has them, or until Close.
-// plain and secure are the addresses of this server's cleartext and TLS listeners. With them,
-// certmagic uses these listeners and opens no port of its own. HTTP challenges are disabled if
-// plain is empty, or if the two listeners are on different hosts, because then the CA may not reach
-// the cleartext listener. Challenges over TLS are always enabled.
+// The parameters plain and secure are the addresses of this server's cleartext and TLS listeners.
+// With them, certmagic uses these listeners and opens no port of its own. HTTP challenges are
+// disabled if plain is empty, or if the two listeners are on different hosts, because then the CA
+// may not reach the cleartext listener. Challenges over TLS are always enabled.
 func (a *ACME) Start(plain, secure string) error {
 	if err := a.reach(plain, secure); err != nil {
 		return err
@@ -111,15 +111,15 @@ func (a *ACME) reach(plain, secure string) error {
 		if err != nil {
 			return err
 		}
-		a.issuer.AltHTTPPort, a.issuer.DisableHTTPChallenge = port, !same(at, host)
+		a.issuer.AltHTTPPort, a.issuer.DisableHTTPChallenge = port, !sameHost(at, host)
 	}
 	return nil
 }
 
-// same reports whether two listeners are on the same host. certmagic takes only one host for both
-// kinds of challenge. If no server listens on the challenge port of that host, certmagic opens a
-// listener there itself.
-func same(a, b string) bool {
+// sameHost reports whether two listeners are on the same host. certmagic takes only one host for
+// both kinds of challenge. If no server listens on the challenge port of that host, certmagic opens
+// a listener there itself.
+func sameHost(a, b string) bool {
 	x, y := net.ParseIP(a), net.ParseIP(b)
 	return a == b || x.IsUnspecified() && y.IsUnspecified()
 }

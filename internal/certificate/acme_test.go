@@ -13,8 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// certmagic keeps a rate limiter for each account until the process ends and, for each lock, a
-	// goroutine that takes up to five seconds to notice that the lock was removed.
+	// certmagic runs a goroutine for the rate limiter of each account until the process ends. For
+	// each lock it runs a goroutine that takes up to five seconds to notice that the lock was
+	// removed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*RingBufferRateLimiter).loop"),
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))
 }
@@ -86,7 +87,7 @@ func TestACMEHTTPChallenge(t *testing.T) {
 			t.Error(err)
 		}
 		if a.issuer.DisableHTTPChallenge != test.off {
-			t.Errorf("cleartext %q, TLS %q: HTTP challenge disabled is %v, want %v", test.plain, test.secure, !test.off, test.off)
+			t.Errorf("cleartext %q, TLS %q: HTTP challenge disabled: %v, want %v", test.plain, test.secure, !test.off, test.off)
 		}
 		a.Close()
 	}

@@ -30,14 +30,14 @@ const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 90 * 24 * time.Hour
 	renewAfter    = leafLife / 3 * 2
-	skew          = time.Hour // a certificate is valid from this long before it is issued, for clients whose clocks are slow
+	skew          = time.Hour // a certificate becomes valid this long before its issue, for clients whose clocks are slow
 )
 
-// inside lists private address ranges, which no public site has. The CA may sign only for addresses
-// in these ranges and for the names that it was created for, which always include "localhost". The
-// certificate of the CA lists both as name constraints. So even a thief of the CA's key cannot
-// impersonate other sites to clients that trust the CA.
-var inside = []string{
+// privateRanges lists private address ranges, which no public site has. The CA may sign only for
+// addresses in these ranges and for the names that it was created for, which always include
+// "localhost". The certificate of the CA lists both as name constraints. So even a thief of the
+// CA's key cannot impersonate other sites to clients that trust the CA.
+var privateRanges = []string{
 	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10",
 	"::1/128", "fc00::/7", "fe80::/10",
 }
@@ -102,7 +102,7 @@ func isName(n string) bool { return net.ParseIP(n) != nil || len(n) <= 253 && ho
 
 // load reads the CA certificate and its key. It returns fs.ErrNotExist if there is no CA
 // certificate. If only the key is missing, load returns a different error, so that no new CA is
-// created: clients would not trust it.
+// created: clients would not trust the new CA.
 func (a *Authority) load(keyPath string) error {
 	text, err := os.ReadFile(a.Path)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *Authority) create(dir string) error {
 		ExtKeyUsage:                 []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, // for TLS servers only
 		PermittedDNSDomainsCritical: true,
 	}
-	for _, cidr := range inside {
+	for _, cidr := range privateRanges {
 		_, r, _ := net.ParseCIDR(cidr)
 		t.PermittedIPRanges = append(t.PermittedIPRanges, r)
 	}

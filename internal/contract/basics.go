@@ -12,7 +12,7 @@ var basicCases = []Case{
 			Uptime int64  `json:"uptime_s"`
 		}
 		for _, k := range []string{"", t.Live, "svc_live_nonsense"} {
-			t.Get("/v1/health", WithKey(k)).Want(200).into(&h)
+			t.Get("/v1/health", WithKey(k)).Want(200).decode(&h)
 			if h.Status != "ok" || h.Uptime < 0 {
 				t.Errorf("got %+v", h)
 			}
@@ -24,7 +24,7 @@ var basicCases = []Case{
 			Commit  string `json:"commit"`
 			Built   string `json:"built"`
 		}
-		t.Get("/v1/version", WithKey("")).Want(200).into(&v)
+		t.Get("/v1/version", WithKey("")).Want(200).decode(&v)
 		t.checkTime(v.Built)
 		if v.Version == "" || v.Commit == "" {
 			t.Errorf("got %+v", v)
@@ -45,7 +45,7 @@ var basicCases = []Case{
 	{"unknown query parameters", `spec: "Unknown query parameters are ignored on every endpoint and are never rejected"`, func(t *T) {
 		const junk = "?nonsense=1&limits=x&since=%00&a[]=b&&=&%zz"
 		var s Stream
-		t.Post("/v1/streams"+junk, JSONBody(`{"name":"unknown parameters"}`)).Want(201).into(&s)
+		t.Post("/v1/streams"+junk, JSONBody(`{"name":"unknown parameters"}`)).Want(201).decode(&s)
 		t.Cleanup(func() { t.remove(s.ID) })
 		t.Post(NextPath(s.ID)+junk, JSONBody(`{"events":[1]}`)).Want(202)
 		t.Post(SeqPath(s.ID, 2)+junk, JSONBody(`{"events":[1]}`)).Want(202)

@@ -22,7 +22,7 @@ type Request struct {
 // Option changes a request before it is sent.
 type Option func(*Request)
 
-// WithKey sends k instead of the live key. An empty k sends no Authorization header.
+// WithKey sends k instead of the live key. If k is empty, it sends no Authorization header.
 func WithKey(k string) Option {
 	return func(r *Request) {
 		r.Header.Del("Authorization")
@@ -37,7 +37,7 @@ func WithHeader(name string, values ...string) Option {
 	return func(r *Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
 }
 
-// body sends b. An empty content type sends no Content-Type header.
+// body sends b with a content type. If contentType is empty, it sends no Content-Type header.
 func body(contentType string, b []byte) Option {
 	return func(r *Request) {
 		if contentType != "" {
@@ -59,8 +59,8 @@ func undeclared() Option {
 	return func(r *Request) { r.Body, r.Length = io.MultiReader(r.Body), -1 }
 }
 
-// announced declares a body with Expect: 100-continue but never sends the body. So the request gets
-// a response only if the server decides without the body. Without the Expect header, a server may
+// announced declares a body with Expect: 100-continue but never sends the body. The request gets a
+// response only if the server does not wait for the body. Without the Expect header, a server may
 // read part of the body before it answers, to keep the connection usable.
 func announced(contentType string, length int64) Option {
 	return func(r *Request) {
@@ -186,9 +186,9 @@ func (a *Answer) message() string {
 	return e.Error.Message
 }
 
-// into decodes the body into v. It fails the test unless the body is a JSON object with exactly the
+// decode stores the body in v. It fails the test unless the body is a JSON object with exactly the
 // fields of v.
-func (a *Answer) into(v any) {
+func (a *Answer) decode(v any) {
 	a.t.Helper()
 	if err := Exactly(a.Body, v); err != nil {
 		a.t.Fatalf("%s: %v in %s", a.request, err, Shorten(string(a.Body)))

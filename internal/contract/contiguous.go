@@ -18,7 +18,8 @@ var (
 	names   = func(p string) Option { return WithHeader("X-Svc-Publisher", p) }
 )
 
-// madeBy checks the publisher that an acknowledgement names; "" for none.
+// madeBy checks the publisher in the header of an acknowledgement. If want is empty, there must be
+// no such header field.
 func (a *Answer) madeBy(want string) {
 	a.t.Helper()
 	got := a.Header.Values("X-Svc-Publisher")
@@ -64,14 +65,14 @@ var contiguousCases = []Case{
 			return t.Post(SeqPath(s.ID, 4), JSONBody(`not JSON`), inOrder).Status == 409
 		})
 	}},
-	{"needs no body", `D19, D38: 412 comes where 409 and 422 do, before the body is read, and after content type and declared size`, func(t *T) {
+	{"needs no body", `D19, D38: the server decides on 412 in the same step as on 409 and 422: after it has checked the content type and the declared size, and before it reads the body`, func(t *T) {
 		s := t.jsonStream()
 		t.Post(SeqPath(s.ID, 2), announced("application/json", 1000), inOrder).Refused(412, "sequence_not_next")
 		t.Post(SeqPath(s.ID, 2), JSONBody(`not JSON`), inOrder).Refused(412, "sequence_not_next")
 		t.Post(SeqPath(s.ID, 2), announced("text/plain", 1000), inOrder).Refused(415, "unsupported_media_type")
 		t.Post(SeqPath(s.ID, 2), announced("application/json", BodyLimit+1), inOrder).Refused(413, "payload_too_large")
 	}},
-	{"values", `D38: x-svc-contiguous has no value but true; x-svc-publisher is 1 to 64 visible ASCII characters; anything else is 400, before the sequence is checked`, func(t *T) {
+	{"values", `D38: the only value of x-svc-contiguous is true; x-svc-publisher has 1 to 64 visible ASCII characters; any other value gives 400, before the sequence is checked`, func(t *T) {
 		s, one := t.jsonStream(), JSONBody(`{"events":[1]}`)
 		for _, bad := range [][]string{{"TRUE"}, {"True"}, {"false"}, {"1"}, {"yes"}, {""}, {"true,true"}, {"true", "true"}, {"true", "false"}} {
 			for _, seq := range []int64{1, 5000} {
@@ -104,7 +105,7 @@ var contiguousCases = []Case{
 			t.Get(BatchPath(s.ID, 1)).Want(200).madeBy("")
 		}
 	}},
-	{"one of two at once", `D38: of two publishers that send one sequence at once, both learn whose batch is stored`, func(t *T) {
+	{"one of two at once", `D38: if two publishers send the same sequence at once, both learn whose batch is stored`, func(t *T) {
 		s := t.jsonStream()
 		stored := make(chan string, 20)
 		t.together(20, func(i int) {
@@ -134,8 +135,8 @@ var contiguousCases = []Case{
 	{"which stream it is", `D39: every response about a stream has x-svc-stream-created with its created_at`, streamCreated},
 }
 
-// pipeline keeps 64 batches in flight. They arrive in any order, some with slow bodies, some are
-// aborted in between, and each is sent until it is acknowledged.
+// pipeline keeps 64 batches in flight. Their requests arrive in any order. Some have slow bodies,
+// and some are aborted. Each batch is sent again until it is acknowledged.
 func pipeline(t *T) {
 	s := t.jsonStream()
 	const inFlight, n = 64, 250
@@ -153,7 +154,8 @@ func pipeline(t *T) {
 	}
 }
 
-// inPipeline sends a batch until it is acknowledged, and returns false if that fails.
+// inPipeline sends a batch again and again until it is acknowledged. It returns false if the
+// response is an error other than 412, or after 1,000 attempts.
 func (t *T) inPipeline(id string, seq int64) bool {
 	for tries := 1; ; tries++ {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -178,7 +180,8 @@ func (t *T) inPipeline(id string, seq int64) bool {
 	}
 }
 
-// slowly sends a JSON body in two parts, with a short time between them for some bodies.
+// slowly sends a JSON body. It splits one in three bodies into two parts, with a short pause
+// between them.
 func slowly(text string) Option {
 	return func(r *Request) {
 		JSONBody(text)(r)
@@ -190,7 +193,7 @@ func slowly(text string) Option {
 	}
 }
 
-// pause is a reader without content that takes some time to say so.
+// pause is a reader that waits for some time and then returns io.EOF.
 type pause time.Duration
 
 func (p pause) Read([]byte) (int, error) { <-time.After(time.Duration(p)); return 0, io.EOF }
@@ -244,7 +247,7 @@ func streamCreated(t *T) {
 	text := []byte(`{"name":"again","id":"` + s.ID + `"}`)
 	a := t.Post("/v1/streams", body("application/json", bytes.Clone(text))).Want(201)
 	var again Stream
-	a.into(&again)
+	a.decode(&again)
 	of(again)(a)
 	about(of(again))
 }

@@ -5,8 +5,8 @@
 //
 // Each case states what it checks: it quotes the specification, or it summarises a decision. D1, D2
 // and so on are the numbers of the decisions in docs/decisions.md. Each case creates its own
-// streams and deletes them at the end. No case sleeps: it waits for the expected effect, up to a
-// deadline.
+// streams and deletes them at the end. Cases do not sleep: they wait for the expected effect, up to
+// a deadline.
 package contract
 
 import (
@@ -33,12 +33,12 @@ type Target struct {
 
 	Demo     bool          // the service runs the demo stream
 	GapGrace time.Duration // --gap-grace of the service; 0 for the default of 2 s
-	DocBase  string        // prefix of doc_url; empty for BaseURL
+	DocBase  string        // prefix of doc_url; if empty, BaseURL is the prefix
 	Slow     bool          // also run the cases that take longer than a minute
 	Light    bool          // skip cases that need much CPU and give the same result on every transport
 	Spread   bool          // requests go to several nodes of a cluster; their rate-limit counts may differ for a moment
 	Apart    bool          // the node may lose contact with its store, so a response with 503 is not a fault
-	Limits   Limits        // the limits that RunLimits reaches
+	Limits   Limits        // the limits that RunLimits uses up
 }
 
 // Key describes a key to create.
@@ -71,10 +71,10 @@ type subject struct {
 	alone bool // run the cases one at a time, because they use up a limit that all of them share
 }
 
-// within names the subjects in which a node answers without the other nodes of its cluster, so
-// spreading requests over the nodes tests nothing new. These subjects also need most of the suite's
-// CPU time. If Target.Spread is set, they run only together with Target.Slow.
-var within = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
+// nodeLocal lists the subjects in which a node answers a request without the other nodes of its
+// cluster. Spreading these requests over several nodes tests nothing new, and they need most of the
+// suite's CPU time. If Target.Spread is set, these subjects run only if Target.Slow is set too.
+var nodeLocal = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
 
 // Run checks everything that a service must do while it stays below its limits. RunLimits checks
 // the limits.
@@ -117,7 +117,7 @@ func run(t *testing.T, target Target, subjects []subject) {
 	whole := NewT(t, target)
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
-			if target.Spread && !target.Slow && slices.Contains(within, s.name) {
+			if target.Spread && !target.Slow && slices.Contains(nodeLocal, s.name) {
 				t.Skip("a node answers these requests without other nodes, so the case runs only with Target.Slow")
 			}
 			for _, c := range s.cases {
@@ -175,18 +175,18 @@ type T struct {
 // machine may be busy.
 const Patience = 20 * time.Second
 
-// Eventually calls so() every 20 ms until it returns true. If that takes longer than within, the
-// test fails. The text what describes the condition in the message.
-func Eventually(t testing.TB, within time.Duration, what string, so func() bool) {
+// Eventually calls condition every 20 ms until it returns true. If that takes longer than limit,
+// the test fails with a message that contains the description.
+func Eventually(t testing.TB, limit time.Duration, description string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(within)
+	deadline := time.After(limit)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !so() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("did not happen within %v: %s", within, what)
+			t.Fatalf("did not happen within %v: %s", limit, description)
 		}
 	}
 }

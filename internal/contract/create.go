@@ -57,7 +57,7 @@ var createCases = []Case{
 		t.Post("/v1/streams", body("application/json", good), WithHeader("Content-Encoding", "gzip")).Refused(415, "unsupported_media_type")
 		for _, ct := range []string{"application/json; charset=utf-8", "APPLICATION/JSON", `application/json;charset="utf-8"`} {
 			var s Stream
-			t.Post("/v1/streams", body(ct, good)).Want(201).into(&s)
+			t.Post("/v1/streams", body(ct, good)).Want(201).decode(&s)
 			t.remove(s.ID)
 		}
 	}},

@@ -21,7 +21,7 @@ var demoCases = []Case{
 		t.demo()
 		for _, k := range []string{"", DemoKey, t.Live, t.OtherLive} {
 			var s Stream
-			t.Get(demoPath, WithKey(k)).Want(200).into(&s)
+			t.Get(demoPath, WithKey(k)).Want(200).decode(&s)
 			t.checkStream(s)
 			t.Get(demoPath+"/cursor", WithKey(k)).Want(200)
 			if s.Cursor > 0 {
@@ -76,7 +76,7 @@ var demoCases = []Case{
 		t.demo()
 		limit := t.Get(demoPath, WithKey("")).window().limit
 		if limit == unlimited || limit > 1000 {
-			t.Skipf("the demo's limit is %d on this target, too many requests to use up", limit)
+			t.Skipf("the demo allows %d requests per minute on this target, too many for this case to send", limit)
 		}
 		refused := t.exhaust(limit, func(i int64) *Answer {
 			return t.Get(demoPath, WithKey([]string{"", DemoKey}[i%2]), WithHeader("X-Forwarded-For", "192.0.2."+strconv.FormatInt(i%250, 10)))
@@ -89,7 +89,7 @@ var demoCases = []Case{
 	}},
 }
 
-// demo skips the case if the target has no demo. If the demo's rate-limit window is used up, demo
+// demo skips the case if the target has no demo. If the demo's rate-limit window is used up, it
 // waits for the next window.
 func (t *T) demo() {
 	t.Helper()

@@ -176,8 +176,8 @@ func (d *description) valueFault(name string, ref *openapi3.SchemaRef, values []
 	return nil
 }
 
-// outside validates the response to a request with an unknown path or method, which belongs to no
-// operation of the description. Such a request must get an error.
+// outside validates the response to a request whose path or method is unknown. Such a request
+// belongs to no operation of the description, and must get an error.
 func (d *description) outside(resp *http.Response, body []byte, why error) error {
 	if resp.StatusCode < 400 {
 		return fmt.Errorf("status %d for a request that is not in the description: %w", resp.StatusCode, why)

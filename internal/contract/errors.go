@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// errorCases check the page that explains errors, the header field nosniff and the wording of
-// messages. The checks that hold for every error (envelope, type, status, doc_url) are in
-// universal.go and run on every response of every case.
+// errorCases check the page that explains errors, the header field x-content-type-options and the
+// wording of messages. The checks that hold for every error (envelope, type, status, doc_url) are
+// in universal.go and run on every response of every case.
 var errorCases = []Case{
 	{"explained on a page", `D26: doc_url is {base_url}/docs/errors#<code>, a page of the same server with an anchor for every code`, func(t *T) {
 		a := t.Get("/docs/errors", WithKey("")).Want(200)

@@ -45,7 +45,7 @@ var idempotencyCases = []Case{
 		t.Publish(a.ID, `[]`, Idempotent("K"))
 		t.Publish(b.ID, `[]`, Idempotent("k"))
 	}},
-	{"two at once", `D25: of two concurrent requests with the same key, one is stored and the other gets the acknowledgement of the first`, func(t *T) {
+	{"two at once", `D25: if two requests with the same key arrive at once, one is stored, and both get its acknowledgement`, func(t *T) {
 		s := t.jsonStream()
 		var mu sync.Mutex
 		stored := 0
@@ -106,7 +106,7 @@ var idempotencyCases = []Case{
 		t.Post(NextPath(s.ID), JSONBody(`broken`), Idempotent("k")).Refused(400, "invalid_request_error")
 		t.Publish(s.ID, `[]`, Idempotent("k"))
 	}},
-	{"evicted", `D25: a key holds for 24 h, whether or not its batch is still kept; the acknowledgement is the first one`, func(t *T) {
+	{"evicted", `D25: a key is remembered for 24 h, whether or not its batch is still kept; repeating the key returns the first acknowledgement`, func(t *T) {
 		s := t.create(`"max_bytes":1048576`)
 		t.Publish(s.ID, `["a","b","c"]`, Idempotent("k"))
 		t.Publish(s.ID, `["`+strings.Repeat("x", MiB-4)+`"]`)

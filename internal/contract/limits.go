@@ -15,7 +15,7 @@ var limitCases = []Case{
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "")
 		for range 3 {
-			if e := sub.any(); !e.Comment {
+			if e := sub.nextBlock(); !e.Comment {
 				t.Errorf("got %+v, want a comment", e)
 			}
 		}

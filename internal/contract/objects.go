@@ -63,8 +63,8 @@ const (
 	reach     = 1024 // a published sequence may be at most this far above the cursor
 )
 
-// create creates a stream that is named after the test. The text members is added to the JSON
-// object of the request. The stream is deleted when the test ends.
+// create creates a stream that is named after the test. The parameter members holds further members
+// of the request's JSON object. The stream is deleted when the test ends.
 func (t *T) create(members string) Stream {
 	t.Helper()
 	if members != "" {
@@ -77,7 +77,7 @@ func (t *T) create(members string) Stream {
 func (t *T) CreateBody(text string, options ...Option) Stream {
 	t.Helper()
 	var s Stream
-	t.Post("/v1/streams", append([]Option{JSONBody(text)}, options...)...).Want(201).into(&s)
+	t.Post("/v1/streams", append([]Option{JSONBody(text)}, options...)...).Want(201).decode(&s)
 	t.checkStream(s)
 	t.Cleanup(func() { t.remove(s.ID) })
 	return s
@@ -132,7 +132,7 @@ func (t *T) checkTime(text string) time.Time {
 func (t *T) Stream(id string) Stream {
 	t.Helper()
 	var s Stream
-	t.Get("/v1/streams/" + id).Want(200).into(&s)
+	t.Get("/v1/streams/" + id).Want(200).decode(&s)
 	t.checkStream(s)
 	return s
 }
@@ -141,7 +141,7 @@ func (t *T) Stream(id string) Stream {
 func (t *T) Cursor(id string) Cursor {
 	t.Helper()
 	var c Cursor
-	t.Get("/v1/streams/" + id + "/cursor").Want(200).into(&c)
+	t.Get("/v1/streams/" + id + "/cursor").Want(200).decode(&c)
 	t.checkTime(c.UpdatedAt)
 	return c
 }
@@ -150,7 +150,7 @@ func (t *T) Cursor(id string) Cursor {
 func (t *T) Batch(id string, seq int64) Batch {
 	t.Helper()
 	var b Batch
-	t.Get(BatchPath(id, seq)).Want(200).into(&b)
+	t.Get(BatchPath(id, seq)).Want(200).decode(&b)
 	t.checkTime(b.TS)
 	if b.Seq != seq {
 		t.Errorf("batch %d has seq %d", seq, b.Seq)
@@ -189,7 +189,7 @@ func (t *T) PublishAt(id string, seq int64, events string) Ack {
 func (t *T) Ack(a *Answer, id string) Ack {
 	t.Helper()
 	var k Ack
-	a.into(&k)
+	a.decode(&k)
 	if k.StreamID != id {
 		t.Errorf("%s: stream_id is %s, want %s", a.request, k.StreamID, id)
 	}

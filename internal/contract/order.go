@@ -5,7 +5,7 @@ import "fmt"
 // orderCases send requests with several faults. The response must be about the fault that is
 // checked first.
 var orderCases = []Case{
-	{"key first", `D19: the key is checked first (it is present, matches the pattern and is known), then the stream, then the body`, func(t *T) {
+	{"key first", `D19: the server first checks that the key is present, well-formed and known; then it checks the stream, then the body`, func(t *T) {
 		bad := announced("text/plain", BodyLimit+1)
 		for _, path := range []string{"/v1/streams/short/publish", NextPath(NewID()), "/v1/streams/short/x"} {
 			t.Post(path, bad, WithKey("")).Refused(401, "missing_api_key")
@@ -13,7 +13,7 @@ var orderCases = []Case{
 			t.Post(path, bad, WithKey(unknownKey)).Refused(401, "invalid_api_key")
 		}
 	}},
-	{"stream before body", `D19: valid stream id (400), stream exists (404), same project (403), scope (403), content type (415)`, func(t *T) {
+	{"stream before body", `D19: the checks come in this order: stream id is valid (400), stream exists (404), same project (403), scope (403), content type (415)`, func(t *T) {
 		s := t.jsonStream()
 		bad := announced("text/plain", BodyLimit+1)
 		for _, tail := range []string{"/publish", "/x", "/1", "/9999"} {
@@ -33,7 +33,7 @@ var orderCases = []Case{
 			t.Post("/v1/streams/short/publish", bad, WithKey(k)).Refused(401, "key_revoked")
 		}
 	}},
-	{"type, size, sequence, body", `D19: content type (415), declared size (413), sequence (409, 422, or 200 for a duplicate), body (413, 400)`, func(t *T) {
+	{"type, size, sequence, body", `D19: the checks come in this order: content type (415), declared size (413), sequence (409, 422, or 200 for a duplicate), body (413, 400)`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 5, `[]`)
 		tooLarge := func(ct string) Option { return announced(ct, BodyLimit+1) }
@@ -70,7 +70,7 @@ var orderCases = []Case{
 		t.Post("/v1/streams/"+s.ID+"/x", large, undeclared()).Refused(409, "invalid_sequence")
 		t.Post(SeqPath(s.ID, 5000), large, undeclared()).Refused(422, "sequence_too_far_ahead")
 	}},
-	{"create", `D19, D10: content type (415), declared size (413), then the body`, func(t *T) {
+	{"create", `D19, D10: the server checks the content type (415), then the declared size (413), then the body`, func(t *T) {
 		t.Post("/v1/streams", announced("text/plain", 1<<30)).Refused(415, "unsupported_media_type")
 		t.Post("/v1/streams", announced("application/json", 1<<30)).Refused(413, "payload_too_large")
 		t.Post("/v1/streams", announced("application/json", 1<<30), WithKey("")).Refused(401, "missing_api_key")

@@ -8,7 +8,7 @@ import (
 
 var pagingCases = []Case{
 	{"pages", `spec: list "data", "has_more", "next_cursor"; D27: from the newest stream to the oldest`, func(t *T) {
-		mine := t.several(7)
+		mine := t.createStreams(7)
 		for _, limit := range []int{1, 3, 7, 100} {
 			if got := t.walk(fmt.Sprintf("limit=%d", limit), mine, nil); !slices.Equal(got, mine) {
 				t.Errorf("pages of %d: got %v, want %v", limit, got, mine)
@@ -16,7 +16,7 @@ var pagingCases = []Case{
 		}
 	}},
 	{"default", `spec: limit "1 to 100, default 20"`, func(t *T) {
-		t.several(21)
+		t.createStreams(21)
 		for query, want := range map[string]int{"": 20, "?limit=20": 20, "?limit=1": 1, "?limit=21": 21} {
 			// A page has fewer streams if another case deletes some of them while the server builds
 			// the page.
@@ -38,14 +38,14 @@ var pagingCases = []Case{
 		}
 	}},
 	{"created while paging", `D27: creating a stream never shifts the pages of a client that is paging`, func(t *T) {
-		mine := t.several(6)
+		mine := t.createStreams(6)
 		got := t.walk("limit=2", mine, func(int) { t.jsonStream() })
 		if !slices.Equal(got, mine) {
 			t.Errorf("got %v, want %v", got, mine)
 		}
 	}},
 	{"deleted while paging", `D27: the next page continues where the last page ended, even if the stream at that point was deleted`, func(t *T) {
-		mine := t.several(6)
+		mine := t.createStreams(6)
 		gone := 0
 		got := t.walk("limit=1", mine, func(seen int) {
 			if seen > gone { // delete the last stream of the page
@@ -58,7 +58,7 @@ var pagingCases = []Case{
 		}
 	}},
 	{"only the caller's project", `spec: "Lists the streams of the caller's project"`, func(t *T) {
-		mine := t.several(2)
+		mine := t.createStreams(2)
 		first := t.page("?limit=1")
 		for _, query := range []string{"?limit=100", "?limit=100&cursor=" + url.QueryEscape(*first.NextCursor)} {
 			a := t.Get("/v1/streams"+query, WithKey(t.OtherLive))
@@ -66,7 +66,7 @@ var pagingCases = []Case{
 				continue
 			}
 			var p Page
-			a.Want(200).into(&p)
+			a.Want(200).decode(&p)
 			for _, s := range p.Data {
 				if slices.Contains(mine, s.ID) {
 					t.Errorf("%s shows %s, a stream of another project", query, s.ID)
@@ -80,7 +80,7 @@ var pagingCases = []Case{
 		}
 	}},
 	{"bad tokens", `D27: a cursor that this server did not issue gives 400 invalid_request_error`, func(t *T) {
-		t.several(2)
+		t.createStreams(2)
 		token := *t.page("?limit=1").NextCursor
 		for _, v := range []string{"x", "0", "head", "AAAA", "%00", token + "A", token[1:], token[:len(token)-1], "../" + token} {
 			t.Get("/v1/streams?cursor="+url.QueryEscape(v)).Refused(400, "invalid_request_error")
@@ -88,7 +88,7 @@ var pagingCases = []Case{
 		t.Get("/v1/streams?limit=1&cursor=" + url.QueryEscape(token)).Want(200)
 	}},
 	{"malformed queries", `D35: if the parameter cursor or limit cannot be parsed, the response is 400; the server does not fall back to the first page or the default limit`, func(t *T) {
-		t.several(2)
+		t.createStreams(2)
 		token := url.QueryEscape(*t.page("?limit=1").NextCursor)
 		for _, q := range []string{"cursor=%gg", "cursor=%", "cursor=" + token + "%zz", "cursor=" + token + ";a=b", "cursor;a=b", "c%75rsor=%gg", "a=b&cursor=%gg",
 			"limit=%zz", "limit=1%", "limit=1;a=b", "limit;cursor=" + token, "limit=1;", "cursor=" + token + "&limit=%zz", "limit=1&limit=%zz"} {
@@ -103,8 +103,8 @@ var pagingCases = []Case{
 	}},
 }
 
-// several creates n streams and returns their ids, the newest first.
-func (t *T) several(n int) []string {
+// createStreams creates n streams and returns their ids, the newest first.
+func (t *T) createStreams(n int) []string {
 	t.Helper()
 	ids := make([]string, n)
 	for i := range n {
@@ -117,18 +117,17 @@ func (t *T) several(n int) []string {
 func (t *T) page(query string, options ...Option) Page {
 	t.Helper()
 	var p Page
-	t.Get("/v1/streams"+query, options...).Want(200).into(&p)
+	t.Get("/v1/streams"+query, options...).Want(200).decode(&p)
 	if p.HasMore != (p.NextCursor != nil) || p.NextCursor != nil && *p.NextCursor == "" {
 		t.Errorf("list%s: has_more is %v, but next_cursor is %v", query, p.HasMore, p.NextCursor)
 	}
 	return p
 }
 
-// walk reads page after page until it has seen all streams in mine, and returns their ids in the
-// order of the list. After each page it calls afterPage with the number of these streams seen so
-// far.
-// It skips all other streams, because other cases create and delete streams in the same project at
-// the same time.
+// walk reads page after page until it has seen all streams whose ids are in mine, and returns these
+// ids in the order of the list. After each page it calls afterPage with the number of these streams
+// seen so far. It skips all other streams, because other cases create and delete streams in the
+// same project at the same time.
 func (t *T) walk(query string, mine []string, afterPage func(seen int)) []string {
 	t.Helper()
 	var got []string

@@ -50,7 +50,7 @@ var publishCases = []Case{
 		t.Post(SeqPath(s.ID, 1), JSONBody(`{"events":["client"]}`)).Want(200)
 		t.same(t.Batch(s.ID, 1).Events, []byte(`["server"]`))
 	}},
-	{"same sequence at once", `D3: when one sequence arrives twice at once, one request stores it and the other waits and gets 200 duplicate`, func(t *T) {
+	{"same sequence at once", `D3: if two requests with the same sequence arrive at once, one is stored, and the other waits and gets 200 with duplicate: true`, func(t *T) {
 		s := t.jsonStream()
 		var mu sync.Mutex
 		winner, duplicates := -1, 0

@@ -17,9 +17,9 @@ func (a *Answer) window() window {
 // unlimited is the value of the header field x-ratelimit-limit if requests are not limited (D23).
 const unlimited = 2147483647
 
-// countsExactly skips a case that needs exact request counts if requests are spread over the nodes
-// of a cluster. A node counts its own requests at once, but learns of requests to other nodes a
-// moment later.
+// countsExactly skips the case if requests are spread over the nodes of a cluster. Cases that need
+// exact request counts call it. A node counts its own requests at once, but learns of requests to
+// other nodes a moment later.
 func (t *T) countsExactly() {
 	t.Helper()
 	if t.Spread {
@@ -34,7 +34,7 @@ var rateCases = []Case{
 			t.Errorf("the limit of a test key is %d, of a live key %d", test.limit, live.limit)
 		}
 	}},
-	{"counted per key", `D23: windows are fixed, last 60 s and count per key; a subscription counts as one request`, func(t *T) {
+	{"counted per key", `D23: each key has its own rate-limit window of 60 s; every request of the key counts, and a subscription counts as one request`, func(t *T) {
 		t.countsExactly()
 		k, _ := t.newKey(Key{Kind: "test"})
 		s := t.jsonStream()

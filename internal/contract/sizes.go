@@ -20,7 +20,7 @@ var sizeCases = []Case{
 			t.Errorf("got cursor %d and %d bytes, want 2 and %d", got.Cursor, got.BytesStored, 2*BodyLimit)
 		}
 	}},
-	{"json limit", `D9: the limit on json streams counts the HTTP body too`, func(t *T) {
+	{"json limit", `D9: on json streams too, the limit applies to the HTTP body`, func(t *T) {
 		s := t.jsonStream()
 		fill := func(n int) string { return `{"events":["` + strings.Repeat("x", n-len(`{"events":[""]}`)) + `"]}` }
 		t.Post(SeqPath(s.ID, 1), JSONBody(fill(BodyLimit))).Want(202)
@@ -85,7 +85,7 @@ var sizeCases = []Case{
 	}},
 }
 
-// heavy skips a case that needs much CPU if Target.Light is set.
+// heavy skips the case if Target.Light is set. Cases that need much CPU call it.
 func (t *T) heavy() {
 	if t.Light {
 		t.Skip("needs much CPU and is the same on every transport; another transport runs it")

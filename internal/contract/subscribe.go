@@ -62,7 +62,7 @@ var subscribeCases = []Case{
 		t.PublishAt(s.ID, 5, `[]`)
 		sub.Batch(5)
 	}},
-	{"the first frame", `D16: the first frame has retry: 1000 and, as its id, the sequence below the first one to deliver; it has no id if there is no such sequence`, func(t *T) {
+	{"the first frame", `D16: the first frame has retry: 1000; its id is the sequence below the first batch to deliver, and it has no id if there is no such sequence`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		for _, query := range []string{"", "cursor=head", "cursor=0"} {
 			t.Subscribe(s.ID, query).standsNowhere()
@@ -177,7 +177,7 @@ var subscribeCases = []Case{
 		}
 		for _, values := range [][]string{nil, {"*/*"}, {"application/json"}, {"text/*"}, {"text/event-stream;q=0"}, {"text/event-stream;q=0.000, */*"}, {"text/html"}, {"text/event-streams"}, {"x-text/event-stream"}} {
 			var got Stream
-			t.Get("/v1/streams/"+s.ID, WithHeader("Accept", values...)).Want(200).into(&got)
+			t.Get("/v1/streams/"+s.ID, WithHeader("Accept", values...)).Want(200).decode(&got)
 		}
 	}},
 	{"HEAD never subscribes", `D30: HEAD works wherever GET does and never subscribes`, func(t *T) {

@@ -74,14 +74,14 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 		s.read(resp.Request.Context(), resp.Body)
 	}()
 	t.Cleanup(func() { cancel(); <-over })
-	if s.start = s.any(); s.start.Retry != 1000 || s.start.HasData {
+	if s.start = s.nextBlock(); s.start.Retry != 1000 || s.start.HasData {
 		t.Errorf("subscribe to %s: first event is %+v, want retry: 1000", path, s.start)
 	}
 	return s
 }
 
-// stands checks the id of the first frame. The id is the position of the subscription: it delivers
-// the batches above this sequence.
+// stands checks the id of the first frame. The id is the position of the subscription, which
+// delivers the batches above this sequence.
 func (s *Subscription) stands(at int64) {
 	s.t.Helper()
 	if want := strconv.FormatInt(at, 10); s.start.ID != want {
@@ -128,8 +128,8 @@ func (s *Subscription) read(ctx context.Context, body io.Reader) {
 	}
 }
 
-// any returns the next block of any kind, including comments.
-func (s *Subscription) any() Event {
+// nextBlock returns the next block of any kind, including comments.
+func (s *Subscription) nextBlock() Event {
 	s.t.Helper()
 	return s.until(time.After(Patience + s.t.GapGrace))
 }

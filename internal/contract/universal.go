@@ -192,7 +192,7 @@ func (a *Answer) publishes(method, path string) {
 		return
 	}
 	var k Ack
-	a.into(&k)
+	a.decode(&k)
 	if got := a.Header.Values("X-Svc-Cursor"); len(got) != 1 || got[0] != strconv.FormatInt(k.Cursor, 10) {
 		a.t.Errorf("%s: x-svc-cursor is %q, but the cursor in the body is %d", a.request, got, k.Cursor)
 	}

@@ -20,7 +20,7 @@ const Account = "admin"
 type account struct {
 	changing sync.Mutex // held during each write to the store, so that only one write runs at a time
 
-	mu         sync.Mutex // never held during a call to the store, because the store calls follow, which locks it
+	mu         sync.Mutex // never held during a call to the store, because the store calls the method follow, which locks mu
 	record     accountRecord
 	revision   engine.Revision // revision of the stored document; 0 if there is no document
 	unreadable error           // why the stored document cannot be read
@@ -59,7 +59,7 @@ func (d *Dashboard) HasPassword() bool {
 // one, MakePassword returns an empty string.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
-	_, err := d.setPassword(ctx, password, none)
+	_, err := d.setPassword(ctx, password, noPasswordYet)
 	if errors.Is(err, engine.ErrExists) { // another node was faster
 		return "", nil
 	}
@@ -93,15 +93,15 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	return nil
 }
 
-// none is a value of setPassword's argument checked. It says that the account must not have a
-// password yet.
-const none = engine.Revision(math.MaxUint64)
+// noPasswordYet is a value of setPassword's parameter checked. It says that the account must not
+// have a password yet.
+const noPasswordYet = engine.Revision(math.MaxUint64)
 
 // setPassword stores a password, ends all sessions and returns the new revision of the account. The
-// argument checked is the revision at which the caller verified the old password. SetPassword fails
-// if the account has changed since that revision, or if a file manages the password. A caller that
-// needs no old password passes 0. A caller that passes the constant none gets engine.ErrExists if a
-// password exists already.
+// parameter checked is the revision at which the caller verified the old password. setPassword
+// fails if the account has changed since that revision, or if a file manages the password. A caller
+// that needs no old password passes 0. A caller that passes noPasswordYet gets engine.ErrExists if
+// a password exists already.
 func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
 		return 0, err
@@ -118,9 +118,9 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 	now, managed := a.revision, a.managed
 	a.mu.Unlock()
 	switch {
-	case checked == none && now != 0:
+	case checked == noPasswordYet && now != 0:
 		return 0, engine.ErrExists
-	case checked != 0 && checked != none && (checked != now || managed):
+	case checked != 0 && checked != noPasswordYet && (checked != now || managed):
 		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed in another session in the meantime; nothing was changed")
 	}
 	// If the browser disconnects, the password still changes. The handler waits for the result,

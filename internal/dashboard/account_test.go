@@ -54,7 +54,7 @@ func TestVerifiedPasswordExpires(t *testing.T) {
 		t.Error("a replaced password started a session")
 	}
 	if _, err := dashboard.SetPassword(svc.Dashboard, ctx, "a third one", checked); err == nil {
-		t.Error("a replaced password authorized a change")
+		t.Error("a replaced password authorised a change")
 	}
 	if !dashboard.Admit(svc.Dashboard, now) {
 		t.Error("the current password did not start a session")

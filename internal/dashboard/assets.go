@@ -35,9 +35,9 @@ var assets = func() map[string]asset {
 	return all
 }()
 
-// readAssets adds the files of a directory to the map all. The name of each file gets the prefix
-// under.
-func readAssets(all map[string]asset, under string, files fs.FS) error {
+// readAssets adds the files of a directory to the map all. It puts the prefix before the name of
+// each file.
+func readAssets(all map[string]asset, prefix string, files fs.FS) error {
 	list, err := fs.ReadDir(files, ".")
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func readAssets(all map[string]asset, under string, files fs.FS) error {
 			return err
 		}
 		sum := sha256.Sum256(body)
-		all[under+f.Name()] = asset{body, assetKinds[path.Ext(f.Name())], hex.EncodeToString(sum[:6])}
+		all[prefix+f.Name()] = asset{body, assetKinds[path.Ext(f.Name())], hex.EncodeToString(sum[:6])}
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (a *audit) remove(key string) {
 	}
 }
 
-// old returns the documents to be deleted.
+// old returns the keys of the documents to be deleted.
 func (a *audit) old() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"unicode"
 )
 
-// isCommon reports whether a password is among the first that an attacker tries. These are: a word
-// of the list, once or twice, also with capitals, with digits and signs around it or in place of
-// letters; neighbouring keys of the keyboard; and a few characters repeated. The list holds the
-// roots of the most frequent passwords of published leaks. It can be short, because the dashboard
-// allows only 1,000 guesses per five minutes.
+// isCommon reports whether a password is among the first that an attacker tries. These are words of
+// the list common.txt, neighbouring keys of the keyboard, and repetitions of a few characters. A
+// word may occur once or twice, with capitals, and with digits and signs around it or in place of
+// letters. The list holds the roots of the most frequent passwords of published leaks. It can be
+// short, because the dashboard allows only 1,000 guesses per five minutes.
 func isCommon(password string) bool {
 	lower := strings.ToLower(password)
 	different := map[rune]bool{}
@@ -55,7 +55,8 @@ var keysInARow = []string{
 	"q1w2e3r4t5y6u7i8o9p0", "1q2w3e4r5t6y7u8i9o0p", "a1b2c3d4e5f6g7h8i9j0", "1a2b3c4d5e6f7g8h9i0j", "qweasdzxcrtyfghvbn", "123qweasdzxc",
 }
 
-// spelled replaces digits and signs that are often used instead of a letter by that letter.
+// spelled undoes common substitutions: it replaces digits and signs by the letters that they stand
+// for.
 var spelled = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "$", "s", "5", "s", "7", "t")
 
 //go:embed common.txt

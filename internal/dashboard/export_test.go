@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 )
 
-// These limits, names and texts let external tests compare with them.
+// Limits, names and texts for external tests.
 const (
 	CoarseEvery      = coarseEvery
 	IdleFor          = idleFor
@@ -52,7 +52,8 @@ func Admit(d *Dashboard, checked engine.Revision) bool {
 	return s != nil
 }
 
-// HoldVerify makes every password check, and so every sign-in, wait until release is called.
+// HoldVerify makes every password check, and so every sign-in, wait until the function release is
+// called.
 func HoldVerify(d *Dashboard) (release func()) {
 	d.hashing = make(chan struct{}, hashers)
 	for range hashers {
@@ -83,7 +84,7 @@ func AddRefusal(d *Dashboard, now time.Time, client netip.Addr, what string, thr
 	d.refusals.add(now, client, what, throttled)
 }
 
-// Totals returns the sum of each column of the samples from now-back until now.
+// Totals returns the sum of each column of the samples in the period of length back that ends now.
 func Totals(d *Dashboard, now time.Time, back time.Duration) map[string]float64 {
 	list, sums := d.figures.between(now, back), map[string]float64{}
 	for i, name := range columnNames {
@@ -92,8 +93,8 @@ func Totals(d *Dashboard, now time.Time, back time.Duration) map[string]float64 
 	return sums
 }
 
-// SetStore replaces the figures of the store. It holds a lock that samples and pages also hold
-// while they read these figures.
+// SetStore replaces the figures of the store. It locks a mutex that samples and pages also lock
+// before they read these figures, so there is no data race.
 func SetStore(d *Dashboard, s Store) {
 	d.sessions.mu.Lock()
 	defer d.sessions.mu.Unlock()

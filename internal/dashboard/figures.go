@@ -45,7 +45,8 @@ const (
 var columnNames = [columns]string{"at", "span", "requests", "failed", "refused", "limited", "published", "delivered", "received",
 	"sent", "subscribers", "sync_median", "sync_slow", "disk_used", "disk_free"}
 
-// isCount reports whether a column counts events over the span, and is shown as a rate per second.
+// isCount reports whether a column counts events in the span of the sample. Such a column is shown
+// as a rate per second.
 func (c column) isCount() bool { return c >= requests && c <= sent }
 
 // sample holds the figures of one span of time.
@@ -81,8 +82,8 @@ func readCounts(now time.Time, a api.Stats, h hub.Stats, s Store) counts {
 	return c
 }
 
-// since returns the sample between an earlier snapshot and this one. If a count went down, the
-// sample has 0 for it.
+// since returns the sample for the time between an earlier snapshot and this one. If a count went
+// down, the sample has 0 for it.
 func (c *counts) since(before *counts) sample {
 	s := c.sample
 	s[at] = float64(c.taken.Unix())
@@ -143,7 +144,7 @@ type figures struct {
 
 // ring holds the latest samples, oldest first.
 type ring struct {
-	every   time.Duration // between samples
+	every   time.Duration // time between samples
 	kept    int           // maximum number of samples
 	last    counts        // snapshot at the end of the newest sample
 	samples []sample
@@ -170,9 +171,9 @@ func (r *ring) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// between returns the samples from now-back until now, oldest first. If back is
-// an hour or less, the samples come from the fine ring. For the time before the first sample of that
-// ring, for example after a restart, they come from the coarse ring.
+// between returns the samples of the period of length back that ends now, oldest first. If back is
+// an hour or less, the samples come from the fine ring. For the time before the first sample of
+// that ring, for example after a restart, they come from the coarse ring.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()
@@ -213,7 +214,7 @@ type usage struct {
 	hours map[int64]map[string]uint64 // by Unix hour, then by key ID
 }
 
-// take adds the requests since the last take to the current hour, and drops hours older than a day.
+// take adds the requests since its last call to the current hour, and drops hours older than a day.
 func (u *usage) take(now time.Time, taken map[string]uint64) {
 	hour := now.Unix() / 3600
 	for id, n := range taken {

@@ -21,7 +21,7 @@ func (v *visit) plots(over string) map[string][]any {
 	if over == "day" {
 		list = thin(list, plotDayEvery)
 	}
-	const hole = 1.5 * float64(coarseEvery/time.Second) // seconds without a sample
+	const hole = 1.5 * float64(coarseEvery/time.Second) // a longer time without a sample is shown as a hole; in seconds
 	plots := map[string][]any{}
 	for c := range columns {
 		if c == span || c == diskFree { // not plotted
@@ -70,8 +70,9 @@ func thin(list []sample, every time.Duration) []sample {
 	return joined
 }
 
-// join merges next, which follows s directly, into s. Counts are added, the median sync is weighted
-// by time, p99 and subscribers get the larger value, and the disk figures come from next.
+// join merges the sample next, which directly follows s, into s. Counts are added, the median sync
+// is weighted by time, p99 and subscribers get the larger value, and the disk figures come from
+// next.
 func (s *sample) join(next *sample) {
 	both := s[span] + next[span]
 	s[syncMedian] = (s[syncMedian]*s[span] + next[syncMedian]*next[span]) / both

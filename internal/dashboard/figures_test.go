@@ -55,7 +55,7 @@ func TestThin(t *testing.T) {
 	}
 	thinned := thin(list, plotDayEvery)
 	if len(thinned) != 3 || total(thinned, requests) != 110 || total(thinned, span) != 660 {
-		t.Fatalf("%d samples, want 3; if there are 3, the totals differ: %v", len(thinned), thinned)
+		t.Fatalf("%d samples with %v requests in %v s, want 3 with 110 in 660", len(thinned), total(thinned, requests), total(thinned, span))
 	}
 	if s := thinned[1]; s[at] != 540 || s[span] != 300 || s[subscribers] != 2 || s[syncSlow] != 9 || s[syncMedian] != 1 || s[diskUsed] != 9 {
 		t.Errorf("the second sample: %v", s)

@@ -26,7 +26,8 @@ func (k keyRow) Revoked() bool { return k.RevokedAt != nil }
 // Everything reports whether the key has all permissions on all streams of its project.
 func (k keyRow) Everything() bool { return len(k.Permissions) == 3 && len(k.Streams) == 0 }
 
-// row adds the figures that the pages show next to a key. Used is the result of keyUse.
+// row adds the figures that the pages show next to a key. The parameter used is the result of
+// keyUse.
 func (v *visit) row(k access.Key, used map[string]uint64) keyRow {
 	row := keyRow{Key: k, Requests: used[k.ID]}
 	if p, ok := v.Access.Project(k.Project); ok {

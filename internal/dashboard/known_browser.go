@@ -72,7 +72,7 @@ func (v *visit) mark() {
 
 // attempt counts an attempt before the password is checked. It returns how long the client must
 // wait; 0 means that the caller may check the password. If the password is right, the caller must
-// call succeeded.
+// call the function succeeded.
 func (v *visit) attempt() (wait time.Duration, succeeded func()) {
 	if id := v.browserOf(v.r); id != "" {
 		return v.throttle.tryBrowser(id, v.client()), func() { v.throttle.browserSucceeded(id) }

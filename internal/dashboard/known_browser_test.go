@@ -54,12 +54,12 @@ func (v *visitor) signIn(password string) int {
 	return v.post("/dashboard/sign-in", url.Values{"name": {"admin"}, "password": {password}}, "")
 }
 
-const right = "four random words here"
+const rightPassword = "four random words here"
 
-// guarded starts a service. The constant named right is the password of its dashboard.
+// guarded starts a service whose dashboard has the password rightPassword.
 func guarded(t *testing.T, o servicetest.Options) *servicetest.Service {
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte(right+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(rightPassword+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o.Args = append(o.Args, "--admin-password-file", file)
@@ -73,27 +73,27 @@ func TestKnownBrowser(t *testing.T) {
 	data := t.TempDir()
 	s := guarded(t, servicetest.Options{Data: data, Journal: true})
 	operator, stranger := newVisitor(t, s), newVisitor(t, s)
-	if got := operator.signIn(right); got != http.StatusSeeOther {
-		t.Fatalf("signing in: %d", got)
+	if got := operator.signIn(rightPassword); got != http.StatusSeeOther {
+		t.Fatalf("signing in: status %d, want 303", got)
 	}
 	for range 5 {
 		if got := stranger.signIn("wrong"); got != http.StatusUnauthorized {
-			t.Fatalf("a wrong password: %d", got)
+			t.Fatalf("a wrong password: status %d, want 401", got)
 		}
 	}
 	for range 3 {
-		if got := stranger.signIn(right); got != http.StatusTooManyRequests {
-			t.Errorf("a stranger after five wrong passwords: %d", got)
+		if got := stranger.signIn(rightPassword); got != http.StatusTooManyRequests {
+			t.Errorf("a stranger after five wrong passwords: status %d, want 429", got)
 		}
 	}
-	if got := operator.signIn(right); got != http.StatusSeeOther {
-		t.Errorf("a browser that has signed in before: %d", got)
+	if got := operator.signIn(rightPassword); got != http.StatusSeeOther {
+		t.Errorf("a browser that has signed in before: status %d, want 303", got)
 	}
-	if got := stranger.signIn(right); got != http.StatusTooManyRequests {
-		t.Errorf("a stranger after the operator signed in: %d", got)
+	if got := stranger.signIn(rightPassword); got != http.StatusTooManyRequests {
+		t.Errorf("a stranger after the operator signed in: status %d, want 429", got)
 	}
 	if n := strings.Count(s.Log.String(), "signing in is locked"); n != 1 {
-		t.Errorf("%d lines about the lock in %s", n, s.Log)
+		t.Errorf("%d lines about the lock, want 1: %s", n, s.Log)
 	}
 	s.Stop()
 
@@ -104,11 +104,11 @@ func TestKnownBrowser(t *testing.T) {
 	}
 	for range 5 { // the limit for a known browser is the same as for an address
 		if got := operator.signIn("wrong"); got != http.StatusUnauthorized {
-			t.Errorf("a known browser after the restart: %d", got)
+			t.Errorf("a known browser after the restart: status %d, want 401", got)
 		}
 	}
-	if got := operator.signIn(right); got != http.StatusTooManyRequests {
-		t.Errorf("a known browser after five wrong passwords: %d", got)
+	if got := operator.signIn(rightPassword); got != http.StatusTooManyRequests {
+		t.Errorf("a known browser after five wrong passwords: status %d, want 429", got)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestKnownBrowser(t *testing.T) {
 func TestKnownBrowserGrantsNothing(t *testing.T) {
 	s := guarded(t, servicetest.Options{})
 	operator := newVisitor(t, s)
-	operator.signIn(right)
+	operator.signIn(rightPassword)
 	at, _ := url.Parse(s.HTTP)
 	var mark *http.Cookie
 	for _, c := range operator.client.Jar.Cookies(at) {
@@ -125,7 +125,7 @@ func TestKnownBrowserGrantsNothing(t *testing.T) {
 		}
 	}
 	if mark == nil {
-		t.Fatal("no mark")
+		t.Fatal("the browser got no mark")
 	}
 	thief := newVisitor(t, s)
 	thief.client.Jar.SetCookies(at, []*http.Cookie{mark})
@@ -135,7 +135,7 @@ func TestKnownBrowserGrantsNothing(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("a page with the mark alone: %d", resp.StatusCode)
+		t.Errorf("a page with the mark alone: status %d, want 401", resp.StatusCode)
 	}
 	stranger := newVisitor(t, s)
 	for range 5 {
@@ -144,8 +144,8 @@ func TestKnownBrowserGrantsNothing(t *testing.T) {
 	last := mark.Value[len(mark.Value)-1]
 	for _, forged := range []string{"", ".", "x", mark.Value[:len(mark.Value)-1], mark.Value + "A", mark.Value[:len(mark.Value)-1] + string(last^1), "0" + mark.Value} {
 		stranger.client.Jar.SetCookies(at, []*http.Cookie{{Name: "weir_browser", Value: forged}})
-		if got := stranger.signIn(right); got != http.StatusTooManyRequests {
-			t.Errorf("with the mark %q: %d", forged, got)
+		if got := stranger.signIn(rightPassword); got != http.StatusTooManyRequests {
+			t.Errorf("with the mark %q: status %d, want 429", forged, got)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestUnnamedProxy(t *testing.T) {
 			want = 0
 		}
 		if n := strings.Count(s.Log.String(), "--trusted-proxies"); n != want {
-			t.Errorf("with proxies %q: %d warnings in %s", proxies, n, s.Log)
+			t.Errorf("with proxies %q: %d warnings, want %d: %s", proxies, n, want, s.Log)
 		}
 	}
 }

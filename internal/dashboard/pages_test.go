@@ -155,7 +155,7 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%s: status %d, want 404", path, status)
 		}
 	}
-	b.header = nil // requests without this header come from a script, which gets errors as JSON for the JavaScript client
+	b.header = nil // without an Accept field the request looks like that of a script, which gets errors as JSON
 	if _, text, _ := b.get("/dashboard/streams/x/tail"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"stream not found"}}` {
 		t.Errorf("tail of a nonexistent stream: %s", text)
 	}

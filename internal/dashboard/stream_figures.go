@@ -30,10 +30,10 @@ const (
 // streamParts are the templates of the page that streamFigures renders again on each update.
 var streamParts = []string{"updated", "gap-line", "gaps", "object"}
 
-// lookAt returns the state of a stream, and calls visit for each of its latest batches, oldest
-// first. The argument most is the approximate number of batches to visit.
-func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamView, error) {
-	st, err := s.Look(v.r.Context(), most, visit)
+// lookAt returns the state of a stream, and calls the function visit for each of its latest
+// batches, oldest first. The parameter count is the approximate number of batches to visit.
+func (v *visit) lookAt(s *hub.Stream, count int, visit func(hub.Mark)) (streamView, error) {
+	st, err := s.Look(v.r.Context(), count, visit)
 	if err != nil {
 		return streamView{}, err
 	}
@@ -101,15 +101,15 @@ type rates struct {
 	Bytes   []float64 `json:"bytes"`   // per second
 }
 
-// plotFrom returns the start time of a plot. This is an hour ago, or later if marks does not
-// contain all batches of the hour, because there were more than maxBatches or some were evicted.
-// With an earlier start, the plot would show the missing batches as time without publishes.
+// plotFrom returns the start time of a plot. This is an hour ago, or later if some batches of the
+// hour are unknown, because there were more than maxBatches or some were evicted. With an earlier
+// start, the plot would show the time of the unknown batches as time without publishes.
 func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	from := now.Add(-plotSpan)
 	if !st.Cut {
 		return from
 	}
-	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // all batches were evicted because of their age, so the plot can start here
+	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // if no batch is known, all were evicted because of their age, so the plot can start here
 	if len(marks) > 0 {
 		known = marks[0].Time.Std()
 	}

@@ -9,9 +9,9 @@ import (
 	"weir/internal/hub"
 )
 
-// The plot of a stream ends now and starts at the oldest batch that is known. Time from which
-// batches were evicted, or not read because of the limit, is not part of the plot, since it would
-// look like time without publishes.
+// The plot of a stream ends now and starts at the oldest batch that is known. The plot leaves out
+// the time whose batches were evicted, or not read because of the limit. That time would look like
+// time without publishes.
 func TestPlot(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	mark := func(ago time.Duration) hub.Mark { return hub.Mark{Time: weir.TimeOf(now.Add(-ago)), Size: 100} }

@@ -13,7 +13,7 @@ import (
 	"weir/internal/hub"
 )
 
-// A stream whose only batch has sequence 0 counts as published to, although its cursor is 0.
+// A stream whose only batch has sequence 0 is not shown as empty, although its cursor is 0.
 func TestOnlySequenceZero(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()

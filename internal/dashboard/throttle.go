@@ -12,10 +12,10 @@ import (
 // must wait until the window ends. IPv6 clients are counted per /64 network. A browser that has
 // signed in before is counted by itself and not by its address.
 //
-// A second limit, maxStrangers, protects against guesses from many addresses. It applies to all
-// addresses together that have had no successful sign-in since the server started. After the first
-// sign-in, the address of an operator is exempt from this limit, so an attack cannot lock that
-// operator out.
+// A second limit, maxStrangers, protects against guesses from many addresses. It limits the
+// failures of all those addresses together from which no sign-in has succeeded since the server
+// started. After the first sign-in, the address of an operator is exempt from this limit, so an
+// attack cannot lock that operator out.
 const (
 	maxFailures   = 5    // failures per address and window
 	maxStrangers  = 1000 // failures per window, of all addresses without a successful sign-in together
@@ -39,7 +39,7 @@ type throttle struct {
 type failures struct {
 	since time.Time // start of the window
 	n     int
-	told  bool // locked was called in this window
+	told  bool // the function locked was called in this window
 }
 
 func newThrottle(now func() time.Time) throttle {
@@ -48,7 +48,7 @@ func newThrottle(now func() time.Time) throttle {
 
 // try counts an attempt and returns how long the client must wait; 0 means that it may proceed. The
 // caller calls try before it checks the password, so that concurrent attempts cannot exceed the
-// limit. After a successful sign-in, succeeded takes the attempt back.
+// limit. After a successful sign-in, the method succeeded takes the attempt back.
 func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
@@ -71,7 +71,7 @@ func (t *throttle) try(client netip.Addr) time.Duration {
 	return 0
 }
 
-// tryBrowser is like try, for a browser that has signed in before.
+// tryBrowser is like the method try, but for a browser that has signed in before.
 func (t *throttle) tryBrowser(id string, client netip.Addr) time.Duration {
 	now := t.now()
 	t.mu.Lock()

@@ -27,8 +27,8 @@ type visit struct {
 // maxForm is the size limit of a form in bytes. Test batches have their own limit, maxTestBatch.
 const maxForm = 64 << 10
 
-// visit turns a page into an http.HandlerFunc. If signedIn is set, a request without a session is
-// redirected to the sign-in page, or gets 401 if it comes from a script.
+// visit turns a page into an http.HandlerFunc. If the parameter signedIn is true, a request without
+// a session is redirected to the sign-in page, or gets 401 if it comes from a script.
 func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{Dashboard: d, w: w, r: r, now: d.Now(), token: d.tokenOf(r)}
@@ -126,7 +126,7 @@ func (v *visit) back(to, said string) error {
 }
 
 // sorry redirects the browser to a page that shows the error. If the error is internal, sorry
-// returns it instead, and refuse hides its text from the client.
+// returns it instead, and the method refuse hides its text from the client.
 func (v *visit) sorry(to string, err error) error {
 	known, ok := asKnown(err)
 	if !ok {

@@ -48,7 +48,7 @@ func TestHead(t *testing.T) {
 }
 
 // If the base URL is HTTPS, the cookie is restricted to HTTPS, and the dashboard trusts requests
-// from this origin. Both hold for any header fields that the proxy in front of the server adds.
+// from this origin. Both hold whatever header fields the proxy in front of the server adds.
 func TestBehindProxy(t *testing.T) {
 	svc := startService(t, "--base-url", "https://Weir.example:443/")
 	in := url.Values{"name": {dashboard.Account}, "password": {password}, "next": {"/dashboard/keys"}}

@@ -19,8 +19,8 @@ import (
 // directory are the socket, which belongs to the running server, and files that a repair set aside.
 var keptDirs = []string{"tls"}
 
-// maxKept is the largest allowed size, in bytes, of a file in these directories. Such files are
-// read into memory when a backup begins, so that all of them are from the same moment.
+// maxKept is the largest allowed size, in bytes, of a file in keptDirs. Such files are read into
+// memory when a backup begins, so that all of them are from the same moment.
 const maxKept = 16 << 20
 
 // Archive is a backup that is ready to be written. It holds its content until Close.

@@ -30,8 +30,9 @@ type Copied struct {
 
 // CopyInto copies everything that a data directory holds to another store, and verifies the copy.
 // No server may be using the directory, and no stream of the store may hold batches. Streams keep
-// their batches as they are: sequences, times, closed gaps, idempotency keys. A copy that was
-// interrupted is started over by the next call. tell receives the progress.
+// their batches as they are: sequences, times, closed gaps, idempotency keys. If a copy was
+// interrupted, the next call starts from the beginning. CopyInto calls the function tell with the
+// progress.
 func CopyInto(ctx context.Context, to engine.Engine, data string, tell func(Copied)) (Copied, error) {
 	if !HasJournal(data) {
 		return Copied{}, fmt.Errorf("%w: %s is not the data directory of a server that uses the journal engine", ErrNoData, data)
@@ -75,8 +76,8 @@ func staysBehind(key string) bool {
 	return strings.HasPrefix(key, claims) || strings.HasPrefix(key, dashboard.FiguresPrefix) || id == access.DemoStream
 }
 
-// everything lists the documents to copy, in the order of their creation.
-func everything(ctx context.Context, e engine.Engine) ([]engine.Document, error) {
+// documentsToCopy returns the documents to copy, in the order of their creation.
+func documentsToCopy(ctx context.Context, e engine.Engine) ([]engine.Document, error) {
 	var all []engine.Document
 	for after := ""; ; {
 		docs, err := e.List(ctx, "", after, 1000)
@@ -100,7 +101,7 @@ func everything(ctx context.Context, e engine.Engine) ([]engine.Document, error)
 // is in use: one with a stream that has batches. If again is true, an earlier copy was interrupted
 // and may have left these batches, so clear does not refuse them.
 func (t *transfer) clear(ctx context.Context, again bool) error {
-	docs, err := everything(ctx, t.to)
+	docs, err := documentsToCopy(ctx, t.to)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (t *transfer) clear(ctx context.Context, again bool) error {
 
 // copyAll copies all documents, and each stream with its log.
 func (t *transfer) copyAll(ctx context.Context) error {
-	docs, err := everything(ctx, t.from)
+	docs, err := documentsToCopy(ctx, t.from)
 	if err != nil {
 		return err
 	}
@@ -241,8 +242,8 @@ func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log) error {
 // copyist is the engine.Judge of both logs during a copy. A judge decides which entries a log
 // admits. A copyist admits every entry, because the judge of the source has already admitted it.
 type copyist struct {
-	note []byte
-	low  weir.Seq
+	note []byte   // the note that the last Trim of the log stored
+	low  weir.Seq // sequence of the first entry
 }
 
 // Restore implements engine.Judge.

@@ -32,8 +32,8 @@ func HasJournal(data string) bool {
 	return err == nil
 }
 
-// Check verifies every record of a data directory that no server is using. It changes nothing.
-// progress may be nil.
+// Check verifies every record of a data directory that no server is using. It changes nothing. The
+// function progress may be nil.
 func Check(data string, progress func(done, total int64)) (*journal.Report, error) {
 	if !HasJournal(data) {
 		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)

@@ -18,7 +18,7 @@ type StreamSize struct {
 	ID      weir.StreamID  `json:"id"`
 	Project weir.ProjectID `json:"project"` // empty if the document of the stream cannot be read
 	Name    string         `json:"name"`
-	Batches int            `json:"batches"` // closed gaps included; a batch that was being moved may count twice
+	Batches int            `json:"batches"` // includes closed gaps; a batch that the journal was copying to another file may count twice
 	Bytes   int64          `json:"bytes"`
 }
 
@@ -43,8 +43,8 @@ func Streams(data string) ([]StreamSize, error) {
 	return all, nil
 }
 
-// DropStream deletes a stream from a data directory that no server is using. The deletion is durable
-// when it returns nil. Like Streams, it needs little memory.
+// DropStream deletes a stream from a data directory that no server is using. When DropStream
+// returns nil, the deletion is durable. Like Streams, it needs little memory.
 func DropStream(data string, id weir.StreamID) error {
 	if !HasJournal(data) {
 		return fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)

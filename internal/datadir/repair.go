@@ -19,13 +19,13 @@ import (
 type Repaired struct {
 	*journal.Repair
 	Directory string       `json:"directory"` // holds the files that were set aside
-	Revoked   []access.Key `json:"revoked"`   // keys whose revocation may have been among the lost records
+	Revoked   []access.Key `json:"revoked"`   // keys that a lost record may have revoked
 }
 
 // Repair makes a damaged data directory usable again. It copies damaged files to a new directory
-// damaged-TIME and keeps every intact record. If there is no way to tell which records were lost,
-// one of them may have been the revocation of a key. Repair then revokes every key for which this
-// is possible. progress may be nil.
+// damaged-TIME and keeps every intact record. If it cannot determine which records were lost, one
+// of them may have revoked a key. Repair then revokes every key for which this is possible. The
+// function progress may be nil.
 func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	if !HasJournal(data) {
 		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)

@@ -17,7 +17,8 @@ import (
 func OS(dir string) FS { return osFS(dir) }
 
 // MakeDir creates a directory of the operating system with mode 0700, and its missing parents. It
-// returns those that it created, even if it fails. When err is nil, their names survive a crash.
+// returns the directories that it created, even if it fails. If it returns no error, these
+// directories survive a crash.
 func MakeDir(dir string) (made []string, err error) {
 	var missing []string
 	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
@@ -163,9 +164,9 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// control runs a system call on the descriptor of f. If a signal interrupts the call, control
-// repeats it. While call runs, the descriptor cannot be closed, so its number cannot be reused for
-// another file.
+// control calls the function call, which makes a system call on the descriptor of f. If a signal
+// interrupts the system call, control calls the function again. Meanwhile the descriptor cannot be
+// closed, so its number cannot be reused for another file.
 func control(f *os.File, op string, call func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -14,7 +14,8 @@ const maxBuffers = 1024
 // WriteAt passes as many buffers to the kernel in one call as possible, so that a group of records
 // costs one system call and no copy.
 func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
-	// After a short write, skip changes the list of buffers. The caller's list must not change.
+	// After a short write, the function skip changes the list of buffers. The caller's list must
+	// not change.
 	bufs = slices.Clone(bufs)
 	return control(f.f, "write", func(fd int) error {
 		for {
@@ -24,7 +25,7 @@ func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 			}
 			n, err := unix.Pwritev(fd, bufs[:min(len(bufs), maxBuffers)], off)
 			if err != nil {
-				return err // after EINTR, control calls this function again; bufs and off then describe the rest
+				return err // if it is EINTR, control calls this function again, to write the buffers that are left
 			}
 			if n == 0 {
 				return io.ErrShortWrite

@@ -119,7 +119,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// MakeDir creates what is missing, and reports it. A directory that exists is no error.
+// MakeDir creates the missing directories and returns them. A directory that exists is no error.
 func TestMakeDir(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "a", "b")

@@ -1,7 +1,7 @@
 // Package engine defines the promises that storage keeps: ordered durable logs and small documents.
-// It contains interfaces, and errors that callers distinguish. It contains no code. An engine knows
-// nothing of duplicates, retention or projects. The Judge that a log was opened with decides about
-// each entry, in the one order that the engine keeps.
+// It contains interfaces, and the errors that callers distinguish. An engine knows nothing of
+// duplicates, retention or projects. Each open log has a Judge, which decides about the entries in
+// the order in which the engine stores them.
 package engine
 
 import (
@@ -24,9 +24,9 @@ type Engine interface {
 	// ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
-	// Held returns about how many bytes of memory this process uses for the entries of a log and for
-	// its note. A log that is not open may use none. One that was dropped, or holds no entry and was
-	// never trimmed, uses none. It never blocks on a disk.
+	// Held returns about how many bytes of memory this process uses for the entries of a log and
+	// for its note. A log that is not open may use none. A log that was dropped, or that holds no
+	// entry and was never trimmed, uses none. Held never blocks on a disk.
 	Held(id LogID) int64
 
 	// Status reports whether the store takes writes now. It never blocks on a disk.
@@ -48,11 +48,11 @@ type Log interface {
 	// at the entry's position in the log's order, and the judge may complete the entry. When Append
 	// returns nil, the entry was either stored or refused. If it was stored, the entry and
 	// everything admitted before it in this log are durable and can be read. If the judge refused
-	// it, everything admitted before it is durable: a refusal ("a duplicate of that one") is as
-	// durable as the entries it is based on.
+	// it, everything admitted before it is durable: a refusal, such as "duplicate of entry 7", is
+	// as durable as the entries it is based on.
 	//
-	// Any number of appends may be in flight, also on one log. None delays another for longer than
-	// a sync.
+	// Any number of appends may be in flight, also on one log. No append delays another for longer
+	// than one sync.
 	//
 	// Errors, and what they mean for the entry:
 	//
@@ -76,30 +76,32 @@ type Log interface {
 	// there but fails its check. A damaged entry is never served.
 	Read(ctx context.Context, seq weir.Seq) (Entry, error)
 
-	// Header is Read without the payload: all fields are set, and nothing but the header is read.
+	// Header returns the entry without its payload. All fields are set, and only the header is
+	// read.
 	Header(ctx context.Context, seq weir.Seq) (Header, error)
 
-	// Scan visits the entries whose sequence is from or higher, in increasing order and with their
-	// payloads, until visit returns false or there are no more. It visits at least the entries that
-	// were durable when Scan was called. It reads in runs of about run bytes: pass how much the
-	// caller expects to take, or 0 for long runs. It holds no lock while visit runs. The payload
-	// belongs to the engine and is valid only during the visit. An entry that is trimmed during the
-	// scan is left out.
-	Scan(ctx context.Context, from weir.Seq, run int, visit func(*Entry) bool) error
+	// Scan visits the entries with a sequence of at least start, in increasing order and with their
+	// payloads, until visit returns false or there are no more entries. It visits at least the
+	// entries that were durable when Scan was called. It reads about runBytes at a time. The caller
+	// passes how many bytes it expects to take, or 0 for long runs. Scan holds no lock while visit
+	// runs. The payload belongs to the engine and is valid only during the visit. An entry that is
+	// trimmed before the scan reaches it is left out.
+	Scan(ctx context.Context, start weir.Seq, runBytes int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
 	// Flags, Size and KeySize are set, and nothing else. It holds the log's lock: visit must be
 	// quick and must not call the log.
-	Headers(from weir.Seq, visit func(Header) bool)
+	Headers(start weir.Seq, visit func(Header) bool)
 
-	// Trim removes every entry whose sequence is below low and stores note. Both are durable
-	// together when it returns. The low mark never goes down: a lower value than before changes
-	// only the note. Removed entries are never seen again, not even after a restart. The engine
-	// frees their space in the background. A note has at most MaxNote bytes.
+	// Trim removes every entry whose sequence is below low and stores note. The removal and the
+	// note become durable together, before Trim returns. The low mark never goes down: if low is
+	// lower than before, only the note changes. Removed entries are never seen again, not even
+	// after a restart. The engine frees their space in the background. A note has at most MaxNote
+	// bytes.
 	Trim(ctx context.Context, low weir.Seq, note []byte) error
 
 	// CatchUp returns when the judge knows everything that was acknowledged to any client before
-	// the call. ErrUnavailable: it is unknown whether the judge does.
+	// the call. ErrUnavailable: the judge may not know everything.
 	CatchUp(ctx context.Context) error
 
 	// Attend makes the engine report entries of other processes to the judge as soon as they are
@@ -116,20 +118,20 @@ type Log interface {
 
 // Judge applies rules to the entries of a log, in the log's order. The engine calls Admit for one
 // entry at a time per log, and Commit for one group at a time, each in the log's order. Admit and
-// Commit may run at the same time, because the engine decides entries while the disk is still busy
-// with earlier ones.
+// Commit may run at the same time, because the engine asks about new entries while the disk is
+// still busy with earlier ones.
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// ContentType and Publisher are not set. Entries with a key come with Count, KeySize and
-	// KeyDigest instead of Key.
+	// ContentType and Publisher are not set. The header of an entry with a key has Count, KeySize
+	// and KeyDigest, but not Key.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// The engine calls Admit for every entry, in log order, before the entry becomes part of the
-	// log. It may set the entry's sequence, time, flags and count. If Admit returns false, the
-	// entry is not stored. An answer takes effect only with the Commit that follows it: if the
-	// store fails in between, that Commit never comes. Admit must not block and must not call the
-	// engine. Two entries of one log must never be admitted under the same sequence.
+	// log. Admit may set the entry's sequence, time, flags and count. If Admit returns false, the
+	// entry is not stored. If the store fails before it has stored an admitted entry, Commit never
+	// reports that entry. Admit must not block and must not call the engine. Two entries of one log
+	// must never be admitted under the same sequence.
 	Admit(e *Entry) bool
 
 	// Commit reports that n more entries are durable and can be read: the first n of the admitted
@@ -143,7 +145,7 @@ type Judge interface {
 }
 
 // Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log
-// without reading them.
+// without reading these keys.
 type Forgetful interface {
 	Judge
 
@@ -172,17 +174,17 @@ type Follower interface {
 	// and removed. The log must be closed and opened again. No method is called after it.
 	Behind()
 
-	// The engine calls Note when a Trim has its position in the log's order. The engine stores what
-	// Note returns instead of the arguments of Trim, because other processes may have appended and
-	// trimmed since Trim was called. When Note is called, the judge knows everything that was
+	// The engine calls Note once a Trim has its position in the log's order. The engine stores the
+	// results of Note instead of the arguments of Trim, because other processes may have appended
+	// and trimmed since Trim was called. When Note is called, the judge knows everything that was
 	// committed and followed before that position. The note may leave out entries that were
 	// admitted and not committed. Note must not block and must not call the engine.
 	Note() (low weir.Seq, note []byte)
 
 	// Rewind tells the judge to forget every entry that it admitted and that Commit has not
-	// reported, because an entry of another process took its position or the store refused it.
-	// After Rewind, the engine reports the entries that came first (Follow). Then it asks again
-	// (Admit) about the entries whose callers still wait.
+	// reported. The reason is that an entry of another process was stored first, or that the store
+	// refused an entry. After Rewind, the engine reports the entries that came first (Follow). Then
+	// it asks again (Admit) about the entries whose callers still wait.
 	Rewind()
 }
 
@@ -226,7 +228,7 @@ type Header struct {
 	Publisher   string         // name of the publisher, at most weir.MaxPublisher bytes
 }
 
-// Restored returns a header of a stored entry as Judge.Restore gets it.
+// Restored returns the header of a stored entry in the form that Judge.Restore receives.
 func (h Header) Restored() Header {
 	h.ContentType, h.Publisher = "", ""
 	if h.Key == "" {
@@ -255,8 +257,9 @@ type Entry struct {
 
 // Placeable is a Proposer that must know when its entry has a place in the order of the log.
 type Placeable interface {
-	// Placed is called by Append at most once, as soon as the entry has its place: the judge is asked
-	// about it before any entry whose Append is called after that. It must not block.
+	// Append calls Placed at most once, as soon as the entry has its place. The judge is asked
+	// about this entry before the entry of any Append that is called after Placed. Placed must not
+	// block.
 	Placed()
 }
 
@@ -283,21 +286,22 @@ type Documents interface {
 	// Get returns the document; ErrNotFound if there is none.
 	Get(ctx context.Context, key string) (Document, error)
 
-	// List returns up to limit documents whose key begins with prefix and is greater than after, in
-	// order of keys.
-	List(ctx context.Context, prefix, after string, limit int) ([]Document, error)
+	// List returns up to limit documents whose key begins with prefix and is greater than afterKey,
+	// in order of keys.
+	List(ctx context.Context, prefix, afterKey string, limit int) ([]Document, error)
 
 	// Watch calls visit for every document of the store, and then for every change of a document,
 	// no matter which process makes it: one call at a time, and in order of revisions. It returns
-	// when visit has received everything that was acknowledged to any client before the call. For a
-	// change made by this process, visit runs before the call that made the change returns, before
-	// a call that was refused because of the change returns, and before Judge.Dropped. If changes
-	// of one document follow each other closely, visit may get only the last one. Visit must not
-	// block, and must not call the engine. Visit is called until the store is closed.
+	// when visit has received everything that was acknowledged to any client before the call. If
+	// this process makes a change, visit receives it before the call for the change returns, before
+	// any call returns that is refused because of the change, and before Judge.Dropped is called.
+	// If changes of one document follow each other closely, visit may get only the last one. Visit
+	// must not block, and must not call the engine. Visit is called until the store is closed.
 	Watch(ctx context.Context, visit func(Change)) error
 
 	// CatchUp returns when watchers have received every change of a document that was acknowledged
-	// to any client before the call. ErrUnavailable: it is unknown whether the watchers have.
+	// to any client before the call. ErrUnavailable: the watchers may not have received every
+	// change.
 	CatchUp(ctx context.Context) error
 
 	// Shared tells whether other processes use the store as well. If Shared returns false, both

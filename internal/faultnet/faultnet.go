@@ -57,8 +57,8 @@ type Step struct {
 }
 
 // Schedule returns a random schedule: faults, and times without faults between them. The same seed
-// returns the same schedule. http says whether the schedule may contain Answer and Duplicate, and
-// udp says whether the proxy carries UDP packets instead of TCP connections.
+// returns the same schedule. If http is true, the schedule may contain Answer and Duplicate. If udp
+// is true, the schedule is for a proxy that carries UDP packets instead of TCP connections.
 func Schedule(seed uint64, steps int, http, udp bool) []Step {
 	r := rand.New(rand.NewPCG(seed, 17))
 	between := func(least, most time.Duration) time.Duration {
@@ -134,7 +134,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("%+v reset=%t for %v", s.Conditions, s.Reset, s.For)
 }
 
-// pause waits for d. It returns false if done is closed first.
+// pause waits for the duration d. It returns false if the channel done is closed before that.
 func pause(done <-chan struct{}, d time.Duration) bool {
 	if d <= 0 {
 		select {

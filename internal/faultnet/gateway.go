@@ -69,7 +69,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case now.Answer != 0:
 		answer(w, r, now.Answer)
 	case now.Duplicate && r.Method == "POST":
-		g.twice(w, r)
+		g.sendTwice(w, r)
 	default:
 		g.forward.ServeHTTP(w, r)
 	}
@@ -91,9 +91,9 @@ func answer(w http.ResponseWriter, r *http.Request, status int) {
 	io.WriteString(w, text)
 }
 
-// twice sends a request to the backend two times and returns the second response. A proxy that has
-// lost the first response does the same.
-func (g *gateway) twice(w http.ResponseWriter, r *http.Request) {
+// sendTwice sends a request to the backend two times and returns the second response. A real proxy
+// does the same if it has lost the first response.
+func (g *gateway) sendTwice(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)

@@ -37,7 +37,7 @@ type Options struct {
 
 // Cut ends a connection after an exact number of bytes. 0 disables a fault.
 type Cut struct {
-	Up, Down int64 // close the connection after Up bytes to the server, or after Down bytes from the server
+	Up, Down int64 // the connection is closed after Up bytes to the server, or after Down bytes from the server
 	Swallow  int64 // discard this many bytes of responses before closing the connection: requests arrive, responses do not
 	Stall    bool  // after Down bytes, forward nothing more from the server, but keep the connection open
 }
@@ -213,8 +213,8 @@ func (p *Proxy) carry(c net.Conn, target func() (net.Conn, error), cut Cut) {
 	both.Wait()
 }
 
-// copy forwards data under the current conditions. It forwards limit bytes, or everything if limit
-// is 0.
+// copy forwards data under the current conditions: at most limit bytes, or everything if limit is
+// 0.
 func (p *Proxy) copy(to, from net.Conn, by *pipe, limit int64) {
 	b := make([]byte, 16<<10)
 	for total := int64(0); limit == 0 || total < limit; {
@@ -247,7 +247,8 @@ func (p *Proxy) copy(to, from net.Conn, by *pipe, limit int64) {
 	}
 }
 
-// open waits until BlackHole is not set. It returns false if the proxy is closed.
+// open returns true as soon as the condition BlackHole is not set. It returns false if the proxy is
+// closed before that.
 func (p *Proxy) open() bool {
 	for {
 		now, changed := p.conditions()

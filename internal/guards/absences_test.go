@@ -13,7 +13,7 @@ import (
 // project. Tests may use everything.
 type absence struct {
 	rooms  []string // a name with /... includes the rooms below it
-	except bool     // the rule applies to all other rooms instead
+	except bool     // the rule applies to all rooms except these
 	pkg    string   // import path
 	name   string   // name of a function; empty for the whole package
 	why    string
@@ -25,8 +25,8 @@ var absences = []absence{
 	{[]string{"weir", "stream", "engine/...", "hub", "disk/..."}, false, "net/http", "", "only rooms above the hub know HTTP"},
 	{[]string{"weir", "stream"}, false, "time", "Now", "the caller passes in the time"},
 	{[]string{"stream"}, false, "sync", "", "the rules take no lock; their caller does"},
-	{[]string{"stream", "weir"}, false, "context", "", "nothing here waits"},
-	{[]string{"stream", "weir"}, false, "log/slog", "", "the rules answer and never log"},
+	{[]string{"stream", "weir"}, false, "context", "", "no function in this room waits"},
+	{[]string{"stream", "weir"}, false, "log/slog", "", "the rules return their results and never log"},
 	{[]string{"cmd", "bench"}, true, "flag", "", "only commands (cmd and bench) read flags"},
 	{[]string{""}, true, "log", "", "the project logs with log/slog only"},
 }

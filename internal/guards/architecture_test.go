@@ -11,9 +11,9 @@ import (
 
 const architectureFile = "ARCHITECTURE.md"
 
-// architecture is the content of ARCHITECTURE.md for the guards: its rooms, which are packages, and
-// its arrows, which are the imports that it allows. The guards have no table of their own, so the
-// rules that they check are the rules that people read.
+// architecture is the part of ARCHITECTURE.md that the guards check: its rooms, which are packages,
+// and its arrows, which are the imports that it allows. The guards have no list of their own, so
+// they check exactly the rules that people read.
 type architecture struct {
 	rooms  []string // directories, in the order of the document; "." is the root
 	arrows table
@@ -181,7 +181,7 @@ func TestRoomsForTests(t *testing.T) {
 	}
 }
 
-// drawing is an ARCHITECTURE.md that is correct for the files in drawn.
+// drawing is an ARCHITECTURE.md that is correct for the files in the constant drawn.
 const drawing = "-- ARCHITECTURE.md --\n# Architecture\n\n```\nnot the rooms\n```\n\n## Rooms\n\n" +
 	"```\n.                 the nouns\ncmd/weir          the command\ninternal/engine   the promise\n  memory          an engine\ndocs              the manual\n```\n\n" +
 	"Arrows go down only:\n\n" +

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// forTests are the rooms (packages) that exist for tests. They may import each other. Apart from
-// that, only test files may import them.
+// forTests are the rooms (packages) that exist for tests. Only test files and other rooms of this
+// list may import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest", "faultnet", "faultnet/faultproxy"}
 
 // testArrows are additional imports that only the tests of a room may use. The hub's tests run on
@@ -27,7 +27,8 @@ var testArrows = map[string][]string{
 type table map[string][]string
 
 // parseArrows reads lines of the form "room, room → room, room" or "room → nothing". Any import
-// without an arrow is forbidden. Arrows go down only, so a cycle is a fault.
+// without an arrow is forbidden. Arrows go down only, so parseArrows returns a complaint for each
+// room that is part of a cycle.
 func parseArrows(text string) (table, []string) {
 	t := table{}
 	for line := range strings.Lines(text) {

@@ -204,7 +204,7 @@ func checkDecisions(tr *tree) []string {
 	last := 0
 	for _, name := range names(decision, text) {
 		n, _ := strconv.Atoi(name)
-		if n <= last || last < decisions && n > last+1 { // above that, numbers may be missing: decisions need not be built in order
+		if n <= last || last < decisions && n > last+1 { // above this limit, numbers may be missing, because decisions need not be built in order
 			return append(complaints, fmt.Sprintf("docs/decisions.md: found D%d where D%d belongs", n, last+1))
 		}
 		last = n

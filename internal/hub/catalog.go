@@ -47,10 +47,10 @@ type Stream struct {
 	summary *summary // cursor and size to answer with while no feed is open; nil if they are not known
 
 	holds holds // has its own lock, which may be taken while holding any other lock
-	order order // has its own lock, as holds has
+	order order // has its own lock, like the field holds
 
 	// Guarded by sweeper.mu.
-	checkAt weir.Time // when the sweeper opens the stream to evict
+	checkAt weir.Time // when the sweeper opens the stream to evict its expired batches
 	queued  int       // position in the sweeper's queue, counted from 1; 0: not in the queue
 	gone    bool      // the stream was deleted and must not be queued again
 }
@@ -85,8 +85,9 @@ type catalog struct {
 type projectStreams struct {
 	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
 
-	// The streams that running calls of Create may add, each with the number of such calls. Until
-	// such a stream is in the field streams, its entry here counts towards the project's limit.
+	// The map creating has an entry for each stream that running calls of Create may add: the
+	// number of such calls. Until the stream is in the field streams, its entry here counts towards
+	// the project's limit.
 	creating map[weir.StreamID]int
 
 	used    atomic.Int64 // memory for batches and keys; the sum of Stream.used
@@ -111,7 +112,7 @@ func (h *Hub) load(ctx context.Context) error {
 }
 
 // documentChanged updates the catalog after a stream was created or deleted, on this node or
-// another, whether or not the caller that did it still waits. Nothing else changes the catalog. The
+// another, even if the caller that did it no longer waits. Nothing else changes the catalog. The
 // engine calls documentChanged in the order of the documents' revisions. If a known document
 // arrives with a different log id, its stream was deleted and the stream id was used again.
 func (h *Hub) documentChanged(c engine.Change) {
@@ -160,9 +161,9 @@ func (h *Hub) cannotRead(key string, err error) {
 }
 
 // streamOf returns the stream that a document describes. After Open has read all documents, any
-// further document is a new stream. On a store that is not shared, its log is then empty: only
-// callers on this node could have written to it, and they cannot open a stream that is not in the
-// catalog yet.
+// further document is a new stream. On a store that is not shared, the log of such a stream is
+// empty: only callers on this node could have written to it, and they cannot open a stream that is
+// not in the catalog yet.
 func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
 	spec, created, err := readDocument(c.Document)
 	if err != nil {
@@ -197,7 +198,7 @@ func (c *catalog) add(s *Stream, r *room) {
 	delete(ps.creating, s.ID)
 }
 
-// find returns the index of the first stream whose log is not older than log.
+// find returns the index of the first stream whose log id is log or higher.
 func (ps *projectStreams) find(log engine.LogID) int {
 	return sort.Search(len(ps.streams), func(i int) bool { return ps.streams[i].log >= log })
 }
@@ -295,8 +296,8 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	// The engine may finish the creation even if the caller leaves. With WithoutCancel, this call
-	// waits for that, so the stream stays reserved until then.
+	// The engine may finish the creation even if the caller leaves. Because of WithoutCancel, this
+	// call waits for the engine even then, so the stream stays reserved.
 	_, err = h.engine.Create(context.WithoutCancel(ctx), documentKey(s.ID), value)
 	if errors.Is(err, engine.ErrExists) {
 		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
@@ -331,17 +332,18 @@ func (h *Hub) Count(p weir.ProjectID) int {
 }
 
 // List returns up to limit streams of a project for which show returns true, newest first. It
-// starts below the position before; 0 starts at the newest. more reports whether further streams
-// follow, and next is the position to continue from (D27). Positions follow the order of creation,
-// so streams that are created or deleted between two calls do not shift the pages.
-func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
+// starts below the given position, or at the newest stream if position is 0. The result more
+// reports whether further streams follow, and the result next is the position to continue from
+// (D27). Positions follow the order of creation, so streams that are created or deleted between two
+// calls do not shift the pages.
+func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
 	if err := h.engine.CatchUp(ctx); err != nil {
 		return nil, 0, false, clientError("", err)
 	}
 	var page []*Stream
 	buf := make([]*Stream, min(limit+1, listRun))
-	for below := before; !more; {
-		run := h.catalog.below(p, below, buf)
+	for below := position; !more; {
+		run := h.catalog.fill(p, below, buf)
 		for _, s := range run {
 			if !show(s.ID) {
 				continue
@@ -378,9 +380,10 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 // listRun is how many streams List looks at while it holds the catalog's lock.
 const listRun = 256
 
-// below fills buf with streams of a project, newest first, and returns the filled part of buf. It
-// starts with the newest stream below the position before; 0 means the newest of all.
-func (c *catalog) below(p weir.ProjectID, before uint64, buf []*Stream) []*Stream {
+// fill fills buf with streams of a project, newest first, and returns the filled part of buf. It
+// starts with the newest stream below the given position, or with the newest of all if position is
+// 0.
+func (c *catalog) fill(p weir.ProjectID, position uint64, buf []*Stream) []*Stream {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	ps := c.projects[p]
@@ -388,8 +391,8 @@ func (c *catalog) below(p weir.ProjectID, before uint64, buf []*Stream) []*Strea
 		return nil
 	}
 	i := len(ps.streams)
-	if before > 0 {
-		i = ps.find(engine.LogID(before))
+	if position > 0 {
+		i = ps.find(engine.LogID(position))
 	}
 	n := min(i, len(buf))
 	for k := range n {

@@ -23,8 +23,8 @@ var badDocuments = map[string]string{
 
 const goodDocument = `{"project":"p","name":"n","created_at":5,"retention_seconds":60,"max_bytes":1048576,"mode":"json"}`
 
-// All readers of stream documents accept the same ones: a document that check and repair refuse is
-// not served as a stream, and a document that is served passes check and repair.
+// All readers of stream documents accept the same documents: a document that check and repair
+// refuse is not served as a stream, and a document that is served passes check and repair.
 func TestReadersOfAStreamDocumentAgree(t *testing.T) {
 	const id = weir.StreamID("0123456789ABCXYZabcxyz")
 	readers := map[string]func(engine.Document) error{
@@ -111,7 +111,7 @@ func TestStreamOf(t *testing.T) {
 	}
 	for _, key := range []string{"", "stream", "streams/a", "key/a", "project/stream/a"} {
 		if id, ok := StreamOf(key); ok {
-			t.Errorf("%q passes for the document of stream %q", key, id)
+			t.Errorf("%q was taken for the document of stream %q", key, id)
 		}
 	}
 	if kind, _, _ := strings.Cut(documentKey("a"), "/"); kind != DocumentKind {

@@ -21,14 +21,14 @@ import (
 // The engine calls Admit before it writes an entry, and Commit once the entry is durable. Many
 // entries can be in flight between the two calls. A feed therefore keeps two states:
 //
-//   - ahead contains every admitted entry. Decisions on publishes use ahead, so that two batches in
+//   - f.ahead contains every admitted entry. Decisions on publishes use it, so that two batches in
 //     flight never get the same sequence.
-//   - state contains the durable entries only. Reads and subscriptions use it, so that no client sees a
-//     batch that a crash could still lose (D5).
+//   - f.state contains the durable entries only. Reads and subscriptions use it, so that no client
+//     sees a batch that a crash could still lose (D5).
 //
-// pending holds the entries that are in ahead but not yet in state.
+// f.pending holds the entries that are in f.ahead but not yet in f.state.
 //
-// While the feed holds mu, the only method of the log that it calls is Headers. Others could
+// While the feed holds mu, the only method of the log that it calls is Headers. Other methods could
 // deadlock: Append, for example, waits until the engine has called Admit and Commit, and both need
 // mu.
 type feed struct {
@@ -47,7 +47,7 @@ type feed struct {
 	pending   []admitted    // entries in ahead that are not in state, in order
 	trimmed   weir.Seq      // low mark of the last trim
 	evicted   int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
-	untrimmed weir.Time     // when the sweeper first saw something to trim since the last trim; 0 until then
+	untrimmed weir.Time     // when the sweeper first saw something to trim after the last trim; 0 until then
 	dropped   bool          // the stream was deleted
 	behind    bool          // shared stores only: the log must be reopened
 	foreign   bool          // the newest entry was stored by another node
@@ -169,9 +169,9 @@ func (f *feed) release() {
 
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
-// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. With
-// force, closeFeed closes the feed in any case, and callers that still use the feed get errors from
-// the closed log.
+// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. If
+// force is true, closeFeed closes the feed in any case, and callers that still use the feed get
+// errors from the closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
@@ -302,7 +302,7 @@ func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyK
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.kept; s != nil { // do not read entries, because reading them is slow
+	if s := f.kept; s != nil { // with the kept state, the entries need not be read, which would be slow
 		f.ahead, f.state, f.kept = s, s.Fork(), nil
 		f.trimmed = s.Low()
 		f.s.order.begin(s.Cursor().Cursor)

@@ -11,8 +11,8 @@ import (
 // many batches the stream has. When the states together exceed the limit, folded drops the states
 // of the streams that were closed first; the next use of those streams reads their logs instead.
 //
-// A kept state is only valid while the log is unchanged since it was closed. So a hub does not use
-// folded on a store that other nodes write to.
+// A kept state is valid only if the log has not changed since it was closed. So a hub keeps no
+// states if other nodes write to the store.
 type folded struct {
 	limit int64 // maximum size of all states together, in bytes
 

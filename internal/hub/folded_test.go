@@ -79,7 +79,7 @@ func TestReopening(t *testing.T) {
 					t.Errorf("publish with a known key: got %+v, want a duplicate of batch 15", ack)
 				}
 				if n := c.read.Load(); (n == 0) != (room == 0) {
-					t.Errorf("reopening read %d headers; it must read none if and only if the state was kept", n)
+					t.Errorf("reopening read %d headers; the state was kept: %v", n, room == 0)
 				}
 				if _, err := s.Publish(ctx, at(16, "")); code(err) != weir.InvalidSequence {
 					t.Errorf("publish into a closed gap: %v", err)

@@ -199,7 +199,7 @@ func (f *feed) closeGaps() {
 		err = f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
 		if err != nil && !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
 			f.hub.opts.Logger.Warn("failed to close gaps, will retry", "stream", f.s.ID, "error", err)
-			f.refused(clientError(f.s.ID, err))
+			f.writeFailed(clientError(f.s.ID, err))
 		}
 	}
 	f.mu.Lock()
@@ -234,8 +234,8 @@ func (h *Hub) takesWrites() error {
 	return cmp.Or(status.Reason, errStalled)
 }
 
-// takesWrites returns errStalled if the store accepts writes again but checkWrites has not noticed
-// yet.
+// errStalled is the error of takesWrites if the store accepts writes again but checkWrites has not
+// noticed it yet.
 var errStalled = errors.New("the store took no writes a moment ago")
 
 // checkWrites restarts the grace of all gaps once the store accepts writes again.
@@ -263,11 +263,11 @@ func (h *Hub) checkWrites() {
 	}
 }
 
-// refused handles a failed write to this stream. If err says that the store did not accept the
-// write, the publisher could not have filled a gap until now, so refused restarts the grace of the
-// stream's gaps. If the store accepts no writes at all, the gaps of all streams stay open until it
-// does.
-func (f *feed) refused(err error) {
+// writeFailed handles a failed write to this stream. If err says that the store did not accept the
+// write, the publisher could not have filled a gap until now, so writeFailed restarts the grace of
+// the stream's gaps. If the store accepts no writes at all, the gaps of all streams stay open until
+// it does.
+func (f *feed) writeFailed(err error) {
 	var known *weir.Error
 	if !errors.As(err, &known) || known.Code != weir.StorageUnavailable || f.hub.stalled.Load() {
 		return

@@ -149,7 +149,7 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 			open := s.feed.ahead.Awaits(seq)
 			s.feed.mu.Unlock()
 			if over := passed - h.opts.GapGrace; !open && over < -late || open && over > late {
-				t.Fatalf("sequence %d: open is %v after %v of its grace", seq, open, passed)
+				t.Fatalf("sequence %d is open: %v, after %v of its grace", seq, open, passed)
 			}
 			if !open {
 				delete(missing, seq)
@@ -178,24 +178,24 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// closes checks that a missing sequence is closed no earlier than from and no later than to,
-// counted from now. To test the sequence without filling the gap, it publishes a batch that is too
-// large to be stored.
-func closes(t *testing.T, s *Stream, seq weir.Seq, from, to time.Duration) {
+// closes checks that a missing sequence is closed no earlier than the time earliest and no later
+// than the time latest, counted from now. To test the sequence without filling the gap, it
+// publishes a batch that is too large to be stored.
+func closes(t *testing.T, s *Stream, seq weir.Seq, earliest, latest time.Duration) {
 	t.Helper()
 	refusal := func() weir.Code {
 		_, err := s.Publish(ctx, at(seq, string(make([]byte, weir.MaxBody+1))))
 		return code(err)
 	}
-	<-time.After(from - 10*time.Millisecond)
+	<-time.After(earliest - 10*time.Millisecond)
 	synctest.Wait()
 	if got := refusal(); got != weir.PayloadTooLarge {
-		t.Errorf("sequence %d just before %v: %s, want it to be open", seq, from, got)
+		t.Errorf("sequence %d just before %v: %s, want it to be open", seq, earliest, got)
 	}
-	<-time.After(to - from + 20*time.Millisecond)
+	<-time.After(latest - earliest + 20*time.Millisecond)
 	synctest.Wait()
 	if got := refusal(); got != weir.InvalidSequence {
-		t.Errorf("sequence %d just after %v: %s, want it to be closed", seq, to, got)
+		t.Errorf("sequence %d just after %v: %s, want it to be closed", seq, latest, got)
 	}
 }
 
@@ -256,8 +256,8 @@ func TestGapAfterAnUnansweredWrite(t *testing.T) {
 	})
 }
 
-// balky is an engine that accepts no writes while its state is not Ready. While silent is set,
-// appends fail with ErrUnavailable although the store is Ready.
+// balky is an engine that accepts no writes while its state is not Ready. While the field silent is
+// set, appends fail with ErrUnavailable although the store is Ready.
 type balky struct {
 	engine.Engine
 	state  atomic.Uint32

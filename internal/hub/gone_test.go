@@ -21,21 +21,21 @@ func agrees(t *testing.T, h *Hub, e engine.Engine, spec Spec) {
 	exists := err == nil
 	s, err := h.Find(ctx, spec.ID)
 	if found := err == nil; found != exists {
-		t.Errorf("whether the stream is in the store is %v, but whether Find finds it is %v", exists, found)
+		t.Errorf("the stream is in the store: %v, but Find found it: %v", exists, found)
 	}
 	list, _, _, err := h.List(ctx, spec.Project, 0, 10, func(weir.StreamID) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if listed := len(list) == 1; listed != exists || h.Count(spec.Project) != len(list) {
-		t.Errorf("whether the stream is in the store is %v, but whether List lists it is %v, and Count is %d", exists, listed, h.Count(spec.Project))
+		t.Errorf("the stream is in the store: %v, but List listed it: %v, and Count is %d", exists, listed, h.Count(spec.Project))
 	}
 	if exists && s != nil {
 		publish(t, s, at(1, "x"))
 	}
 	_, err = h.Create(ctx, spec)
 	if taken := code(err) == weir.StreamNameTaken; taken != exists {
-		t.Errorf("whether the stream is in the store is %v, but creating it again gives %v", exists, err)
+		t.Errorf("the stream is in the store: %v, but creating it again returned %v", exists, err)
 	}
 	if s, err = h.Find(ctx, spec.ID); err != nil {
 		t.Fatal(err)

@@ -104,9 +104,9 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	return h, nil
 }
 
-// StopSubscriptions ends every subscription with ErrStopping. It wakes those that wait for a batch,
-// so that they end too. A subscription that starts later ends at its first call of Next. Everything
-// else keeps working.
+// StopSubscriptions ends every subscription with ErrStopping. It wakes the subscriptions that wait
+// for a batch, so that they end too. A subscription that starts later ends at its first call of
+// Next. Everything else keeps working.
 func (h *Hub) StopSubscriptions() {
 	h.stopping.Store(true)
 	for _, s := range h.catalog.open() {

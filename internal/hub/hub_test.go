@@ -40,8 +40,8 @@ func open(t *testing.T, e engine.Engine, o Options) *Hub {
 	return h
 }
 
-// made creates a stream with a long retention and a large maximum size. change may set other
-// values.
+// made creates a stream with a long retention and a large maximum size. The function change may set
+// other values.
 func made(t *testing.T, h *Hub, change func(*Spec)) *Stream {
 	t.Helper()
 	spec := Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
@@ -111,8 +111,8 @@ type collector struct {
 	from From
 }
 
-// follow subscribes until it has received sequence last. It calls cut for each connection, and
-// reconnects after that number of events.
+// follow subscribes until it has received sequence last. For each connection it calls the function
+// cut, which returns the number of events after which to reconnect.
 func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 	for c.next <= last {
 		sub, err := s.Subscribe(ctx, c.from)

@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A list may return few of a project's streams, but it filters all of them. The catalog is not
-// locked while it does so.
+// List filters all streams of a project, even if it returns few of them. It does not lock the
+// catalog while it filters.
 func TestListHoldsNoLockWhileItFilters(t *testing.T) {
 	h := open(t, memory.New(), Options{})
 	defer h.Close()
@@ -49,7 +49,7 @@ func TestListHoldsNoLockWhileItFilters(t *testing.T) {
 	}
 }
 
-// stuck is an engine in which Open blocks for one log until release is closed.
+// stuck is an engine in which Open blocks for one log until the channel release is closed.
 type stuck struct {
 	engine.Engine
 	log     engine.LogID

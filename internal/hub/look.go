@@ -20,9 +20,9 @@ func (h *Hub) Streams() []*Stream {
 }
 
 // Glance returns the current stream object without opening the log, so a caller can afford to call
-// it for thousands of streams in order to sort them. known is false if the stream has not been used
-// since the hub started, or if a batch may have expired since the last use. The object then has a
-// cursor and a size of 0.
+// it for thousands of streams in order to sort them. The result known is false if the stream has
+// not been used since the hub started, or if a batch may have expired since the last use. The
+// object then has a cursor and a size of 0.
 func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 	now := s.hub.now()
 	s.mu.Lock()
@@ -75,11 +75,11 @@ const shownGaps = 20
 // so a larger number would delay publishes to the stream.
 const lookRun = 2048
 
-// Look returns the state of the stream and calls visit for the batches among its last sequences, in
-// increasing order. The parameter most is the number of those sequences. Look holds no lock for
-// longer than it takes to examine lookRun headers, so batches may be stored or evicted during the
-// call. On a shared store Look includes the batches of other nodes if the store can be reached.
-func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing, error) {
+// Look returns the state of the stream and calls visit for the batches among its last n sequences,
+// in increasing order. Look holds no lock for longer than it takes to examine lookRun headers, so
+// batches may be stored or evicted during the call. On a shared store Look includes the batches of
+// other nodes if the store can be reached.
+func (s *Stream) Look(ctx context.Context, n int, visit func(Mark)) (Standing, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return Standing{}, err
@@ -109,8 +109,8 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 		st.Batches = all - st.Missing
 	}
 	from := low
-	if end >= weir.Seq(most) {
-		from = max(low, end-weir.Seq(most)+1)
+	if end >= weir.Seq(n) {
+		from = max(low, end-weir.Seq(n)+1)
 		st.Cut = st.Cut || from > low
 	}
 	for ctx.Err() == nil && from <= end {
@@ -128,11 +128,11 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 	return st, ctx.Err()
 }
 
-// marks calls visit for up to n batches, starting at the sequence from. If more is true, there may
-// be further batches, which start at next or later.
-func (f *feed) marks(from weir.Seq, n int, visit func(Mark)) (next weir.Seq, more bool) {
+// marks calls visit for up to n batches, from the sequence start upwards. If the result more is
+// true, further batches may follow, from the sequence next upwards.
+func (f *feed) marks(start weir.Seq, n int, visit func(Mark)) (next weir.Seq, more bool) {
 	seen, batches := 0, 0
-	f.log.Headers(from, func(h engine.Header) bool {
+	f.log.Headers(start, func(h engine.Header) bool {
 		seen++
 		next = h.Seq + 1
 		if h.Kind == engine.Batch && h.Flags&engine.Lost == 0 {

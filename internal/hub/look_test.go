@@ -43,10 +43,10 @@ func TestLook(t *testing.T) {
 			t.Errorf("open gaps %v, closed gaps %v; want 3 to 4 open", st.Open, st.Closed)
 		}
 		if !slices.Equal(seen, []weir.Seq{5, 6, 7, 8, 9}) || !st.Cut {
-			t.Errorf("visited %v, cut %t; want 5 to 9, cut", seen, st.Cut)
+			t.Errorf("visited %v, Cut %t; want 5 to 9 and true", seen, st.Cut)
 		}
 		if st, err := s.Look(ctx, 9, func(Mark) {}); err != nil || st.Cut {
-			t.Errorf("all batches were visited, but cut is %t, %v", st.Cut, err)
+			t.Errorf("all batches were visited, but Cut is %t, %v", st.Cut, err)
 		}
 		object, updated, known := s.Glance()
 		if !known || object != st.Object || updated != st.Updated || object.BytesStored != 21 {

@@ -12,8 +12,8 @@ import (
 	"weir/internal/stream"
 )
 
-// unlent is a size in bytes. A subscription borrows memory from Options.Memory only for a frame (an
-// encoded batch), or for a run of batches read from the log, that is larger than this.
+// unlent is a size in bytes. A subscription borrows memory from Options.Memory only if a frame (an
+// encoded batch), or a run of batches read from the log, is larger than this.
 const unlent = 32 << 10
 
 var errNoMemory = errors.New("no memory available for a large frame yet")
@@ -28,9 +28,9 @@ func (s *Subscription) ChargeTo(of budget.Holder, stop func()) *budget.Loan {
 }
 
 // borrow makes the subscription's loan at least size bytes large. Without loans, many subscribers
-// that read batches of 8 MiB could exhaust the memory of the process. If the budget has no memory
-// for the time wait, borrow returns errNoMemory. A stalled subscriber keeps its memory until it is
-// disconnected.
+// that read batches of 8 MiB could exhaust the memory of the process. If the budget has too little
+// memory until the time wait has passed, borrow returns errNoMemory. A stalled subscriber keeps its
+// memory until it is disconnected.
 func (s *Subscription) borrow(ctx context.Context, size int, wait time.Duration) error {
 	patience, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -67,8 +67,8 @@ func encodedSize(mode weir.Mode, payload int) int {
 }
 
 // freeMemory returns the memory of the last run of batches to the budget. It also drops the
-// references to the frames of that run: otherwise a waiting subscription would keep frames in memory
-// that the budget and the tail count no more.
+// references to the frames of that run: otherwise a waiting subscription would keep frames in
+// memory that neither the budget nor the tail counts any more.
 func (s *Subscription) freeMemory() {
 	clear(s.frames[:cap(s.frames)])
 	if s.older != nil {
@@ -82,7 +82,8 @@ func (s *Subscription) freeMemory() {
 // pins are the subscriptions that are sending one large frame of the tail. While any of them sends
 // the frame, it stays in memory, even if the tail has dropped it. So one of them, the payer,
 // borrows the memory for the frame: the budget counts the frame once, however many subscriptions
-// send it. The loans of the others share this memory, so the budget can cut all that are slow.
+// send it. The loans of the other subscriptions share this memory, so the budget can end any of
+// these subscriptions that is slow.
 type pins struct {
 	// lock is held by the subscription that changes the fields below. It is a channel, because pin
 	// gives up waiting for lock after a time. A subscription also holds lock while it waits for
@@ -103,8 +104,8 @@ func newPins(size int) pins {
 func (r *frame) isLarge() bool { return r.pins.lock != nil }
 
 // pin keeps a large frame in memory until unpin is called. The first subscription that pins the
-// frame borrows the memory for it. Like borrow, pin returns errNoMemory if that takes longer than
-// wait.
+// frame borrows the memory for it. Like borrow, pin returns errNoMemory if the time wait passes
+// first.
 func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) error {
 	late := time.NewTimer(wait)
 	defer late.Stop()

@@ -98,7 +98,7 @@ func TestLargeFramesOfTailShareMemory(t *testing.T) {
 				fed++
 			}
 			if held := room.Stats().Held; held > 8<<20 || held < int64(fed)*400<<10 {
-				t.Fatalf("the budget says that %d subscriptions hold %d bytes, which exceeds the budget", fed, held)
+				t.Fatalf("%d subscriptions that got a frame hold %d bytes, want at least 400 KiB each and at most 8 MiB together", fed, held)
 			}
 		}
 		if fed < 5 || fed > 20 {
@@ -148,9 +148,10 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 	}
 }
 
-// While another loan waits for memory, all stalled subscriptions of one frame are cut at the same
-// time. If only the payer were cut, the next payer would be measured for two seconds in its turn,
-// and the frame would stay in memory for minutes.
+// While another loan waits for memory, the budget ends all stalled subscriptions of one frame at
+// the same time. One of them, the payer, borrowed the memory of the frame. If the budget ended only
+// the payer, it would measure the next payer for two seconds, then the one after that, and the
+// frame would stay in memory for minutes.
 func TestStalledFrameIsFreedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(8<<20, 1<<20)
@@ -179,7 +180,7 @@ func TestStalledFrameIsFreedAtOnce(t *testing.T) {
 		}
 		wait, cancel := context.WithCancel(ctx)
 		var waiting sync.WaitGroup
-		for i := range 20 { // more than the budget has; none of them depends on a client
+		for i := range 20 { // together they need more than the budget has, and none of them depends on a client
 			waiting.Go(func() {
 				l := room.Open(budget.Holder{Project: strconv.Itoa(i)}, 1<<20, nil)
 				defer l.End()

@@ -30,16 +30,16 @@ const (
 	// below its own.
 	arrivalPatience = 500 * time.Millisecond
 
-	// turnPatience is how long a request whose body has been read waits for the request below,
-	// whose body may still be arriving.
+	// turnPatience is how long a request whose body has been read waits for the request with the
+	// sequence below its own, whose body may still be arriving.
 	turnPatience = 30 * time.Second
 )
 
 // order holds the contiguous publishes of a stream that are in progress. The order belongs to the
 // stream and not to its feed, so that it survives when the log is reopened.
 type order struct {
-	// Requests read cursor and over without a lock to decide whether to wait. The cursor includes
-	// entries that are not durable yet.
+	// Requests read the fields cursor and over without a lock to decide whether to wait. The cursor
+	// includes entries that are not durable yet.
 	cursor atomic.Uint64
 	over   atomic.Bool // the stream was deleted, or its log must be reopened
 
@@ -47,7 +47,7 @@ type order struct {
 
 	mu    sync.Mutex
 	turns map[weir.Seq]turn
-	most  int // the largest size that turns has had since it was made
+	most  int // the largest size that the map turns has had since it was made
 }
 
 // turn describes a sequence for which contiguous publishes are in progress. There is one such
@@ -87,7 +87,7 @@ func (o *order) leave(seq weir.Seq) {
 	o.tell(seq + 1)
 }
 
-// queue notes that the entry of a request for seq is in the log's queue.
+// queue records that the entry of a request for seq is in the log's queue.
 func (o *order) queue(seq weir.Seq) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -107,7 +107,7 @@ func (o *order) tell(seq weir.Seq) {
 	}
 }
 
-// moved notes the cursor of feed.ahead, the state that includes entries that are not durable yet.
+// moved records the cursor of feed.ahead, the state that includes entries that are not durable yet.
 // It wakes the requests for the sequence above the cursor.
 func (o *order) moved(cursor weir.Seq) {
 	o.cursor.Store(uint64(cursor))
@@ -118,7 +118,7 @@ func (o *order) moved(cursor weir.Seq) {
 	}
 }
 
-// begin notes that the log is open, with this cursor.
+// begin records that the log is open, with this cursor.
 func (o *order) begin(cursor weir.Seq) {
 	o.over.Store(false)
 	o.moved(cursor)
@@ -184,30 +184,31 @@ func (p *Publish) early(v stream.Verdict, cursor weir.Seq) bool {
 	return v.Outcome == stream.Refused && v.Err.Code == weir.SequenceNotNext && p.Seq <= cursor+weir.MaxAhead
 }
 
-// arrives waits until the request for the sequence below p has arrived, or p.Seq is the next
+// awaitArrival waits until the request for the sequence below p has arrived, or p.Seq is the next
 // sequence. It reports whether one of the two happened in time.
-func (p *Publish) arrives(ctx context.Context, f *feed) bool {
+func (p *Publish) awaitArrival(ctx context.Context, f *feed) bool {
 	return p.await(ctx, f, arrivalPatience, func(present, _ bool) bool { return present })
 }
 
-// comes waits until an entry for the sequence below p is in the log's queue, or p.Seq is the next
-// sequence. It gives up after turnPatience, or if there has been no request for the sequence below
-// for arrivalPatience.
-func (p *Publish) comes(ctx context.Context, f *feed) {
+// awaitTurn waits until an entry for the sequence below p is in the log's queue, or p.Seq is the
+// next sequence. It gives up after turnPatience, or if there has been no request for the sequence
+// below for arrivalPatience.
+func (p *Publish) awaitTurn(ctx context.Context, f *feed) {
 	for end := time.Now().Add(turnPatience); time.Now().Before(end); {
 		gone := false
 		done := p.await(ctx, f, turnPatience, func(present, queued bool) bool {
 			gone = !present
 			return queued || gone
 		})
-		if !done || !gone || !p.arrives(ctx, f) {
+		if !done || !gone || !p.awaitArrival(ctx, f) {
 			return
 		}
 	}
 }
 
-// await waits until p.Seq is the next sequence, or enough returns true for the sequence below. It
-// returns false if patience or ctx ended first, or if the hub is closing.
+// await waits until p.Seq is the next sequence, or the function enough returns true for the
+// sequence below. It returns false if the time patience passed or ctx ended first, or if the hub is
+// closing.
 func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, enough func(present, queued bool) bool) bool {
 	o := &f.s.order
 	if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {

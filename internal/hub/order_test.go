@@ -87,7 +87,7 @@ func TestContiguousInAnyOrder(t *testing.T) {
 	})
 }
 
-// A contiguous publish is refused, before its body is read, if the batch with the next lower sequence
+// A contiguous publish is refused before its body is read if the batch with the next lower sequence
 // does not arrive. If the request for that batch ends without storing it, the contiguous publishes
 // above it are refused too. No refused publish leaves a gap.
 func TestContiguousRefused(t *testing.T) {
@@ -127,9 +127,9 @@ func TestContiguousRefused(t *testing.T) {
 	})
 }
 
-// A contiguous publish waits for the batch below it, even if the client has to send that batch again,
-// and even if that batch is not published as contiguous. The publish stops waiting when the stream is
-// deleted.
+// A contiguous publish waits for the batch below it, even if the client has to send that batch
+// again, and even if that batch is not published as contiguous. The contiguous publish stops
+// waiting when the stream is deleted.
 func TestContiguousWaits(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -175,7 +175,7 @@ func TestContiguousWaits(t *testing.T) {
 	})
 }
 
-// failing is an engine whose logs refuse the entries for which fails returns an error.
+// failing is an engine whose logs refuse the entries for which the function fails returns an error.
 type failing struct {
 	engine.Engine
 	fails func(e *engine.Entry) error

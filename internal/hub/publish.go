@@ -67,17 +67,17 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 			return nil, nil // Publish waits for the batch below
 		}
 		if err := f.catchUp(ctx); err != nil {
-			f.refused(err)
+			f.writeFailed(err)
 			return nil, err
 		}
 		v, seen, cursor, err = f.preview(rules, p)
 	}
 	if err == nil && p.early(v, cursor) {
-		if p.arrives(ctx, f); s.order.has(p.Seq - 1) {
+		if p.awaitArrival(ctx, f); s.order.has(p.Seq - 1) {
 			return nil, nil
 		}
 		if err := f.catchUp(ctx); err != nil {
-			f.refused(err)
+			f.writeFailed(err)
 			return nil, err
 		}
 		v, seen, cursor, err = f.preview(rules, p)
@@ -120,7 +120,7 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 	v = f.ahead.Decide(rules, now)
 	seen = v
 	if v.Outcome != stream.Stored {
-		seen = f.visible(rules, v, now)
+		seen = f.durableVerdict(rules, v, now)
 	} else if p.Chosen && p.held == nil {
 		f.s.holds.add(p.Seq)
 		p.held = f.s
@@ -131,10 +131,10 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 	return v, seen, f.state.Cursor().Cursor, nil
 }
 
-// visible returns the verdict of the durable state, which does not know idempotency keys. If
-// f.ahead found the key of an earlier batch, the answer is durable once that batch is. So visible
-// asks the durable state about the sequence of that batch. Called with f.mu held.
-func (f *feed) visible(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
+// durableVerdict returns the verdict of the durable state, which does not know idempotency keys. If
+// f.ahead found the key of an earlier batch, the answer is durable once that batch is durable. So
+// durableVerdict asks the durable state about the sequence of that batch. Called with f.mu held.
+func (f *feed) durableVerdict(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
 	if ahead.Outcome == stream.Duplicate {
 		if ahead.Header.Seq < f.state.Low() {
 			return ahead // only durable batches are evicted
@@ -158,7 +158,7 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 			p.enter(s)
 			defer p.leave()
 		}
-		p.comes(ctx, f)
+		p.awaitTurn(ctx, f)
 	}
 	ack, err := f.propose(ctx, p.rules(int64(len(p.Batch.Payload))), p, false)
 	p.settled = err == nil
@@ -228,7 +228,7 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, pr
 		}
 		proposals.Put(p)
 		if known := clientError(f.s.ID, err); known != err {
-			f.refused(known)
+			f.writeFailed(known)
 			return v, 0, known
 		}
 		return v, 0, fmt.Errorf("append to stream %s: %w", f.s.ID, err)

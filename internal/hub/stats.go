@@ -9,8 +9,8 @@ import (
 )
 
 // counters count the work of the hub. Commit adds published batches in groups, when they become
-// durable. Deliveries are counted in several shards, one of which each subscription uses, because
-// many cores deliver at once.
+// durable. Deliveries are counted in several shards, because many cores deliver at once. Each
+// subscription uses one of the shards.
 type counters struct {
 	published      atomic.Uint64
 	publishedBytes atomic.Uint64

@@ -70,9 +70,10 @@ type Event struct {
 	// shared with other subscribers: do not modify them, and do not use them after the next call to
 	// Next or Close.
 	Frames [][]byte
-	// Sole is set if Frames has a single element, the loan of the subscription is for its memory
-	// (see ChargeTo), and nothing else refers to it. The caller may then release the memory before
-	// the next call: it shrinks the loan when it has dropped its own reference in Frames.
+	// Sole is set if Frames has a single element, the loan of the subscription (see ChargeTo)
+	// covers the memory of this element, and nothing else refers to this memory. The caller may
+	// then release the memory before it calls Next again: it drops its reference in Frames and
+	// shrinks the loan.
 	Sole bool
 	// Gap is set instead of Frames if batches were evicted before they could be sent, or were lost.
 	Gap *Gap
@@ -152,10 +153,10 @@ func (s *Subscription) Close() {
 }
 
 // Next returns the next frames or the next gap. A subscriber receives every batch once, in
-// increasing order. If there is nothing to send, Next waits. After the time wait it returns an
-// empty Event, and the caller should send a keep-alive. One call returns about 24 KiB of frames, or
-// a single larger frame. By calling Next again, the caller says that it has sent the previous
-// frames.
+// increasing order. If there is nothing to send, Next waits. If there is still nothing after the
+// time wait, it returns an empty Event, and the caller should send a keep-alive. One call returns
+// about 24 KiB of frames, or a single larger frame. By calling Next again, the caller says that it
+// has sent the previous frames.
 //
 // It fails with the context's error, with ErrDeleted or with ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {

@@ -25,9 +25,9 @@ const (
 	trimAfter = 5 * time.Second
 	// Every trim also writes a note, a checkpoint that holds the idempotency keys of evicted
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
-	// evicted noteShare times the size of the note, or after a time that grows with the note, by
-	// trimAfter per shortNote bytes, up to trimLatest. Notes therefore make up at most a fifth of
-	// all bytes written for the stream, or about a kilobyte per second.
+	// evicted noteShare times the size of the note, or after a longer time. This time grows by
+	// trimAfter for every shortNote bytes of the note, up to trimLatest. So notes make up at most a
+	// fifth of all bytes written for the stream, or about one kilobyte per second.
 	noteShare  = 4
 	shortNote  = 4 << 10
 	trimLatest = time.Hour
@@ -42,8 +42,8 @@ const (
 //
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
-//   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
-//     batches, and
+//   - opens idle streams whose oldest batch has expired, because opening a stream evicts its
+//     expired batches, and
 //   - after a start, opens every stream once, because only opening a stream shows when its batches
 //     expire.
 //
@@ -225,8 +225,8 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 	return f.evicted >= max(trimBytes, noteShare*note) || waited >= min(trimAfter*time.Duration(1+note/shortNote), trimLatest)
 }
 
-// trim makes the low mark durable, below which everything was evicted. It lets the log reclaim the
-// entries below this mark. On a shared store the engine asks for the mark again with Note, at the
+// trim makes the low mark durable. All batches below this mark were evicted, and the log may
+// reclaim their entries. On a shared store the engine asks for the mark again with Note, at the
 // trim's position in the log, because other nodes may have appended and evicted in the meantime.
 func (f *feed) trim() {
 	f.mu.Lock()

@@ -14,15 +14,16 @@ import (
 // tail keeps the recent batches of a stream in memory while the stream has subscribers. Thanks to
 // the tail, a batch is encoded once for all subscribers and not read back from the log.
 //
-// The invariant of a tail: it has a frame for every durable batch whose sequence is low or higher.
-// A subscription whose next sequence is low or higher can therefore read from the tail alone. A
-// subscription below low reads from the log. If the tail cannot hold a batch, it must raise low
-// above that batch. The tail drops the lowest batches first, when it exceeds Options.TailBytes or
-// when the batches are evicted. A stream without subscribers has no frames in its tail.
+// The invariant of a tail: it has a frame for every durable batch whose sequence is t.low or
+// higher. A subscription whose next sequence is t.low or higher can therefore read from the tail
+// alone. A subscription below t.low reads from the log. If the tail cannot hold a batch, it must
+// raise t.low above that batch. The tail drops the lowest batches first, when it exceeds
+// Options.TailBytes or when the batches are evicted. A stream without subscribers has no frames in
+// its tail.
 //
 // Subscriptions read frames through a view (an immutable copy of the feed's fields), without a
-// lock. So the tail never overwrites an element of the array behind frames: it only appends to the
-// array, and makes a new array in order to insert or to free elements.
+// lock. So the tail never overwrites an element of the array behind t.frames: it only appends to
+// the array, and makes a new array in order to insert or to free elements.
 type tail struct {
 	subscribers int
 	low         weir.Seq
@@ -33,9 +34,9 @@ type tail struct {
 
 // frame is a batch in the tail. The batch is encoded when the first subscriber needs it.
 //
-// A batch published on this node arrives with its payload, and the method encoded sets bytes. A
-// batch published on another node (foreign) arrives as a header only. The method fetch reads such a
-// batch from the log and sets bytes first, then read.
+// A batch published on this node arrives with its payload, and the method encoded sets the field
+// bytes. A batch published on another node (foreign) arrives as a header only. The method fetch
+// reads such a batch from the log and sets the field bytes, then the field read.
 type frame struct {
 	seq   weir.Seq
 	size  int   // estimated memory of the frame in bytes
@@ -45,7 +46,7 @@ type frame struct {
 	bytes []byte     // the encoded batch
 
 	foreign bool
-	read    atomic.Bool // for foreign frames only: bytes is set
+	read    atomic.Bool // for foreign frames only: the field bytes is set
 
 	pins pins // only used if the frame is large
 }
@@ -67,9 +68,10 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	return r.bytes
 }
 
-// fetch reads, with one scan of the log, the batches among frames that other nodes published and
-// that have not been read yet. Only one goroutine fetches at a time, so that each batch is read
-// once for all subscribers. The other goroutines find the batch read when they get the lock.
+// fetch reads the batches of the given frames if other nodes published them and they have not been
+// read yet. It needs one scan of the log. Only one goroutine fetches at a time, so that each batch
+// is read once for all subscribers. When the other goroutines get the lock, the batch has already
+// been read.
 func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	unread := func(r *frame) bool { return r.foreign && !r.read.Load() }
 	if !slices.ContainsFunc(frames, unread) {
@@ -123,8 +125,8 @@ func (t *tail) clear(f *feed) {
 	t.frames, t.bytes, t.dropped = nil, 0, 0
 }
 
-// add adds a batch that became durable. A batch below low, which arrived late, is not added; the
-// subscriptions that need it are below low too and read it from the log.
+// add adds a batch that became durable. A batch below t.low, which arrived late, is not added; the
+// subscriptions that need it are below t.low too and read it from the log.
 func (t *tail) add(f *feed, a *admitted) {
 	seq := a.header.Seq
 	if !t.wanted() || seq < t.low {
@@ -154,7 +156,7 @@ func (t *tail) add(f *feed, a *admitted) {
 }
 
 // skip leaves a batch out of the tail. To keep the invariant, the tail drops its frames and raises
-// low above this batch and above all admitted batches.
+// t.low above this batch and above all admitted batches.
 func (t *tail) skip(f *feed, seq weir.Seq) {
 	if t.wanted() && seq >= t.low {
 		t.clear(f)
@@ -170,7 +172,7 @@ func seek(frames []*frame, seq weir.Seq) int {
 	return sort.Search(len(frames), func(i int) bool { return frames[i].seq >= seq })
 }
 
-// shift drops the lowest n frames and raises low above them.
+// shift drops the lowest n frames and raises t.low above them.
 func (t *tail) shift(f *feed, n int) {
 	if n == 0 {
 		return
@@ -186,7 +188,7 @@ func (t *tail) shift(f *feed, n int) {
 	}
 }
 
-// free copies frames to a new array. The old array also held the dropped frames; their memory is
+// free copies t.frames to a new array. The old array also held the dropped frames; their memory is
 // freed as soon as no view refers to the old array.
 func (t *tail) free(f *feed) {
 	t.frames = slices.Clone(t.frames)

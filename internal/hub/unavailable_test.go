@@ -58,8 +58,8 @@ func TestOpenWithUnavailableStore(t *testing.T) {
 	})
 }
 
-// unavailable is an engine whose logs take timeout to close, as if the servers did not answer.
-// While cutOff is set, opening a log fails after timeout.
+// unavailable is an engine whose logs take 10 s (the constant timeout) to close, as if the servers
+// did not answer. While the field cutOff is set, opening a log fails after the same time.
 type unavailable struct {
 	engine.Engine
 	cutOff atomic.Bool

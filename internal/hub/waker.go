@@ -48,7 +48,7 @@ type rows struct {
 
 	queued bool // the feed is in the waker's queue
 	at     int  // the row to wake next
-	left   int  // number of rows still to wake, from at on; the first row follows the last
+	left   int  // number of rows still to wake, beginning with the row at; after the last row, the waker continues with the first
 }
 
 // join returns the row of a new subscription.
@@ -83,7 +83,7 @@ func (rs *rows) leave(r *row) {
 	}
 }
 
-// mark notes that all rows must be woken. It reports whether the caller must add the feed to the
+// mark records that all rows must be woken. It reports whether the caller must add the feed to the
 // waker's queue.
 func (rs *rows) mark() bool {
 	rs.mu.Lock()
@@ -97,7 +97,7 @@ func (rs *rows) mark() bool {
 }
 
 // next returns the next row to wake and its number of members. If no row is left, next returns nil
-// and notes that the feed is no longer in the waker's queue.
+// and records that the feed is no longer in the waker's queue.
 func (rs *rows) next() (*row, int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

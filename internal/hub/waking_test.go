@@ -56,8 +56,8 @@ func (c *crowd) publish(rng *rand.Rand) {
 }
 
 // follow subscribes and reads until the last sequence, or until the stream is deleted. After a
-// random number of events it closes the subscription and resumes with a new one. It gives up
-// waiting for some of the events.
+// random number of events it closes the subscription and resumes with a new one. It cancels some
+// calls of Next, as a client that disconnects does.
 func (c *crowd) follow(rng *rand.Rand) {
 	next := weir.Seq(1)
 	for next <= c.last {
@@ -81,8 +81,8 @@ func (c *crowd) follow(rng *rand.Rand) {
 	}
 }
 
-// step receives one event and checks it. The event must hold the batches from next on without a
-// hole, or a gap of evicted batches that begins at next.
+// step receives one event and checks it. The event must hold the batches from the sequence next on
+// without a hole, or a gap of evicted batches that begins at next.
 func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq, error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()

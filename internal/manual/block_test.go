@@ -106,7 +106,7 @@ func TestPattern(t *testing.T) {
 		{"…\nb (1)\n", "b (1)\n", true, true},
 	} {
 		if got := (block{text: c.block}).pattern(c.all).MatchString(c.output); got != c.want {
-			t.Errorf("block %q, output %q: match is %v", c.block, c.output, got)
+			t.Errorf("block %q, output %q: match: %v, want %v", c.block, c.output, got, c.want)
 		}
 	}
 }

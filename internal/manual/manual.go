@@ -60,8 +60,8 @@ type file struct {
 	public      bool // pages from other origins may read it (CORS)
 }
 
-// newFile compresses the body once, so that no request has to. It is for text; images stay as they are
-// (see addPictures).
+// newFile compresses the body once, so that no request has to. It is for text. Images are not
+// compressed (see addPictures).
 func newFile(contentType string, body []byte) *file {
 	var z bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&z, gzip.BestCompression)
@@ -131,8 +131,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve writes the file, compressed if the client accepts it. Only responses with status 200 can be
-// cached or answered with 304. This excludes the page for unknown addresses, because any number of
-// addresses lead to it.
+// cached or replaced by a 304. The page for unknown addresses is never cached, because any number
+// of addresses lead to it.
 func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	h := w.Header()
 	h["Content-Type"] = []string{f.contentType}

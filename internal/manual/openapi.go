@@ -49,8 +49,8 @@ func (o *object) set(name string, v any) {
 	o.members[name] = v
 }
 
-// object returns the member of that name, or an empty object if the member is missing or not an
-// object. So calls can be chained without checks.
+// object returns the member of that name. If the member is missing or not an object, it returns an
+// empty object, so that callers can chain calls without checks.
 func (o *object) object(name string) *object {
 	if m, ok := o.members[name].(*object); ok {
 		return m
@@ -156,8 +156,8 @@ func readDescription() (*description, error) {
 	return &description{o, b}, nil
 }
 
-// follow resolves the $ref of an object, if it has one. name is the last part of the reference, or
-// "" if there was none.
+// follow resolves the $ref of an object, if it has one. The result name is the last part of the
+// reference, or "" if there was none.
 func (d *description) follow(o *object) (target *object, name string) {
 	for {
 		ref := o.text("$ref")

@@ -82,8 +82,8 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// mine replaces the addresses, keys and paths in a text of the manual by those of this reader.
-func (r *reader) mine(s string) string {
+// localise replaces the addresses, keys and paths in a text of the manual by those of this reader.
+func (r *reader) localise(s string) string {
 	s = strings.ReplaceAll(s, printed, r.url)
 	s = strings.ReplaceAll(s, "svc_live_…", r.key)
 	return strings.NewReplacer(r.places...).Replace(s)
@@ -144,7 +144,7 @@ func (p *running) end(sig syscall.Signal) {
 	<-p.exited
 }
 
-// await waits until the function fits accepts the output so far, and returns that output.
+// await waits until fits returns true for the output so far, and returns that output.
 func (p *running) await(fits func(output string) bool) (string, error) {
 	late := time.After(patience)
 	for {
@@ -168,7 +168,7 @@ func (p *running) await(fits func(output string) bool) (string, error) {
 // shell returns a command that runs a block in the directory of the reader. It starts with the
 // variables of the earlier blocks, because each block saves its variables when it ends.
 func (r *reader) shell(b block, prelude string) *exec.Cmd {
-	script := "set -ea\n[ -f .state ] && . ./.state\n" + prelude + "trap 'export -p > " + filepath.Join(r.dir, ".state") + "' EXIT\n" + r.mine(b.text)
+	script := "set -ea\n[ -f .state ] && . ./.state\n" + prelude + "trap 'export -p > " + filepath.Join(r.dir, ".state") + "' EXIT\n" + r.localise(b.text)
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir = r.dir
 	root, _ := filepath.Abs("../..")
@@ -177,8 +177,8 @@ func (r *reader) shell(b block, prelude string) *exec.Cmd {
 	return cmd
 }
 
-// env returns a setting of the go command. The reader has its own HOME, so without these settings
-// the go command would download and build everything again.
+// env returns a setting of the go command. The reader's shell gets these settings, because it has
+// its own HOME: without them, its go command would download and build everything again.
 func env(name string) string {
 	out, err := exec.Command("go", "env", name).Output()
 	if err != nil {

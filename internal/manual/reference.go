@@ -165,11 +165,11 @@ func example(v any) string {
 	return out.String()
 }
 
-// headers returns the headers of a response, except those that are also in without.
-func (d *description) headers(all, without *object) []field {
+// headers returns the headers of a response, except those that are also in omitted.
+func (d *description) headers(all, omitted *object) []field {
 	var fields []field
 	for _, name := range all.names {
-		if without != nil && without.members[name] != nil {
+		if omitted != nil && omitted.members[name] != nil {
 			continue
 		}
 		h, _ := d.follow(all.object(name))

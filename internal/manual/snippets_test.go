@@ -17,7 +17,7 @@ import (
 // unrun lists the blocks that the tests do not run, by document and by the start of the block. The
 // value is the reason.
 var unrun = map[string]map[string]string{
-	"manual/index.md": {"make build": "it builds into the source tree; binary builds the same program elsewhere"},
+	"manual/index.md": {"make build": "it builds into the source tree; the function binary builds the same program elsewhere"},
 	"operating.md": {
 		"sysctl ":               "it changes the machine",
 		"curl --http2 --cacert": "covered by the script https of cmd/weir",
@@ -48,8 +48,8 @@ func (b block) reason(document string) string {
 }
 
 // TestSnippets runs the code blocks of every page from top to bottom, as a reader with an empty
-// directory would, and compares their output with the manual. Pages other than the first start with
-// a running server, its address and its key.
+// directory would, and compares their output with the manual. On all pages except the first, a
+// server is already running, and the reader has its address and its key.
 func TestSnippets(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
@@ -99,8 +99,8 @@ func (r *reader) follow(document string) {
 	}
 }
 
-// do handles one block according to its language and the words after it. output is the block with
-// the expected output, or nil.
+// do handles one block according to its language and the words after it. The parameter output is
+// the block with the expected output, or nil.
 func (r *reader) do(b block, output *block) {
 	t := r.t
 	t.Helper()
@@ -110,7 +110,7 @@ func (r *reader) do(b block, output *block) {
 		r.browse(b)
 	case name != "":
 		path := filepath.Join(r.dir, name)
-		if err := os.WriteFile(path, []byte(r.mine(b.text)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(r.localise(b.text)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if b.language == "go" {
@@ -146,7 +146,7 @@ func (r *reader) do(b block, output *block) {
 // run runs a block until it ends, and compares its output with the expected output.
 func (r *reader) run(b block, output *block) {
 	r.t.Helper()
-	r.wantsPrograms(b)
+	r.requirePrograms(b)
 	p := start(r.t, r.shell(b, ""))
 	select {
 	case <-p.exited:
@@ -165,14 +165,15 @@ func (r *reader) run(b block, output *block) {
 	}
 }
 
-// watch runs a block that does not end by itself until it has printed the expected output.
+// watch is for a block that does not end by itself. It stops the block when the block has printed
+// the expected output.
 func (r *reader) watch(b block, output *block) {
 	t := r.t
 	t.Helper()
 	if output == nil {
 		t.Fatal("a block marked follow must be followed by an output block")
 	}
-	r.wantsPrograms(b)
+	r.requirePrograms(b)
 	p := start(t, r.shell(b, ""))
 	defer p.end(syscall.SIGINT)
 	if text, err := p.await(func(s string) bool { return output.pattern(false).MatchString(r.asPrinted(s)) }); err != nil {
@@ -180,18 +181,18 @@ func (r *reader) watch(b block, output *block) {
 	}
 }
 
-// wantsPrograms skips the test if a program that a block runs is not installed.
-func (r *reader) wantsPrograms(b block) {
+// requirePrograms skips the test if a program that a block runs is not installed.
+func (r *reader) requirePrograms(b block) {
 	r.t.Helper()
 	for _, program := range []string{"node", "python3"} {
 		if strings.Contains(b.text, program+" ") {
-			r.wants(program)
+			r.requireProgram(program)
 		}
 	}
 }
 
-// wants skips the test if a program is not installed.
-func (r *reader) wants(program string) string {
+// requireProgram skips the test if a program is not installed.
+func (r *reader) requireProgram(program string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -37,8 +37,8 @@ type Histogram struct {
 	sum    atomic.Int64
 }
 
-// Observe counts the value v n times. A negative value, from a clock that stepped back, counts as
-// 0.
+// Observe counts n occurrences of the value v. A negative value, from a clock that stepped back,
+// counts as 0.
 func (h *Histogram) Observe(b *Bounds, v int64, n uint64) {
 	v = max(v, 0)
 	i := 0

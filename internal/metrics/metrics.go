@@ -56,7 +56,8 @@ type Cluster struct {
 type Options struct {
 	Version, Commit, Go string
 
-	// Ready reports whether the service accepts reads and writes, and otherwise the reason (D32).
+	// Ready reports whether the service accepts reads and writes. If it does not, status is the
+	// reason (D32).
 	Ready func() (status string, ok bool)
 
 	// Profiles adds /debug/pprof to Handler.

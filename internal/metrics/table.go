@@ -32,7 +32,7 @@ type row struct {
 	distribution func(*sample) *meter.Distribution
 
 	bounds *meter.Bounds // bucket bounds of the distribution
-	unit   float64       // divides values of the distribution to get the unit of the metric
+	unit   float64       // values of the distribution are divided by it, to get values in the unit of the metric
 }
 
 // needs says which numbers must be known for a metric to have a value. If they are unknown, a
@@ -63,12 +63,12 @@ func (s *sample) has(n needs) bool {
 
 func (r *row) desc() *prometheus.Desc { return prometheus.NewDesc(r.name, r.help, r.labels, nil) }
 
-// seconds converts nanoseconds to seconds, as a row's unit.
+// seconds is the unit of a row that shows nanoseconds as seconds.
 const seconds = 1e9
 
-// table lists Weir's metrics. Labels have few values, all known in advance, and never a path, an id
-// or a key: clients could otherwise create any number of time series, or leak a key into the
-// metrics.
+// table lists Weir's metrics. Labels have few values, which are all known in advance. A path, an id
+// or a key is never a label: clients could create any number of time series with them, or leak a
+// key into the metrics.
 var table = []row{
 	{name: "weir_build_info", kind: gauge, labels: []string{"version", "commit", "go_version"},
 		help: "Build information. Always 1.",
@@ -232,7 +232,8 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// byName returns a function that puts one value for each entry of a map, with its key as the label.
+// byName returns a function that puts one value for each entry of a map, with the key of the entry
+// as the label.
 func byName(of func(*sample) map[string]uint64) func(*sample, func(float64, ...string)) {
 	return func(s *sample, put func(float64, ...string)) {
 		for name, n := range of(s) {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// alarmed is an HTTP/2 response writer that implements deadlines with its own timers. With
-// net/http's own deadlines, each call that sets one sends a message to the goroutine that all
-// requests of the connection share. A publish sets three deadlines, and a subscription two for each
-// batch that it sends. Nearly all of them are replaced or cleared before they expire. So alarmed
-// only remembers a deadline, and calls net/http when the deadline really expires.
+// alarmed is an HTTP/2 response writer that implements deadlines with its own timers. In net/http,
+// every call that sets a deadline sends a message to the goroutine that all requests of the
+// connection share. A publish sets three deadlines, and a subscription two for each batch that it
+// sends. Nearly all of them are replaced or cleared before they expire. So alarmed only remembers a
+// deadline, and calls net/http when the deadline really expires.
 type alarmed struct {
 	http.ResponseWriter
 	mu    sync.Mutex
@@ -20,8 +20,8 @@ type alarmed struct {
 }
 
 // alarm is a deadline. The timer keeps running when the deadline is moved or cleared. When the
-// timer fires, fire checks whether the deadline has really expired. Resetting the timer for every
-// batch of a subscription would cost more than this check.
+// timer fires, the method fire checks whether the deadline has really expired. Resetting the timer
+// for every batch of a subscription would cost more than this check.
 type alarm struct {
 	timer *time.Timer // nil before the first deadline
 	until time.Time   // zero if there is no deadline

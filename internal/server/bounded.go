@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// bounded is a listener that refuses connections beyond the limits. It sets the kernel's send
-// buffer of the connections that it accepts to writeBuffer.
+// bounded is a listener that refuses connections beyond the limits. For each connection that it
+// accepts, it sets the size of the kernel's send buffer to writeBuffer.
 type bounded struct {
 	net.Listener
 	connections *connections
@@ -55,8 +55,8 @@ func (l bounded) refuse(c *net.TCPConn) {
 	c.Close()
 }
 
-// counted is a connection that counts towards the limits until it is closed. Its place is the
-// record of the connection in connections; place is nil if there is no limit.
+// counted is a connection that counts towards the limits until it is closed. The field place is the
+// connection's record, or nil if there is no limit.
 type counted struct {
 	*net.TCPConn
 	connections *connections
@@ -69,7 +69,8 @@ func (c *counted) Close() error {
 	return err
 }
 
-// placeIn returns the place of the counted connection inside c, or nil if there is none.
+// placeIn returns the record of the counted connection that c is or wraps. It returns nil if there
+// is none.
 func placeIn(c net.Conn) *place {
 	for {
 		switch n := c.(type) {

@@ -38,7 +38,8 @@ const (
 	answerTime = 30 * time.Second
 
 	// A silent QUIC connection gets a ping every quicKeepAlive, so that NAT routers keep their
-	// mapping. After quicSilence without a packet from the client the connection is closed.
+	// mapping. After quicSilence without a packet from the client the connection is closed. During
+	// the handshake, quicHandshake applies instead of quicSilence.
 	quicHandshake = 5 * time.Second
 	quicKeepAlive = 20 * time.Second
 	quicSilence   = 60 * time.Second

@@ -16,26 +16,26 @@ import (
 // Within the limit, client addresses share the connections (D34):
 //
 //   - While more than a quarter of the connections is free, any address may connect.
-//   - In the last quarter, an address may connect if it has less than a fair share of the open
-//     connections, and not more connections than are free.
-//   - Any other address gets a new connection only in exchange for an old one: the server closes the
-//     connection of the same address that has been idle longest.
-//   - If all connections are taken and the address has less than a fair share, the server closes the
-//     connection that has been idle longest, of any address with at least as many connections.
+//   - In the last quarter, an address may connect if it has less than a fair share (the average
+//     of all addresses) of the open connections, and not more connections than are free.
+//   - Any other address gets a new connection only in exchange for an old one: the server closes
+//     the connection of the same address that has been idle longest.
+//   - If all connections are taken and the address has less than a fair share, the server closes
+//     the connection that has been idle longest, of any address with at least as many connections.
 //
 // A few connections are reserved for this machine, so that its operator can always connect.
 type connections struct {
-	most   func() int            // returns the limit for all connections; nil if there is no limit
-	exempt func(netip.Addr) bool // reports proxies, which may exceed a fair share; nil if there are none
-	least  time.Duration         // idle time after which a connection may be closed to make room
-	logger *slog.Logger
+	getLimit func() int            // returns the limit for all connections; nil if there is no limit
+	exempt   func(netip.Addr) bool // reports proxies, which may exceed a fair share; nil if there are none
+	minIdle  time.Duration         // idle time after which a connection may be closed to make room
+	logger   *slog.Logger
 
 	mu    sync.Mutex
-	bound int       // last result of the function most
-	asked time.Time // when the function most was last called
+	bound int       // last result of getLimit
+	asked time.Time // when getLimit was last called
 	open  int
 	of    map[netip.Addr]*address // the key is the result of placeOf
-	idle  idlest                  // the connections of all addresses that have been idle longest
+	idle  idlest                  // finds the connection that has been idle longest, among those of all addresses
 
 	refused int       // connections refused since the last log entry
 	said    time.Time // time of the last log entry
@@ -52,7 +52,7 @@ type Counts struct {
 // address is a client address with its open connections.
 type address struct {
 	places map[*place]struct{}
-	idle   idlest // the connections of this address that have been idle longest
+	idle   idlest // finds the connection that has been idle longest, among those of this address
 }
 
 // place is the record of an open connection. A nil place stands for a connection that is not
@@ -62,7 +62,8 @@ type place struct {
 	gone bool // the connection was removed from the count; guarded by connections.mu
 
 	// since is the time at which the connection became idle, in nanoseconds since this process
-	// started. It is inUse or replaced, see below, if the connection is not idle.
+	// started. If the connection is not idle, the value is one of the constants inUse and replaced
+	// below.
 	since atomic.Int64
 	close atomic.Pointer[func()] // closes the connection; nil if it cannot be closed yet
 }
@@ -73,9 +74,9 @@ const (
 )
 
 const (
-	boundAge  = time.Second      // time between calls of the function most, which may be slow
-	complaint = 10 * time.Second // time between log entries about refused connections
-	idleLeast = time.Second      // value of connections.least in production
+	boundAge       = time.Second      // time between calls of getLimit, which may be slow
+	complaint      = 10 * time.Second // time between log entries about refused connections
+	defaultMinIdle = time.Second      // value of connections.minIdle in production
 )
 
 // begin records that a request has begun. It returns false if the connection is being closed to
@@ -102,14 +103,14 @@ func (p *place) rest(now time.Time) {
 }
 
 func newConnections(o Options) *connections {
-	return &connections{most: o.Connections, exempt: o.Proxy, least: idleLeast, logger: o.Logger, of: make(map[netip.Addr]*address)}
+	return &connections{getLimit: o.Connections, exempt: o.Proxy, minIdle: defaultMinIdle, logger: o.Logger, of: make(map[netip.Addr]*address)}
 }
 
 // take adds a connection from an address to the count. It returns nil and false if the limits do
 // not allow the connection. Otherwise the caller must call give when the connection is closed. The
-// connection counts as in use until rest is called.
+// connection counts as in use until the method rest is called.
 func (c *connections) take(from net.Addr) (*place, bool) {
-	if c.most == nil {
+	if c.getLimit == nil {
 		return nil, true
 	}
 	p := &place{at: placeOf(from)}
@@ -117,7 +118,7 @@ func (c *connections) take(from net.Addr) (*place, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked.IsZero() || now.Sub(c.asked) >= boundAge {
-		c.bound, c.asked = c.most(), now
+		c.bound, c.asked = c.getLimit(), now
 	}
 	if !c.hasRoom(p.at) && !c.makeRoom(p.at, now) {
 		c.refuse(p.at, now)
@@ -133,9 +134,9 @@ func (c *connections) take(from net.Addr) (*place, bool) {
 	return p, true
 }
 
-// limit returns the total number of connections up to which this address may connect. For addresses
-// other than this machine it excludes the reserve for this machine. The reserve is small, so it
-// takes next to nothing from other addresses.
+// limit returns the maximum number of open connections, of all addresses together, that applies
+// when this address connects. For addresses other than this machine, it excludes the small reserve
+// for this machine.
 func (c *connections) limit(at netip.Addr) int {
 	if at.IsLoopback() {
 		return c.bound
@@ -170,19 +171,19 @@ func (a *address) count() int {
 // connection that has been idle longest, of any address with at least as many connections.
 // Otherwise it closes the connection of the same address that has been idle longest.
 func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
-	before := int64(now.Sub(started)-c.least) + 1
+	latest := int64(now.Sub(started)-c.minIdle) + 1
 	own := c.of[at]
 	var victim *place
 	if c.limit(at) > c.open || !c.isProxy(at) && !c.isLight(at, c.bound) {
 		if own != nil {
-			victim = own.idle.longest(now, before, func(visit func(*place)) {
+			victim = own.idle.longest(now, latest, func(visit func(*place)) {
 				for p := range own.places {
 					visit(p)
 				}
 			}, func(*place) bool { return true })
 		}
 	} else {
-		victim = c.idle.longest(now, before, func(visit func(*place)) {
+		victim = c.idle.longest(now, latest, func(visit func(*place)) {
 			for _, a := range c.of {
 				for p := range a.places {
 					visit(p)
@@ -236,8 +237,8 @@ func (c *connections) remove(p *place) {
 func (c *connections) read() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.most != nil && c.asked.IsZero() {
-		c.bound, c.asked = c.most(), time.Now()
+	if c.getLimit != nil && c.asked.IsZero() {
+		c.bound, c.asked = c.getLimit(), time.Now()
 	}
 	n := c.counts
 	n.Open, n.Limit = c.open, c.bound
@@ -263,15 +264,15 @@ const (
 )
 
 // longest returns the connection that has been idle longest, and marks it as replaced. It considers
-// only connections for which the function may returns true, and which became idle at the time
-// before or earlier. It returns nil if there is none. The function each must call its argument for
-// all connections.
-func (l *idlest) longest(now time.Time, before int64, each func(func(*place)), may func(*place) bool) *place {
+// only connections that became idle at the time latest or earlier, and for which the function
+// allowed returns true. It returns nil if there is none. The function forEach must call its
+// argument for every connection.
+func (l *idlest) longest(now time.Time, latest int64, forEach func(func(*place)), allowed func(*place) bool) *place {
 	for {
 		for n := len(l.best); n > 0; n-- {
 			p := l.best[n-1]
 			l.best = l.best[:n-1]
-			if !p.gone && may(p.place) && p.place.since.CompareAndSwap(p.since, replaced) {
+			if !p.gone && allowed(p.place) && p.place.since.CompareAndSwap(p.since, replaced) {
 				return p.place
 			}
 		}
@@ -279,16 +280,16 @@ func (l *idlest) longest(now time.Time, before int64, each func(func(*place)), m
 			return nil
 		}
 		l.looked = now
-		each(func(p *place) {
-			if v := p.since.Load(); v > 0 && v <= before && p.close.Load() != nil && may(p) {
+		forEach(func(p *place) {
+			if v := p.since.Load(); v > 0 && v <= latest && p.close.Load() != nil && allowed(p) {
 				l.add(idler{p, v})
 			}
 		})
 	}
 }
 
-// add inserts a connection into best, in order, if it is among the mostIdlers that have been idle
-// longest.
+// add inserts a connection into the list best, in order, if it is among the mostIdlers connections
+// that have been idle longest.
 func (l *idlest) add(p idler) {
 	if len(l.best) == mostIdlers {
 		if p.since >= l.best[0].since {

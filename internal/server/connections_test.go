@@ -21,8 +21,7 @@ import (
 )
 
 // limited starts a server with a low connection limit. The server never closes an idle connection
-// to make room, unless a test changes that setting. A request for /wait is answered when the test
-// ends.
+// to make room, unless the test lowers minIdle. A request for /wait is answered when the test ends.
 func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
@@ -33,7 +32,7 @@ func limited(t *testing.T, most int, o Options) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.within.least = time.Hour
+	s.within.minIdle = time.Hour
 	over := make(chan struct{})
 	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if io.WriteString(w, r.Proto); r.URL.Path == "/wait" {
@@ -103,7 +102,7 @@ func TestConnectionLimits(t *testing.T) {
 	} {
 		conn, ok := connect(t, s, c.from)
 		if ok != c.ok {
-			t.Fatalf("connection %d, from %s: accepted is %v, want %v", i, c.from, ok, c.ok)
+			t.Fatalf("connection %d, from %s: accepted: %v, want %v", i, c.from, ok, c.ok)
 		}
 		if ok {
 			in = append(in, conn)
@@ -118,7 +117,7 @@ func TestConnectionLimits(t *testing.T) {
 		t.Error("a new connection was refused although another one was closed")
 	}
 	if n := s.Connections(); n.Open != 8 || n.Limit != 8 || n.Refused != 3 || n.Replaced != 0 {
-		t.Errorf("the counts are %+v", n)
+		t.Errorf("the counts are %+v, want 8 open, limit 8, 3 refused, 0 replaced", n)
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -127,13 +126,13 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
-// When all connections are taken, the server closes the one that has been idle longest, for a new
-// connection of another address or of the same one. Connections with a request in flight stay open.
-// Otherwise the idle connections of two addresses could lock out all other addresses.
+// If all connections are taken when a client connects, the server closes the connection that has
+// been idle longest. Otherwise the idle connections of two addresses could lock out all other
+// addresses. Connections with a request in flight stay open.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s := limited(t, 8, Options{})
 	s.within.mu.Lock()
-	s.within.least = 0
+	s.within.minIdle = 0
 	s.within.mu.Unlock()
 	var idle []net.Conn
 	want := func(from, path string) {
@@ -189,7 +188,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		settled()
 	}
 	if n := s.Connections(); n.Replaced != 3 || n.Refused != 0 || n.Open != 8 {
-		t.Errorf("the counts are %+v", n)
+		t.Errorf("the counts are %+v, want 8 open, 0 refused, 3 replaced", n)
 	}
 }
 
@@ -220,7 +219,7 @@ func TestConnectionShares(t *testing.T) {
 		t.Errorf("%d connections are open, want all except those reserved for this machine", c.open)
 	}
 	if n := fill("127.0.0.1"); n == 0 || n > 16 {
-		t.Errorf("this machine got %d of 16 reserved connections", n)
+		t.Errorf("this machine got %d connections, want 1 to 16", n)
 	}
 }
 
@@ -276,7 +275,8 @@ func TestPlaceOf(t *testing.T) {
 }
 
 // The server closes an HTTP/3 connection on which the client never sends a complete request,
-// however many streams it opens. It does not close a connection with a request in flight.
+// however many streams the client opens. The server does not close a connection with a request in
+// flight.
 func TestIncompleteRequests(t *testing.T) {
 	s := listen(t)
 	s.http3.idle = 50 * time.Millisecond

@@ -14,7 +14,7 @@ import (
 )
 
 // busy starts a request and returns once its handler runs. The handler waits until the test closes
-// finish. The channel answered then receives the result of the request.
+// the channel finish. The channel answered then receives the result of the request.
 func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan error) {
 	t.Helper()
 	started := make(chan struct{})
@@ -46,7 +46,7 @@ func TestShutdownWaits(t *testing.T) {
 		down := make(chan error)
 		go func() { down <- s.Shutdown(context.Background()) }()
 		for _, address := range []string{s.HTTP(), s.HTTPS()} {
-			for { // until the listener is closed, which Shutdown does before it waits
+			for { // dial until the listener is closed; Shutdown closes it before it waits
 				c, err := net.Dial("tcp", address)
 				if err != nil {
 					break
@@ -85,8 +85,8 @@ func TestShutdownCuts(t *testing.T) {
 	})
 }
 
-// vanishing is a client socket that can stop sending and receiving at once, like a machine that
-// loses its power.
+// vanishing is a client socket that can stop sending and receiving without notice, like a machine
+// that loses its power.
 type vanishing struct {
 	*net.UDPConn
 	gone chan struct{}

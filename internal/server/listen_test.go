@@ -25,8 +25,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// With HTTPSMayFail, Listen only logs a warning that names the flag if the HTTPS address is in use.
-// If HTTP is disabled too, it returns an error.
+// If the HTTPS address is in use and HTTPSMayFail is set, Listen only logs a warning that names the
+// flag. If HTTP is disabled too, Listen returns an error.
 func TestHTTPSMayFail(t *testing.T) {
 	taken := serve(t, func(http.ResponseWriter, *http.Request) {}).HTTPS()
 	var log bytes.Buffer
@@ -125,13 +125,13 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// The channel Failed receives the error of a listener that fails.
+// The channel that Failed returns receives the error of a listener that fails.
 func TestFailed(t *testing.T) {
 	s := listen(t)
 	s.http.listener.Close()
 	s.Serve(http.NotFoundHandler(), secured())
 	if err := <-s.Failed(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Failed received %v", err)
+		t.Errorf("the channel received %v, want net.ErrClosed", err)
 	}
 	s.Shutdown(t.Context())
 }

@@ -53,9 +53,9 @@ func TestHeaderTooLarge(t *testing.T) {
 	})
 }
 
-// net/http and http3 stop reading header fields that are even larger. The client then gets a 431 or
-// an error, and its next request succeeds. Over cleartext HTTP/1.1 the client gets the response of
-// the handler for large header fields.
+// If the header fields are larger than libraryHeaderBytes, net/http and http3 stop reading them.
+// The client then gets a 431 or an error, and its next request succeeds. Over cleartext HTTP/1.1
+// the client gets the response of the handler for large header fields.
 func TestHeaderMuchTooLarge(t *testing.T) {
 	s := serveOversized(t)
 	each(t, func(t *testing.T, w wire) {

@@ -7,13 +7,13 @@ import (
 )
 
 // patience is the handler that net/http and http3 call. It refuses requests with large header
-// fields, and sets time limits for two things that they do without one:
+// fields, and sets time limits for two things that net/http and http3 do without a limit:
 //
 //   - If the handler does not read a body, net/http reads it, so that the connection can be used
-//     again. The read deadline ends this for a client that sends slowly.
+//     again. The read deadline ends this reading if the client sends slowly.
 //   - When the handler returns, the rest of the response may still be buffered. An HTTP/2 or HTTP/3
-//     client that never opens its flow-control window would hold it, with all memory of the
-//     request, forever. The write deadline ends this.
+//     client that never opens its flow-control window would keep it, and all memory of the
+//     request, in use forever. The write deadline ends this.
 //
 // A handler that waits for a body, or writes more than a buffer holds, must set its own deadlines.
 type patience struct {
@@ -22,7 +22,7 @@ type patience struct {
 }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	last := http.NewResponseController(w) // sets the deadline that outlives the handler
+	last := http.NewResponseController(w) // sets the deadline that applies after the handler has returned
 	switch r.ProtoMajor {
 	case 1:
 		// Remove the deadline of the previous response on this connection.
@@ -52,11 +52,11 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // stoppable is an HTTP/1.1 response writer. A write deadline in the past stops it for good: later
 // deadlines have no effect. So net/http cannot send the end of the response, and closes the
 // connection. Otherwise the connection of a subscription whose key was revoked would stay open
-// (D18), because patience sets another deadline after the handler. alarmed does the same for
-// HTTP/2, where only the response ends.
+// (D18), because patience sets another deadline after the handler has returned. The type alarmed
+// does the same for HTTP/2, where only the response ends.
 type stoppable struct {
 	http.ResponseWriter
-	mu      sync.Mutex // deadlines are set by the handler and by the goroutine that stops it
+	mu      sync.Mutex // deadlines are set by the handler, and by a goroutine that stops the response
 	stopped bool
 }
 

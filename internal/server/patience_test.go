@@ -10,8 +10,8 @@ import (
 )
 
 // A handler that sets a write deadline in the past stops the response. Over HTTP/1.1 the server
-// then closes the connection, even if the handler was not writing and has set a later deadline
-// since.
+// then closes the connection, even if the handler was not writing at that moment, and even if it
+// has set a later deadline since.
 func TestStoppedResponseClosesConnection(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)

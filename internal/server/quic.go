@@ -122,9 +122,9 @@ func (u *udp) shutdown(ctx context.Context) error {
 }
 
 // drain waits until no request is in flight. If the context ends first, drain cuts the requests off
-// and returns the error of the context. A call of http3.Server.Shutdown would also wait for idle
-// connections, which clients may keep open. So drain polls the number of requests, and cancels that
-// call once no request was in flight for lastPackets.
+// and returns the error of the context. http3.Server.Shutdown also waits for idle connections,
+// which clients may keep open. So drain polls the number of requests, and cancels Shutdown once no
+// request was in flight for lastPackets.
 func (u *udp) drain(ctx context.Context) error {
 	patience, cut := context.WithCancel(context.Background())
 	defer cut()

@@ -17,16 +17,17 @@ import (
 )
 
 // quick answers the simplest cleartext HTTP/1.1 requests without net/http. Such a request is a POST
-// whose head arrived in one piece, has nothing unusual in it, and declares the length of its body.
+// with a body of known length. Its head arrived in one piece and has nothing unusual in it.
 // Publishes usually look like this. Serving a request in this way is called the quick path. For
 // each request, net/http uses two goroutines, a context and a copy of the header, and wakes one of
 // the goroutines only to stop it. Together these cost more than the publish itself.
 //
 // A client must not be able to tell the quick path from net/http, so quick does little by itself.
 // http.ReadRequest parses the requests, and the same handler answers them. A request that is
-// unusual in any way (see plain) goes to net/http unchanged, and so does everything that follows on
-// the same connection. When in doubt, a request goes to net/http: that is slower, but never wrong.
-// TestQuickMatchesNetHTTP and FuzzQuick compare the responses of the quick path and of net/http.
+// unusual in any way (see plainHead) goes to net/http unchanged, and so does everything that
+// follows on the same connection. When in doubt, a request goes to net/http: that is slower, but
+// never wrong. TestQuickMatchesNetHTTP and FuzzQuick compare the responses of the quick path and of
+// net/http.
 //
 // A handler can notice two differences. The response is sent when the handler returns, so a handler
 // cannot stream. And the context of the request never ends: the server notices that a client has
@@ -40,7 +41,7 @@ type quick struct {
 
 	rest     chan accepted // connections that are handed over to net/http, and errors of the listener
 	closed   chan struct{} // closed when net/http closes its listener
-	stopping atomic.Bool   // set by stop: connections end after their current response
+	stopping atomic.Bool   // set by the method stop: connections end after their current response
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
@@ -122,10 +123,10 @@ type quickConn struct {
 	remote string
 	state  atomic.Int32
 
-	// The read deadline is set lazily, by the next Read from the network. wanted is the deadline
-	// that the next Read should have, and set is the deadline that the connection has. A body that
-	// arrived together with its head is read from the buffer, so it needs no deadline and no system
-	// call.
+	// The read deadline is set lazily, by the next Read from the network. The field wanted is the
+	// deadline that the next Read should have. The field set is the deadline that the connection
+	// has. A body that arrived together with its head is read from the buffer, so it needs no
+	// deadline and no system call.
 	wanted, set time.Time
 
 	cut atomic.Bool // set by cutOff: every further Read fails
@@ -152,7 +153,7 @@ func (q *quick) add(conn net.Conn) {
 	q.conns[c] = struct{}{}
 	q.mu.Unlock()
 	if q.stopping.Load() && c.state.CompareAndSwap(waiting, finished) {
-		c.Close() // stop may have run before the connection was added, and missed it
+		c.Close() // the method stop may have run before the connection was added, and missed it
 	}
 	q.work.Go(func() { q.converse(c) })
 }
@@ -179,10 +180,10 @@ func (c *quickConn) cutOff() error {
 	return c.Conn.SetReadDeadline(started)
 }
 
-// within limits the next read to a duration of about d. If the current deadline ends the read at
-// most d/8 too early, within keeps it, because setting a deadline costs as much as parsing a
-// request.
-func (c *quickConn) within(now time.Time, d time.Duration) {
+// limitRead limits the next read to a duration of about d. If the current deadline would end the
+// read at most d/8 too early, limitRead keeps that deadline, because setting a deadline costs as
+// much as parsing a request.
+func (c *quickConn) limitRead(now time.Time, d time.Duration) {
 	if left := c.set.Sub(now); left < d-d/8 || left > d {
 		c.wanted = now.Add(d)
 	} else {
@@ -204,7 +205,7 @@ func (q *quick) converse(c *quickConn) {
 	patience := readHeaderTimeout
 	c.now = time.Now()
 	for before := 0; ; before++ {
-		c.within(c.now, patience)
+		c.limitRead(c.now, patience)
 		least := 1
 		if before > 0 {
 			least = 4 // after a response, net/http waits for 4 bytes too
@@ -214,7 +215,7 @@ func (q *quick) converse(c *quickConn) {
 			return
 		}
 		raw, _ := c.in.Peek(c.in.Buffered())
-		r := c.request(raw)
+		r := c.nextRequest(raw)
 		if r == nil {
 			if raw = bytes.Clone(raw); before > 0 {
 				raw = afterBody(raw)
@@ -290,7 +291,7 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	a := &c.answer
 	a.begin()
 	if int64(c.in.Buffered()) < r.ContentLength {
-		c.within(time.Now(), idleTimeout) // applies if the handler sets no deadline for the body
+		c.limitRead(time.Now(), idleTimeout) // applies if the handler sets no deadline for the body
 	}
 	q.handler.ServeHTTP(a, r)
 	whole := body.skip()

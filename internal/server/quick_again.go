@@ -16,7 +16,7 @@ import (
 // The requests then share the URL and the header. A handler may read them until it returns, and
 // must not change them. net/http requires the same.
 
-// remembered is the last request of a connection that http.ReadRequest parsed. Its header fields
+// remembered is the last request that http.ReadRequest parsed on a connection. Its header fields
 // contain Content-Length at most once.
 type remembered struct {
 	request http.Request
@@ -30,8 +30,8 @@ const maxRemembered = 1 << 10
 // remember keeps the header fields of a request. It must be called before the request is parsed,
 // because http.ReadRequest changes field names in the buffer that it reads from. remember does not
 // keep long header fields, nor fields with an unusual Content-Length. After such a request, the
-// next request is always parsed. It returns false if there is more than one Content-Length. Such a
-// request must go to net/http.
+// next request is always parsed. If there is more than one Content-Length, remember returns false,
+// and the request must go to net/http.
 func (m *remembered) remember(fields []byte) bool {
 	m.fields = m.fields[:0]
 	lines, digits := findLength(fields)
@@ -81,10 +81,10 @@ func countDigits(b []byte) int {
 	return n
 }
 
-// again returns the next request if its header fields are the remembered ones, and consumes the
+// recall returns the next request if its header fields are the remembered ones, and consumes the
 // head of the request from the buffer. It returns nil, and consumes nothing, if the fields are
 // different or if the path has to be decoded.
-func (c *quickConn) again(raw []byte) *http.Request {
+func (c *quickConn) recall(raw []byte) *http.Request {
 	m := c.last
 	end := bytes.IndexByte(raw, '\n')
 	if m == nil || len(m.fields) == 0 || !bytes.HasPrefix(raw, post) || !bytes.HasSuffix(raw[:end+1], version11) {

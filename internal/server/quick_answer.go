@@ -89,9 +89,9 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // SetReadDeadline is called by http.ResponseController. The deadline applies from the next read
-// from the network. A deadline before the start of this process has a special meaning: from then on
-// all reads fail, including one that is waiting. Only such a deadline may be set by a goroutine
-// other than the handler's.
+// from the network. A deadline before the start of this process has a special meaning: once it is
+// set, all reads fail, including one that is waiting. Only such a deadline may be set by a
+// goroutine other than the handler's.
 func (a *answer) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && t.Before(started) {
 		return a.c.cutOff()
@@ -106,9 +106,10 @@ var started = time.Now()
 // written before the handler returns.
 func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
-// send sends the response in one write. If last is true, the response says that the connection will
-// be closed. The client has at least idleTimeout to receive the response. send extends the write
-// deadline only if less than idleTimeout is left, which saves a system call for most responses.
+// send sends the response in one write. If the parameter last is true, the response says that the
+// connection will be closed. The client has at least idleTimeout to receive the response. send
+// extends the write deadline only if less than idleTimeout is left, which saves a system call for
+// most responses.
 func (a *answer) send(last bool) error {
 	a.WriteHeader(http.StatusOK)
 	b := a.c.out

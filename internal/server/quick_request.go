@@ -5,18 +5,19 @@ import (
 	"net/http"
 )
 
-// request parses the next request of a connection. raw is the data that has arrived. request
-// returns nil if the request must go to net/http. The caller then passes raw to net/http, so
-// request must not read anything beyond raw from the network. It does not: plain makes sure that
-// the head of the request is complete in raw, and http.ReadRequest reads only the head.
-func (c *quickConn) request(raw []byte) *http.Request {
-	if r := c.again(raw); r != nil {
+// nextRequest parses the next request of a connection. raw is the data that has arrived.
+// nextRequest returns nil if the request must go to net/http. The caller then passes raw to
+// net/http, so nextRequest must not read anything beyond raw from the network. It does not:
+// plainHead makes sure that the head of the request is complete in raw, and http.ReadRequest reads
+// only the head.
+func (c *quickConn) nextRequest(raw []byte) *http.Request {
+	if r := c.recall(raw); r != nil {
 		return r
 	}
 	if c.last == nil {
 		c.last = new(remembered)
 	}
-	fields := plain(raw)
+	fields := plainHead(raw)
 	if fields == nil || !c.last.remember(fields) {
 		return nil
 	}
@@ -51,12 +52,12 @@ var (
 	blankLine = []byte("\r\n\r\n")
 )
 
-// plain checks that raw begins with the complete head of an HTTP/1.1 POST request to a path, and
-// that every line of the head is printable ASCII and ends with CR LF. If so, it returns the header
-// fields, with the blank line. Otherwise it returns nil. plain is strict on purpose. HTTP parsers
-// disagree on bare line feeds, folded lines, spaces before a colon and control characters, and
-// attackers use these for request smuggling. So only net/http decides about them.
-func plain(raw []byte) []byte {
+// plainHead checks that raw begins with the complete head of an HTTP/1.1 POST request to a path,
+// and that every line of the head is printable ASCII and ends with CR LF. If so, it returns the
+// header fields, with the blank line. Otherwise it returns nil. plainHead is strict on purpose.
+// HTTP parsers disagree on bare line feeds, folded lines, spaces before a colon and control
+// characters, and attackers use these for request smuggling. So only net/http decides about them.
+func plainHead(raw []byte) []byte {
 	if !bytes.HasPrefix(raw, post) {
 		return nil
 	}

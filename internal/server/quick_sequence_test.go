@@ -10,12 +10,12 @@ import (
 )
 
 // hidden is the body of every request of a sequence. It contains a request after its first 16
-// bytes. A server that takes 16 for the length of the body handles this hidden request.
+// bytes. A server that wrongly takes the body to be 16 bytes long handles this hidden request.
 const hidden = "0123456789abcdefPOST /hidden HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n"
 
 // sequence returns requests that share their header fields. Each # in fields stands for a value
-// that differs between the requests. variants has one line per request: the values for each #,
-// separated by bars. If a line has fewer values, the rest get the length of the body.
+// that differs between the requests. The parameter variants has one line per request. A line has
+// one value for each #, separated by bars. A # without a value gets the length of the body.
 func sequence(fields, variants string) string {
 	var all strings.Builder
 	for variant := range strings.SplitSeq(variants, "\n") {
@@ -33,8 +33,7 @@ func sequence(fields, variants string) string {
 	return all.String()
 }
 
-// sequences are the arguments of sequence: header fields with a # for each value that varies, and
-// the values of one request after another.
+// sequences are named arguments of the function sequence.
 var sequences = []struct{ name, fields, variants string }{
 	{"one length", "Host: a\r\nContent-Length: #\r\n", "58\n16\n58\n058"},
 	{"two lengths", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58"},
@@ -68,9 +67,9 @@ func TestQuickSequences(t *testing.T) {
 	}
 }
 
-// The test compares random sequences of requests. The header fields are a random choice of the
-// lines below, in random order. The first request is plain, and each later request changes one
-// value.
+// The quick path and net/http give the same responses to random sequences of requests. The header
+// fields are a random choice of the lines below, in random order. The first request is plain, and
+// each later request changes one value.
 func TestQuickRandomSequences(t *testing.T) {
 	lines := []string{"Content-Length: #\r\n", "content-length:#\r\n", "Content-Length: 58\r\n", "X-A: #\r\n", "X-B: c\r\nX-C: #\r\n"}
 	values := []string{
@@ -106,10 +105,10 @@ func TestQuickRecognisesFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		head, _ := c.in.Peek(c.in.Buffered())
-		if again := c.again(head) != nil; again != (i == 1) {
-			t.Fatalf("request %d: whether its fields were recognised is %v, which is wrong", i, again)
+		if known, want := c.recall(head) != nil, i == 1; known != want {
+			t.Fatalf("request %d: fields recognised: %v, want %v", i, known, want)
 		}
-		if i == 0 && c.request(head) == nil {
+		if i == 0 && c.nextRequest(head) == nil {
 			t.Fatal("the request is not plain")
 		}
 		c.in.Discard(len(hidden))

@@ -87,7 +87,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 		resp.Header.Del("Date")
 		resp.Header.Del("Connection")
 		if len(body) > 2<<10 {
-			resp.Header.Del("Content-Length") // the servers may differ in it: net/http sends a long response in chunks
+			resp.Header.Del("Content-Length") // this field may differ: net/http sends a long response in chunks
 		}
 		all = append(all, reply{resp.StatusCode, resp.Header, string(body)})
 	}
@@ -255,8 +255,8 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// A client need not send the body of a refused request. It gets the response before that, and then
-// the connection ends.
+// A client gets the response to a refused request before it has sent the body. Then the connection
+// ends.
 func TestQuickRefusesEarly(t *testing.T) {
 	s := serve(t, mirror)
 	c, err := net.Dial("tcp", s.HTTP())
@@ -316,7 +316,7 @@ func TestQuickBodyKept(t *testing.T) {
 		t.Fatalf("got the responses %v, want one", got)
 	}
 	if n, err := (<-kept).Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
-		t.Errorf("Read after the handler returned %d, %v", n, err)
+		t.Errorf("after the handler had returned, Read returned %d, %v", n, err)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestQuickDeadline(t *testing.T) {
 	})
 	got := ask(t, s.HTTP(), post11("/late", "", "here already")+post11("/next", "", "x"))
 	if len(got) != 2 || got[0].body != "false" || got[1].body != "false" {
-		t.Errorf("whether the handlers timed out is %v, want false twice", got)
+		t.Errorf("the responses (true if the handler timed out) are %v, want false twice", got)
 	}
 	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
@@ -355,7 +355,7 @@ func TestQuickDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "true" || !resp.Close {
-		t.Errorf("whether the handler timed out is %q, %v, close %v; want true and the end of the connection", b, err, resp.Close)
+		t.Errorf("timed out: %q, %v, connection closed: %v; want true and true", b, err, resp.Close)
 	}
 }
 
@@ -379,8 +379,10 @@ func TestQuickPanic(t *testing.T) {
 	}
 }
 
-// busyQuick starts a request whose handler waits until finish is closed. It also opens a second
-// connection that has completed a request and is idle.
+// busyQuick starts a request whose handler waits until the channel finish is closed. It also opens
+// a second connection that has completed a request and is idle. The channel answered receives the
+// responses of the first connection, and the channel idle receives nil when the server closes the
+// second.
 func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle chan []reply) {
 	t.Helper()
 	started := make(chan struct{})

@@ -29,8 +29,8 @@ type replayed struct {
 	oversized http.Handler
 }
 
-// newReplayed returns a connection whose Read returns raw first. It takes raw for HTTP/2 if raw
-// starts with the preface of HTTP/2.
+// newReplayed returns a connection whose Read returns raw first. It treats the connection as HTTP/2
+// if raw starts with the preface of HTTP/2.
 func newReplayed(c net.Conn, raw []byte, oversized http.Handler) *replayed {
 	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI ")), oversized: oversized}
 }
@@ -53,7 +53,7 @@ func (c *replayed) Read(p []byte) (int, error) {
 			aheadBuffers.Put(b)
 			return 0, err
 		}
-		c.raw, c.ahead = b[:n], b // if there was an error too, the next read returns it again
+		c.raw, c.ahead = b[:n], b // if this read also failed, the next read returns the error again
 	}
 	n := copy(p, c.raw)
 	if c.raw = c.raw[n:]; len(c.raw) == 0 {

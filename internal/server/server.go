@@ -85,9 +85,9 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// ports is the number of attempts to find a port that is free for both TCP and UDP, if the
+// portAttempts is the number of attempts to find a port that is free for both TCP and UDP, if the
 // operating system chooses the port.
-const ports = 20
+const portAttempts = 20
 
 // listenBoth listens on an address for TCP and for UDP, with the same port number. If UDP fails and
 // TCP does not, it returns the TCP listener and the error of UDP.
@@ -98,7 +98,7 @@ func listenBoth(address string) (net.Listener, *net.UDPConn, error) {
 	}
 	tries := 1
 	if port == "0" {
-		tries = ports
+		tries = portAttempts
 	}
 	for {
 		l, err := net.Listen("tcp", address)
@@ -129,8 +129,8 @@ func (s *Server) HTTPS() string { return s.https.addr() }
 // parsed nothing.
 func (s *Server) Oversized(h http.Handler) { s.oversized = h }
 
-// Serve starts serving and returns immediately. If a listener fails later, the channel Failed
-// receives the error. t is ignored if HTTPS is disabled.
+// Serve starts serving and returns immediately. If a listener fails later, the channel that Failed
+// returns receives the error. The parameter t is ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.http != nil {
 		clear := s.http.serve(h, s.oversized, nil)

@@ -13,7 +13,7 @@ import (
 // These constants limit the number of connections, so that connections do not use up files and
 // memory.
 const (
-	spareFiles    = 128      // file descriptors reserved for everything except connections and segments
+	spareFiles    = 128      // file descriptors reserved for everything except connections and journal segments
 	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription uses
 	fewest        = 16       // number of connections that are allowed in any case
 )
@@ -49,8 +49,8 @@ func thisCapacity() capacity {
 	return c
 }
 
-// connections returns the maximum number of connections, given the number of segments. Each segment
-// counts twice, because it has a second open file while it is reclaimed or backed up.
+// connections returns the maximum number of connections, given the number of journal segments. Each
+// segment counts twice, because it has a second open file while it is reclaimed or backed up.
 func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }
@@ -72,12 +72,12 @@ const leastIndex = 64 << 20
 // 16 million batches.
 func (c capacity) index() int64 { return max(leastIndex, c.memory/8) }
 
-// mostSubscribers is the upper bound if the memory of the machine is unknown.
+// mostSubscribers is the result of the method subscribers if the memory of the machine is unknown.
 const mostSubscribers = 1 << 20
 
-// payloads returns the memory budget for large payloads in one direction. Largest is the most that
-// a single payload needs. Each direction has its own budget, so that subscribers that do not read
-// cannot prevent other clients from publishing.
+// payloads returns the memory budget for large payloads in one direction. The parameter largest is
+// the most memory that a single payload needs. Each direction has its own budget, so that
+// subscribers that do not read cannot prevent other clients from publishing.
 func (c capacity) payloads(largest int64) *budget.Budget {
 	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)), largest)
 }

@@ -7,8 +7,9 @@ import (
 	"weir/internal/settings"
 )
 
-// Browsers are told to use nothing but HTTPS with a certificate that they trust by themselves. With
-// the local authority, a browser that does not know it could not open the pages any more.
+// The server tells browsers to use only HTTPS (HSTS) if they trust its certificate by themselves.
+// With a certificate of the local authority it does not, because a browser that does not know this
+// authority could then not open the pages any more.
 func TestStrictTransport(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string

@@ -12,7 +12,7 @@ import (
 	"weir/internal/hub"
 )
 
-// The demo stream keeps one hour.
+// The demo stream keeps its batches for one hour. A batch is published every second.
 const (
 	demoRetention = 3600
 	demoEvery     = time.Second
@@ -36,8 +36,8 @@ func (svc *Service) makeDemo(ctx context.Context) error {
 	return nil
 }
 
-// dropDemo deletes the demo stream that an earlier start created. Without the demo its project does
-// not exist, so the stream would belong to no project.
+// dropDemo deletes the demo stream that an earlier start created. Without the demo, the demo
+// project does not exist, so the stream would belong to no project.
 func (svc *Service) dropDemo(ctx context.Context) error {
 	s, err := svc.Hub.Stream(access.DemoStream)
 	if err != nil {

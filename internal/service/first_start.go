@@ -57,8 +57,8 @@ func (svc *Service) makeFirst(ctx context.Context) error {
 // FirstStart is the file in the data directory that WelcomeFile writes.
 const FirstStart = "first-start.txt"
 
-// WelcomeFile is like Welcome, for a w that other users may read later, such as the log of a
-// service manager. It writes the text of Welcome to a file in the data directory, which only this
+// WelcomeFile is like Welcome, for an output w that other users may read later, such as the log of
+// a service manager. It writes the text of Welcome to a file in the data directory, which only this
 // user can read, and writes the path of this file to w. It appends to the file, because the
 // operator may not have read the text of an earlier start.
 func (svc *Service) WelcomeFile(w io.Writer) error {
@@ -152,7 +152,7 @@ HTTPS uses a local certificate authority. To trust it:
 }
 
 // trusting returns the option that curl needs to trust the local certificate authority. It is empty
-// if links do not lead to a certificate of this authority.
+// if the address that links start with does not use a certificate of this authority.
 func (svc *Service) trusting() string {
 	if svc.certs.authority == nil || svc.URL() != settings.LocalURL("https", svc.server.HTTPS()) {
 		return ""

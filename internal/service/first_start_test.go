@@ -20,17 +20,17 @@ func TestWelcome(t *testing.T) {
 	var out bytes.Buffer
 	s.Welcome(&out)
 	if got := secrets.FindAllString(out.String(), -1); len(got) != 4 { // the key three times and the password once
-		t.Errorf("%d secrets in %s", len(got), &out)
+		t.Errorf("%d secrets, want 4: %s", len(got), &out)
 	}
 	for _, again := range []func(){func() { s.Welcome(&out) }, func() { s.WelcomeFile(&out) }} {
 		out.Reset()
 		again()
 		if out.Len() > 0 {
-			t.Errorf("shown again: %s", &out)
+			t.Errorf("the secrets were shown again: %s", &out)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.Data, service.FirstStart)); err == nil {
-		t.Error("the file exists")
+		t.Error("the service wrote the file, although the output was a terminal")
 	}
 }
 
@@ -71,6 +71,6 @@ func TestWelcomeFileIsLink(t *testing.T) {
 		t.Errorf("got %v and printed %s", err, &out)
 	}
 	if _, err := os.Stat(target); err == nil {
-		t.Error("the target exists")
+		t.Error("the service wrote to the target of the link")
 	}
 }

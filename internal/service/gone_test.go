@@ -54,7 +54,7 @@ func TestClientHangsUp(t *testing.T) {
 	listed := func(id string, is bool) {
 		t.Helper()
 		if _, b := ask("GET", "/v1/streams", "", false); strings.Contains(b, id) != is {
-			t.Errorf("list: %s", b)
+			t.Errorf("the list contains stream %s: %v, want %v: %s", id, !is, is, b)
 		}
 	}
 	exists := func(id string) {

@@ -15,9 +15,9 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// A project floods its stream with empty batches until --max-index-memory is used up. It is refused
-// from then on, and another project is not. After its stream was deleted it can publish again. A
-// restart changes nothing about that (D12).
+// A project floods its stream with empty batches until --max-index-memory is used up. From then on
+// the server refuses its publishes, and accepts those of another project. A restart does not change
+// this. When the stream is deleted, the first project can publish again (D12).
 func TestMaxIndexMemory(t *testing.T) {
 	const bound = 32 << 10
 	o := servicetest.Options{Journal: true, Data: t.TempDir(), Args: []string{"--max-index-memory", "32768", "--metrics", "127.0.0.1:0"}}
@@ -79,7 +79,7 @@ func TestMaxIndexMemory(t *testing.T) {
 	s.Stop()
 	used := s.Hub.Stats().IndexBytes
 	if used <= bound {
-		t.Errorf("%d bytes are in use after the flood", used)
+		t.Errorf("%d bytes are in use after the flood, want more than %d", used, bound)
 	}
 	s = servicetest.Start(t, o)
 	if again := s.Hub.Stats().IndexBytes; again != used {

@@ -36,13 +36,13 @@ func TestKnownHosts(t *testing.T) {
 	}
 	for _, host := range []string{"127.0.0.1", "127.0.0.1:9090", "[::1]:9090", "10.1.2.3", "localhost:9090", "LOCALHOST.", "a.localhost:80", "streams.example.com", "streams.example.com:9090", machine} {
 		if got := status(t, s.Metrics+"/metrics", host); got != 200 {
-			t.Errorf("%s: got %d", host, got)
+			t.Errorf("%s: status %d, want 200", host, got)
 		}
 	}
 	for _, path := range []string{"/metrics", "/healthz", "/readyz", "/debug/pprof/", "/"} {
 		for _, host := range []string{"evil.example", "evil.example:9090", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost", "example.com"} {
 			if got := status(t, s.Metrics+path, host); got != 421 {
-				t.Errorf("%s%s: got %d", host, path, got)
+				t.Errorf("%s%s: status %d, want 421", host, path, got)
 			}
 		}
 	}
@@ -55,11 +55,11 @@ func TestProfiles(t *testing.T) {
 		s := servicetest.Start(t, servicetest.Options{Args: append([]string{"--metrics", "127.0.0.1:0"}, strings.Fields(args)...)})
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {
 			if got := status(t, s.Metrics+path, ""); got != want {
-				t.Errorf("%s with %q: got %d", path, args, got)
+				t.Errorf("%s with %q: status %d, want %d", path, args, got, want)
 			}
 		}
 		if got := status(t, s.Metrics+"/debug/pprof/cmdline", ""); got != 404 {
-			t.Errorf("cmdline with %q: got %d", args, got)
+			t.Errorf("cmdline with %q: status %d, want 404", args, got)
 		}
 	}
 }

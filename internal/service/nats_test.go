@@ -14,8 +14,7 @@ import (
 )
 
 // The service refuses NATS servers that acknowledge before they sync. It also refuses servers if it
-// cannot find out whether they do. The operator can allow such servers; the log then warns about
-// it.
+// cannot find out when they sync. The operator can allow such servers; the log then warns about it.
 func TestNATSURL(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(wrong, []byte("nothing"), 0o600); err != nil {
@@ -43,10 +42,10 @@ func TestNATSURL(t *testing.T) {
 			svc, err := Start(context.Background(), Options{Settings: loaded(t, args...), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if err == nil {
 				if svc.store.unsynced.Load() != (c.says != "") {
-					t.Errorf("unsynced is %v", svc.store.unsynced.Load())
+					t.Errorf("unsynced: %v, want %v", svc.store.unsynced.Load(), c.says != "")
 				}
 				if status, ok := svc.health(); !ok {
-					t.Errorf("its health is %s", status)
+					t.Errorf("the service is not healthy: %s", status)
 				}
 				if err := svc.Stop(time.Second); err != nil {
 					t.Error(err)

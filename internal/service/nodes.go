@@ -106,8 +106,8 @@ func (s *store) settled(err error, logger *slog.Logger) error {
 // the claim has crashed.
 const claimFor = time.Minute
 
-// claim reports whether this node should do work that is done by only one of the nodes that share a
-// store. It stores a claim in the store. While the claim is valid, the result is false on all other
+// claim reports whether this node should do work that only one of the nodes that share a store must
+// do. It stores a claim in the store. While the claim is valid, the result is false on all other
 // nodes.
 func (svc *Service) claim(ctx context.Context, what string) bool {
 	if svc.store.jetstream == nil {

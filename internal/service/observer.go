@@ -26,11 +26,11 @@ type observer struct {
 	server   *http.Server
 
 	up     atomic.Bool // the service is open
-	failed atomic.Bool // the last SIGHUP failed
+	failed atomic.Bool // the reload at the last SIGHUP failed
 }
 
-// observe listens on the address and serves it. If another process has the default address, the
-// server runs without metrics.
+// observe listens on the address of --metrics and serves it. If another process has the default
+// address, the server runs without metrics.
 func (svc *Service) observe() error {
 	b := build.This()
 	o := &svc.observer

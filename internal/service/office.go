@@ -70,7 +70,7 @@ func (o office) shutdown(ctx context.Context) func() error {
 	return func() error { return <-done }
 }
 
-// withDashboard passes requests for the dashboard to d and all other requests to rest.
+// withDashboard passes requests for the dashboard to d and all other requests to the handler rest.
 func withDashboard(d *dashboard.Dashboard, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if dashboard.Serves(r.URL.Path) {

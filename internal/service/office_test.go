@@ -28,7 +28,7 @@ func seen(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, resp.Header.Get("Location")
 }
 
-// own returns the dashboard's own address.
+// own returns the address of the dashboard's own listener.
 func own(s *servicetest.Service) string {
 	for pairs := s.Addresses(); len(pairs) > 0; pairs = pairs[2:] {
 		if pairs[0] == "dashboard" {
@@ -44,7 +44,7 @@ func TestDashboardOff(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "off"}})
 	for path, want := range map[string]int{"/dashboard": 404, "/dashboard/sign-in": 404, "/dashboard/assets/style.css": 404, "/docs": 200, "/v1/health": 200} {
 		if got, _ := seen(t, s.HTTP+path); got != want {
-			t.Errorf("%s: %d", path, got)
+			t.Errorf("%s: status %d, want %d", path, got, want)
 		}
 	}
 	if got, to := seen(t, s.HTTP+"/"); got != 302 || to != "/docs" {
@@ -63,16 +63,16 @@ func TestDashboardAddress(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "127.0.0.1:0", "--base-url", "https://streams.example.com"}})
 	at := own(s)
 	if at == "" {
-		t.Fatalf("no address in %v", s.Addresses())
+		t.Fatalf("the dashboard has no address in %v", s.Addresses())
 	}
 	for path, want := range map[string]int{"/dashboard": 401, "/dashboard/sign-in": 200, "/docs": 200, "/v1/health": 404, "/v1/streams": 404} {
 		if got, _ := seen(t, at+path); got != want {
-			t.Errorf("%s there: %d", path, got)
+			t.Errorf("%s on the dashboard's address: status %d, want %d", path, got, want)
 		}
 	}
 	for path, want := range map[string]int{"/dashboard": 404, "/dashboard/sign-in": 404, "/docs": 200, "/v1/health": 200} {
 		if got, _ := seen(t, s.HTTP+path); got != want {
-			t.Errorf("%s on the public address: %d", path, got)
+			t.Errorf("%s on the public address: status %d, want %d", path, got, want)
 		}
 	}
 	var out bytes.Buffer

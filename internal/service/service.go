@@ -1,6 +1,7 @@
-// Package service runs a server: settings in, a running service out. It opens the engine, the
-// listeners, the certificates, the dashboard, the metrics and the admin socket, and drains them
-// when the server stops. weir serve and the tests of other packages start the same service.
+// Package service runs a server. Start takes settings and returns a running service. The service
+// opens the engine, the listeners, the certificates, the dashboard, the metrics and the admin
+// socket, and drains them when the server stops. weir serve and the tests of other packages start
+// the same service.
 package service
 
 import (
@@ -292,7 +293,7 @@ func (svc *Service) health() (string, bool) {
 	return "ok", true
 }
 
-// keepUse stores once a minute when keys were last used.
+// keepUse stores the last use of each key, once a minute.
 func (svc *Service) keepUse() {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()

@@ -9,16 +9,16 @@ import (
 )
 
 // visits counts the requests for pages outside /v1: the dashboard, the manual and the JavaScript
-// client. The handler of /v1 counts its own requests. Visits counts by group of pages and not by
-// path. These requests are rare, so one lock for all counters is fast enough.
+// client. The handler of /v1 counts its own requests. The type visits counts by group of pages and
+// not by path. These requests are rare, so one lock for all counters is fast enough.
 type visits struct {
 	mu     sync.Mutex
 	counts map[api.Requests]uint64 // in each map key, the field Count is 0
 }
 
-// v1First passes requests under /v1 to v1 and all others to pages. It is the first handler, because
-// every handler that passes a subscription on stays on the stack while the subscription lasts. With
-// fewer handlers in front of /v1, a subscription takes less memory.
+// v1First passes requests under /v1 to v1 and all others to pages. It comes before the other
+// handlers, because every handler that passes a subscription on stays on the stack while the
+// subscription lasts. With fewer handlers in front of /v1, a subscription takes less memory.
 func v1First(v1, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {

@@ -22,16 +22,16 @@ import (
 const maxConfig = 1 << 20
 
 // readFile reads a TOML file whose keys are the names of flags. It sets each flag that neither the
-// command line nor a variable has set. An error in the file names the line. Keys that a flag or
-// variable overrides are checked too: otherwise an invalid value would stay unnoticed until the
-// operator removes the override.
+// command line nor an environment variable has set. An error names the line of the file. Keys that
+// a flag or variable overrides are checked too: otherwise an invalid value would stay unnoticed
+// until the operator removes the override.
 func readFile(path string, f *pflag.FlagSet, from sources) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		if fault, ok := errors.AsType[*fs.PathError](err); ok {
 			err = fault.Err
 		}
-		return fmt.Errorf("%s %s: %w", from.of(configFlag).of(configFlag), path, err)
+		return fmt.Errorf("%s %s: %w", from.of(configFlag).nameOf(configFlag), path, err)
 	}
 	if len(text) > maxConfig {
 		return fmt.Errorf("%s: larger than the limit for configuration files, %d bytes", path, maxConfig)

@@ -48,7 +48,7 @@ func (s *Settings) PrintJSON(w io.Writer) error {
 	return e.Encode(all)
 }
 
-// each calls visit for every setting, with its value. API keys are masked.
+// each calls the function visit for every setting, with its value. API keys are masked.
 func (s *Settings) each(visit func(f *pflag.Flag, from source, v any)) {
 	s.flags.VisitAll(func(f *pflag.Flag) {
 		if isKey(f) {
@@ -74,7 +74,8 @@ func valueOf(f *pflag.Flag) any {
 	return access.Redacted(f.Value.String())
 }
 
-// inTOML encodes a value. JSON strings are valid TOML strings, except for the control character 0x7f.
+// inTOML encodes a value. JSON strings are valid TOML strings, except for the control character
+// 0x7f.
 func inTOML(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

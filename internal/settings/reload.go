@@ -41,11 +41,11 @@ func (s *Settings) UseLogLevel() {
 	}
 }
 
-// Changes compares s, which was just re-read, with the settings in effect. It compares reloadable
-// settings with running, the settings after the last reload. It compares all other settings with
-// started, the settings from the start of the server, which are still in effect for them. The
-// result changed lists the settings that take effect at once. The result waiting lists the settings
-// that need a restart.
+// Changes compares s, which was just re-read, with the settings in effect. The parameter running
+// has the settings after the last reload: reloadable settings are compared with these. The
+// parameter started has the settings from the start of the server: all other settings are compared
+// with these, because they stay in effect until a restart. The result changed lists the settings
+// that take effect at once. The result waiting lists the settings that need a restart.
 func (s *Settings) Changes(running, started *Settings) (changed, waiting []string) {
 	s.flags.VisitAll(func(f *pflag.Flag) {
 		before, list := started, &waiting

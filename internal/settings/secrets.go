@@ -6,8 +6,8 @@ import (
 )
 
 // SecretsExposed checks the files that contain secrets. It returns a sentence for each file that
-// other users than the owner and the group can read, or that other users than the owner can change.
-// The sentence names the setting, the file and its mode. A file that cannot be examined gives no
+// users outside of the file's group can read, or that users other than the owner can change. The
+// sentence names the setting, the file and its mode. A file that cannot be examined gives no
 // sentence, because the code that reads it reports the error.
 //
 // Exposed secrets are warnings and not errors, because containers mount secrets with modes that the

@@ -1,6 +1,6 @@
 // Package settings holds the settings of a server: the flags, the environment variables and the
-// keys of the configuration file that set them, where each value came from, and which may change
-// while the server is running.
+// keys of the configuration file that set them, where each value came from, and which settings may
+// change while the server is running.
 package settings
 
 import (
@@ -19,8 +19,8 @@ import (
 	"weir/internal/access"
 )
 
-// Settings are the settings of weir serve. Every flag is also an environment variable (--gap-grace is
-// WEIR_GAP_GRACE) and a key of the configuration file (gap-grace).
+// Settings are the settings of weir serve. Every flag is also an environment variable (--gap-grace
+// is WEIR_GAP_GRACE) and a key of the configuration file (gap-grace).
 type Settings struct {
 	Config            string
 	Data              string
@@ -151,14 +151,14 @@ func Parse(args ...string) (*Settings, error) {
 	return s, s.load(f)
 }
 
-// IsDefault reports whether the operator did not set a flag. If a default cannot be used, for
-// example because the address is in use, the server may do without it. If the operator chose the
-// value, this is an error.
+// IsDefault reports whether a flag has its default value because the operator did not set it. If a
+// default cannot be used, for example because the address is in use, the server may do without it.
+// If the operator chose the value, this is an error.
 func (s *Settings) IsDefault(flag string) bool { return s.from.of(flag).kind == byDefault }
 
 // Where returns the place where the operator set a flag, for use in errors: --gap-grace,
 // WEIR_GAP_GRACE, or weir.toml:12: gap-grace.
-func (s *Settings) Where(flag string) string { return s.from.of(flag).of(flag) }
+func (s *Settings) Where(flag string) string { return s.from.of(flag).nameOf(flag) }
 
 // must records an error unless ok is true. The text of the error starts with the flag.
 type must func(ok bool, format string, a ...any)

@@ -27,8 +27,8 @@ type source struct {
 	name string // place where the operator finds the value: --gap-grace, WEIR_GAP_GRACE or weir.toml:12; empty for a default
 }
 
-// of returns the name of a flag as the operator wrote it in this source.
-func (s source) of(flag string) string {
+// nameOf returns the name of a flag as the operator wrote it in this source.
+func (s source) nameOf(flag string) string {
 	switch s.kind {
 	case byEnvironment:
 		return s.name
@@ -79,7 +79,7 @@ func configure(f *pflag.FlagSet) (sources, error) {
 	return from, nil
 }
 
-// Environment sets the flags that are not on the command line from WEIR_* variables.
+// Environment sets flags from WEIR_* variables, except the flags that are on the command line.
 func Environment(f *pflag.FlagSet) error {
 	var all faults
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -120,7 +120,7 @@ func (s sources) named(err error) error {
 	for _, err := range all {
 		text := access.Redacted(err.Error())
 		if m := flagFirst.FindStringSubmatch(text); m != nil {
-			text = s.of(m[1]).of(m[1]) + text[len(m[0]):]
+			text = s.of(m[1]).nameOf(m[1]) + text[len(m[0]):]
 		}
 		list = append(list, errors.New(text))
 	}

@@ -17,11 +17,11 @@ func (s *State) Apply(h Header) {
 	s.take(h, h.Time)
 }
 
-// take adds an entry to the state. since is when this process learned of the entry. If the entry
-// opens a gap, the grace period of that gap starts at since.
-func (s *State) take(h Header, since weir.Time) {
+// take adds an entry to the state. If the entry opens a gap, the grace period of that gap starts at
+// graceStart, the time when this process learned of the entry.
+func (s *State) take(h Header, graceStart weir.Time) {
 	s.last = h.Time
-	s.gaps.rewind(since)
+	s.gaps.rewind(graceStart)
 	s.keys.forget(s.low, h.Time, s.rules.Keys)
 	if h.Closed {
 		s.gaps.close(h.Seq)
@@ -30,7 +30,7 @@ func (s *State) take(h Header, since weir.Time) {
 	if late(s, h.Seq) {
 		s.gaps.fill(h.Seq)
 	} else {
-		s.extend(h, since)
+		s.extend(h, graceStart)
 	}
 	s.bytes += int64(h.Size)
 	s.charge += h.charge()
@@ -67,9 +67,9 @@ func (s *State) check(h Header) {
 	}
 }
 
-// extend moves the cursor up to the sequence of a batch. The skipped sequences become a gap, which
-// is open since the given time.
-func (s *State) extend(h Header, since weir.Time) {
+// extend moves the cursor up to the sequence of a batch. The skipped sequences become a gap, whose
+// grace period starts at graceStart.
+func (s *State) extend(h Header, graceStart weir.Time) {
 	if h.Seq == 0 {
 		s.zero = true
 	} else {
@@ -77,7 +77,7 @@ func (s *State) extend(h Header, since weir.Time) {
 			s.low = 1 // a missing 0 is closed immediately (D4)
 		}
 		if from := s.cursor + 1; from < h.Seq {
-			s.gaps.add(from, h.Seq-1, since)
+			s.gaps.add(from, h.Seq-1, graceStart)
 		}
 	}
 	s.ever = true

@@ -22,10 +22,11 @@ import (
 // about 20 bytes each:
 //
 //	uvarint  number of keys
-//	16 bytes digest                                   } for
-//	uvarint  sequence, minus that of the previous key } each
-//	uvarint  time, minus that of the previous key     } key;
-//	uvarint  number of events                         } the first time is a varint
+//	then for each key:
+//	16 bytes digest
+//	uvarint  sequence, minus that of the previous key
+//	uvarint  time, minus that of the previous key; for the first key, the time as a varint
+//	uvarint  number of events
 //
 // A checkpoint holds no gaps. The missing sequences follow from the remaining entries, and the
 // markers that closed gaps above low are among those entries.
@@ -47,23 +48,23 @@ const (
 var errNote = errors.New("checkpoint is damaged")
 
 // Checkpoint returns the checkpoint that must be stored, as a note, together with a trim of
-// everything below Low. Restore needs the note. The keys in it come from ahead, which is s itself
-// or the state that s was forked from.
-func (s *State) Checkpoint(ahead *State) Checkpoint {
-	return Checkpoint{s.ever, s.zero, s.cursor, s.low, s.stored, s.last, ahead.keys.queue.head(ahead.keys.evicted(s.low))}
+// everything below Low. Restore needs the note. The keys in it come from original, which is s
+// itself or the state that s was forked from.
+func (s *State) Checkpoint(original *State) Checkpoint {
+	return Checkpoint{s.ever, s.zero, s.cursor, s.low, s.stored, s.last, original.keys.queue.head(original.keys.evicted(s.low))}
 }
 
 // Low returns the sequence below which everything is to be trimmed.
 func (c *Checkpoint) Low() weir.Seq { return c.low }
 
-// NoteSize returns about how many bytes the encoded checkpoint of s has. ahead has the same meaning
-// as in Checkpoint.
-func NoteSize(s, ahead *State) int { return noteSize(ahead.keys.evicted(s.low)) }
+// NoteSize returns about how many bytes the encoded checkpoint of s has. original has the same
+// meaning as in Checkpoint.
+func NoteSize(s, original *State) int { return noteSize(original.keys.evicted(s.low)) }
 
 func noteSize(keys int) int { return 40 + 24*keys }
 
-// Encode returns the note. With 100,000 keys it takes milliseconds. It may therefore run while
-// other goroutines use the states that the checkpoint was taken from.
+// Encode returns the note. With 100,000 keys it takes milliseconds. Other goroutines may use the
+// states that the checkpoint was taken from while Encode runs.
 func (c *Checkpoint) Encode() []byte {
 	version, flags := byte(noteVersion), byte(0)
 	if c.ever {
@@ -101,7 +102,7 @@ func (c *Checkpoint) Encode() []byte {
 	return b
 }
 
-// load copies an encoded checkpoint into a state fresh from New.
+// load copies an encoded checkpoint into s, which must be a new state that New returned.
 func (s *State) load(note []byte) error {
 	if len(note) < 2 {
 		return errNote
@@ -127,7 +128,8 @@ func (s *State) load(note []byte) error {
 	return nil
 }
 
-// decoder reads the fields of a note. bad is set if one of them is cut off or impossible.
+// decoder reads the fields of a note. The field bad is set if a field of the note is incomplete or
+// has an impossible value.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -153,8 +155,7 @@ func (d *decoder) skip(n int) {
 	d.b = d.b[n:]
 }
 
-// keys reads the keys of trimmed batches into a state. The state finds them only after its keys
-// were indexed.
+// keys reads the keys of trimmed batches into s. They cannot be found until s.keys.index is called.
 func (d *decoder) keys(s *State) {
 	n := d.unsigned()
 	const least = len(digest{}) + 3

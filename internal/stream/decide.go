@@ -33,8 +33,8 @@ type Verdict struct {
 // has size 0. If the verdict at that point is a duplicate or a refusal, the body need not be read
 // (D19).
 //
-// A gap stays open until a marker in the log closes it, even if its grace ended long ago. A client
-// must not see a gap as closed before the marker is durable (D4).
+// A gap stays open until a marker (a log entry that closes gaps) closes it, even if its grace
+// period ended long ago. A client must not see a gap as closed before the marker is durable (D4).
 func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	if !p.Chosen {
 		return s.decideNext(p, now)

@@ -2,16 +2,16 @@ package stream
 
 import "weir"
 
-// Evict raises the low mark above every batch that has expired at now. Then it raises the mark
-// above further batches, lowest first, until the charge of the remaining batches fits into
-// MaxBytes. The newest batch is never evicted for its size (D12). Evict returns the number of
-// evicted batches. The cursor does not change (D1), and sequences missing below the new mark are
-// closed (D4). The state remembers the newest Rules.Keys idempotency keys of evicted batches (D25).
+// Evict evicts batches by raising the low mark above them (see Low). It evicts every batch that has
+// expired at the time now, and all batches below it. Then it evicts further batches, lowest first,
+// until the charge of the remaining batches fits into MaxBytes. The batch at the cursor is never
+// evicted for its size (D12). Evict returns the number of evicted batches. The cursor does not
+// change (D1), and sequences missing below the new mark are closed (D4). The state remembers the
+// newest Rules.Keys idempotency keys of evicted batches (D25).
 //
-// headers must visit the kept entries in increasing order, starting at the sequence given as from,
-// until visit returns false. It must visit every applied batch: if it leaves one out, the size of
-// that batch is never subtracted from Bytes and Charge. If nothing is evicted, few or no headers
-// are visited.
+// The function headers must call visit for the kept entries in increasing order, beginning with the
+// given sequence, until visit returns false. If it leaves out a batch, the size of that batch is
+// never subtracted from Bytes and Charge. If nothing is evicted, few or no headers are visited.
 //
 // The new mark becomes durable with the next trim, which stores a Checkpoint. If the process
 // crashes before the trim, Restore finds the evicted batches again, and the next call of Evict
@@ -29,9 +29,9 @@ func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Head
 	return evicted
 }
 
-// expire evicts all batches up to and including the highest expired batch. Eviction always takes
-// the lowest sequences (D12). So it also evicts younger batches that were stored late, to fill a
-// gap below the expired batch.
+// expire evicts all batches up to and including the highest expired batch. Eviction always removes
+// the lowest sequences (D12). So expire also evicts younger batches that were stored late and
+// filled a gap below an expired batch.
 //
 // The search ends at the first batch that has not expired and was not stored late. Everything above
 // such a batch was stored after it and is even younger.
@@ -57,7 +57,8 @@ func (s *State) expire(now weir.Time, headers func(weir.Seq, func(Header) bool))
 	return evicted
 }
 
-// shrink evicts the lowest batches until the rest fit into MaxBytes, or only the newest is left.
+// shrink evicts the lowest batches until the rest fit into MaxBytes, or only the batch at the
+// cursor is left.
 func (s *State) shrink(headers func(weir.Seq, func(Header) bool)) (evicted int) {
 	if s.charge <= s.rules.MaxBytes {
 		return 0

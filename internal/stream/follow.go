@@ -2,9 +2,10 @@ package stream
 
 import "weir"
 
-// Follow adds an entry that another process decided on, at the entry's position in the log that
-// both processes share. Unlike Apply it does not panic if the entry disagrees with the state,
-// because the other process has its own clock and may have evicted more or less than this one:
+// Follow adds an entry that another process wrote to the log that both processes share. It must be
+// called in the order of the log. Unlike Apply it does not panic if the entry disagrees with the
+// state, because the other process has its own clock and may have evicted more or less than this
+// process:
 //
 //   - An entry below this state's low mark is skipped. The other process will soon evict the entry
 //     too.
@@ -20,12 +21,12 @@ func (s *State) Follow(h Header, now weir.Time) {
 	s.take(h, now)
 }
 
-// Back undoes the newest entries of s. seen must be a fork of s that lacks exactly these entries.
-// Back returns a copy of seen with the idempotency keys of s, except the newest n. n must be the
-// number of undone entries that have a key. s must not be used afterwards, because the result takes
-// over its keys.
-func (s *State) Back(seen *State, n int) *State {
-	c := seen.Fork()
+// Back undoes the newest entries of s. The parameter fork must be a fork of s that lacks exactly
+// these entries. Back returns a copy of fork with the idempotency keys of s, except the newest n
+// keys. The argument n must be the number of undone entries that have a key. The state s must not
+// be used afterwards, because the result takes over its keys.
+func (s *State) Back(fork *State, n int) *State {
+	c := fork.Fork()
 	c.keys = s.keys
 	c.keys.takeBack(n)
 	return c

@@ -9,7 +9,7 @@ import (
 )
 
 // The grace period of a gap is the time in which the gap can still be filled. If another process
-// left the gap, the grace period starts when this process learns of it, by the clock of this
+// left the gap, the grace period starts when this process learns of the gap, by the clock of this
 // process.
 func TestGraceRunsByOwnClock(t *testing.T) {
 	const begun = weir.Time(1_000_000)
@@ -33,7 +33,7 @@ func TestGraceRunsByOwnClock(t *testing.T) {
 				last  weir.Seq // end of the last gap whose grace period has ended; 0 if none
 			}{{2900 * time.Millisecond, 0}, {3 * time.Second, 4}, {3900 * time.Millisecond, 4}, {4 * time.Second, 8}} {
 				if m, due := s.Due(begun.Add(c.after), stream.NoneHeld); due != (c.last > 0) || m.Seq != c.last {
-					t.Errorf("%v after the start: a gap is due: %v, up to %d; want up to %d", c.after, due, m.Seq, c.last)
+					t.Errorf("%v after the start: Due returned %v and a marker up to %d, want a marker up to %d", c.after, due, m.Seq, c.last)
 				}
 			}
 		})

@@ -8,8 +8,8 @@ import (
 
 // Fork returns an independent copy without idempotency keys. It is for callers that decide on an
 // entry before the preceding entries are durable. Such a caller keeps two states. The original
-// contains all admitted entries and decides on new ones. The fork contains only the durable
-// entries, and clients see the fork.
+// contains all admitted entries, and the caller uses it to decide on new ones. The fork contains
+// only the durable entries, and clients see the fork.
 func (s *State) Fork() *State {
 	c := *s
 	c.keys = keys{}
@@ -18,8 +18,9 @@ func (s *State) Fork() *State {
 	return &c
 }
 
-// Raise raises the low mark of s to low, the mark of a fork after the fork evicted batches. It does
-// not update Bytes and Charge of s, so after Raise only the values of the fork are correct.
+// Raise raises the low mark of s to low. It is called after a fork of s evicted the batches below
+// low. It does not update Bytes and Charge of s, so after Raise only the values of the fork are
+// correct.
 func (s *State) Raise(low weir.Seq) {
 	if low <= s.low {
 		return

@@ -14,17 +14,17 @@ import (
 // gap, so the gaps whose grace has ended are the lowest. And a marker, the log entry that closes
 // gaps, closes every gap up to its own sequence.
 //
-// This is why there are two slices instead of one with a flag: the lowest open gap is always
-// open[0], however many closed gaps are kept.
+// So the gaps are kept in two slices. The lowest open gap is always open[0], however many closed
+// gaps there are.
 type gaps struct {
-	closed []gap // the field since is not used
+	closed []gap // without a graceStart
 	open   []gap
 }
 
 // gap is the range of missing sequences from..to, inclusive.
 type gap struct {
-	from, to weir.Seq
-	since    weir.Time // start of the grace period (D4)
+	from, to   weir.Seq
+	graceStart weir.Time // start of the grace period (D4)
 }
 
 // filling says what a sequence between the low mark and the cursor holds.
@@ -37,7 +37,7 @@ const (
 )
 
 // looked, if set, is called with the number of gaps that an operation examines or moves. Tests use
-// it to bound the cost of operations, which a clock cannot do reliably.
+// it to check the cost of operations, because measured times vary too much.
 var looked func(n int)
 
 func look(n int) {
@@ -74,8 +74,8 @@ func (g *gaps) firstOpen() (gap, bool) {
 }
 
 // add opens a gap. The new gap must lie above all others.
-func (g *gaps) add(from, to weir.Seq, since weir.Time) {
-	g.open = append(g.open, gap{from, to, since})
+func (g *gaps) add(from, to weir.Seq, graceStart weir.Time) {
+	g.open = append(g.open, gap{from, to, graceStart})
 }
 
 // fill removes seq from its open gap. If that splits the gap, both parts keep the start of the
@@ -93,24 +93,24 @@ func (g *gaps) fill(seq weir.Seq) {
 	case seq == f.to:
 		f.to--
 	default:
-		above := gap{seq + 1, f.to, f.since}
+		above := gap{seq + 1, f.to, f.graceStart}
 		f.to = seq - 1
 		look(len(g.open) - i)
 		g.open = slices.Insert(g.open, i+1, above)
 	}
 }
 
-// close closes all missing sequences up to and including through.
-func (g *gaps) close(through weir.Seq) {
-	n := search(g.open, through+1)
+// close closes all missing sequences up to last, inclusive.
+func (g *gaps) close(last weir.Seq) {
+	n := search(g.open, last+1)
 	look(n)
 	for _, o := range g.open[:n] {
 		g.closeRange(o.from, o.to)
 	}
 	g.open = release(g.open, n)
-	if len(g.open) > 0 && g.open[0].from <= through {
-		g.closeRange(g.open[0].from, through)
-		g.open[0].from = through + 1
+	if len(g.open) > 0 && g.open[0].from <= last {
+		g.closeRange(g.open[0].from, last)
+		g.open[0].from = last + 1
 	}
 }
 
@@ -131,8 +131,8 @@ func (g *gaps) drop(low weir.Seq) {
 	g.open = release(g.open, search(g.open, low))
 }
 
-// release cuts off the first n ranges. Their memory is freed when the last range is cut off, or
-// when the slice next grows.
+// release removes the first n ranges. Their memory is freed when no range is left, or when the
+// slice next grows.
 func release(ranges []gap, n int) []gap {
 	if n == len(ranges) {
 		return nil
@@ -141,20 +141,19 @@ func release(ranges []gap, n int) []gap {
 }
 
 // rewind restarts the grace of gaps whose grace seems to start in the future, because the clock has
-// stepped back. Without rewind, subscribers would wait until the clock has caught up.
+// stepped back. Without rewind, subscribers would wait until the clock shows the old time again.
 func (g *gaps) rewind(now weir.Time) {
-	for i := len(g.open) - 1; i >= 0 && g.open[i].since > now; i-- {
+	for i := len(g.open) - 1; i >= 0 && g.open[i].graceStart > now; i-- {
 		look(1)
-		g.open[i].since = now
+		g.open[i].graceStart = now
 	}
 }
 
-// pause moves the start of the grace of all open sequences from seq upwards by the time between
-// from and now, but not beyond now. So a gap that opened after from has its whole grace left. If a
-// gap contains seq and begins below it, pause splits the gap, because the grace of the lower part
-// was not paused.
-func (g *gaps) pause(seq weir.Seq, from, now weir.Time) {
-	if from >= now {
+// pause delays the grace of all open sequences from seq upwards by the time from pausedAt to now.
+// If a gap opened after pausedAt, its whole grace starts at now. If a gap contains seq and begins
+// below it, pause splits the gap, because the grace of the lower part was not paused.
+func (g *gaps) pause(seq weir.Seq, pausedAt, now weir.Time) {
+	if pausedAt >= now {
 		return
 	}
 	i := search(g.open, seq)
@@ -166,7 +165,7 @@ func (g *gaps) pause(seq weir.Seq, from, now weir.Time) {
 	}
 	look(len(g.open) - i)
 	for ; i < len(g.open); i++ {
-		g.open[i].since = min(g.open[i].since, from) + now - from
+		g.open[i].graceStart = min(g.open[i].graceStart, pausedAt) + now - pausedAt
 	}
 }
 
@@ -174,22 +173,21 @@ func (g *gaps) pause(seq weir.Seq, from, now weir.Time) {
 type Range struct{ First, Last weir.Seq }
 
 // Missing returns the gaps between the low mark and the cursor: open ones, which can still be
-// filled, and closed ones. The argument most limits the number of open ranges, and also the number
-// of closed ranges; Missing returns the highest ones. all is the total number of missing and lost
-// sequences.
-func (s *State) Missing(most int) (open, closed []Range, all uint64) {
-	open, n := ranges(s.gaps.open, most)
-	closed, m := ranges(s.gaps.closed, most)
+// filled, and closed ones. It returns at most limit open ranges and at most limit closed ranges,
+// the highest ones. The result total is the number of all missing and lost sequences.
+func (s *State) Missing(limit int) (open, closed []Range, total uint64) {
+	open, n := ranges(s.gaps.open, limit)
+	closed, m := ranges(s.gaps.closed, limit)
 	_, lost := ranges(s.lost, 0)
 	return open, closed, n + m + lost
 }
 
-func ranges(gaps []gap, most int) (list []Range, all uint64) {
+func ranges(gaps []gap, limit int) (list []Range, total uint64) {
 	for i, g := range gaps {
-		all += uint64(g.to-g.from) + 1
-		if i >= len(gaps)-most {
+		total += uint64(g.to-g.from) + 1
+		if i >= len(gaps)-limit {
 			list = append(list, Range{g.from, g.to})
 		}
 	}
-	return list, all
+	return list, total
 }

@@ -246,8 +246,9 @@ func (h *history) evict(t *rapid.T) {
 	}
 }
 
-// trim makes the low mark durable. A restart then finds the note of this trim, and the log from the
-// low mark on. An engine may still show older entries that it has not reclaimed yet.
+// trim makes the low mark durable. A restart then finds the note of this trim (its encoded
+// checkpoint), and the log from the low mark on. An engine may still show older entries that it has
+// not reclaimed yet.
 func (h *history) trim(t *rapid.T) {
 	h.low = h.state.Low()
 	h.model.trim()

@@ -20,7 +20,7 @@ func (s *State) CheckInvariants() error {
 		if g.from < next || g.to < g.from {
 			return fmt.Errorf("open gap %+v is out of order or empty", g)
 		}
-		if i > 0 && s.gaps.open[i-1].since > g.since {
+		if i > 0 && s.gaps.open[i-1].graceStart > g.graceStart {
 			return fmt.Errorf("open gap %+v is older than %+v below it", g, s.gaps.open[i-1])
 		}
 		next = g.to + 1

@@ -57,7 +57,7 @@ func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 	}
 }
 
-// all visits all entries, in the form in which Restore receives them.
+// all returns an iterator over all entries, as Restore needs it.
 func (l *log) all() iter.Seq[stream.Header] { return slices.Values(l.entries) }
 
 // batches returns the sequences of the batches from first to last.
@@ -74,7 +74,8 @@ func (l *log) batches(first, last weir.Seq) (found []weir.Seq) {
 	return found
 }
 
-// held lists the sequences for which requests are being received, as a caller of Due does.
+// held lists the sequences for which requests are being received. Every caller of Due needs such a
+// list.
 type held []weir.Seq
 
 // lowest returns the lowest held sequence that is missing in s and can still be filled, or

@@ -12,8 +12,8 @@ import (
 // again, the cursor does not decrease, and subscribers learn of the loss. It expires and is evicted
 // like any other batch.
 
-// lose adds a run of lost batches above all other entries. A run that overlaps stored batches is
-// cut so that it starts above them.
+// lose adds a run of lost batches above all other entries. If the run overlaps stored batches, lose
+// adds only the part above them.
 func (s *State) lose(h Header, now weir.Time) {
 	from := max(h.First, s.next())
 	s.extend(Header{Seq: from, Time: h.Time}, now)
@@ -35,8 +35,8 @@ func (s *State) dropLost() {
 	s.lost = release(s.lost, search(s.lost, s.low))
 }
 
-// aroundLost cuts a Read step so that it ends before the next lost batch. If the step starts at a
-// lost batch, it becomes a Loss step.
+// aroundLost shortens a Read step so that it ends before the next lost batch. If the step starts at
+// a lost batch, it becomes a Loss step.
 func (s *State) aroundLost(step Step) Step {
 	i := search(s.lost, step.First)
 	if i == len(s.lost) || s.lost[i].from > step.Last {
@@ -53,10 +53,10 @@ func (s *State) aroundLost(step Step) Step {
 // Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and
 // no sequence is used twice.
 //
-// low and note are those of the last trim. note, the checkpoint stored with the trim, is nil if it
-// was lost. entries are the headers that are left. Lost is set in the header of a batch whose
-// payload is known to be lost. unknown is the number of further entries that may have been lost
-// without a trace.
+// low is the low mark of the last trim. note is the checkpoint that was stored with this trim, or
+// nil if it was lost. entries are the headers that are left. Lost is set in the header of a batch
+// whose payload is known to be lost. The parameter unknown is the number of further entries that
+// may have been lost without a trace.
 //
 // Mend returns a checkpoint to store with the trim, and runs of lost batches to add to the log. The
 // runs cover every sequence that a lost entry may have had. A publisher may skip sequences up to a
@@ -105,9 +105,9 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	return c.Encode(), lost, nil
 }
 
-// leap returns how far above top this number of batches can have reached. The result is at most
-// half of the remaining sequences, so that clients can still publish to the stream. No real stream
-// gets near that limit.
+// leap returns the largest distance above top that this number of batches can have reached. The
+// result is at most half of the remaining sequences, so that clients can still publish to the
+// stream. No real stream gets near that limit.
 func leap(top weir.Seq, batches int) weir.Seq {
 	room := (weir.MaxSeq - min(top, weir.MaxSeq)) / 2
 	if weir.Seq(batches) > room/weir.MaxAhead {

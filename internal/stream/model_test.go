@@ -23,7 +23,7 @@ type model struct {
 	dropped map[weir.Seq]bool          // evicted batches whose key was forgotten to make room for newer keys
 	noted   map[weir.Seq]bool          // batches whose key the note of the last trim holds
 	marked  weir.Seq                   // the highest sequence that a marker (a log entry that closes gaps) closed; 0 if there is none
-	held    []weir.Seq                 // sequences for which requests are being received, once per request
+	held    []weir.Seq                 // sequences for which requests are being received, one element per request
 }
 
 func newModel(r stream.Rules, created weir.Time) *model {
@@ -89,15 +89,15 @@ func (m *model) low() (low weir.Seq) {
 // above the cursor.
 func (m *model) final() weir.Seq { return m.settled(0) }
 
-// settled is the lowest missing sequence at or above from that can still be filled; if there is
-// none, the sequence above the cursor.
-func (m *model) settled(from weir.Seq) weir.Seq {
+// settled is the lowest missing sequence at or above the sequence start that can still be filled;
+// if there is none, the sequence above the cursor.
+func (m *model) settled(start weir.Seq) weir.Seq {
 	if len(m.stored) == 0 {
 		return 0
 	}
 	end := m.cursor() + 1
 	for seq := range m.since {
-		if seq >= from {
+		if seq >= start {
 			end = min(end, seq)
 		}
 	}
@@ -156,8 +156,8 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 
 // keyed finds the batch that was published with a key, whether or not the batch is still kept.
 // There can be two such batches: the key of the first was forgotten, a second batch was published
-// with the same key, and then a crash brought the first back. The second batch counts, because it
-// was acknowledged last.
+// with the same key, and then a crash brought the key of the first back. The second batch counts,
+// because it was acknowledged last.
 func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
 	for seq, h := range m.stored {
 		if key != "" && h.Key == weir.DigestKey(key) && !m.dropped[seq] && !m.spent[seq] && !m.keyOver(h, now) {
@@ -316,7 +316,7 @@ func (m *model) evict(now weir.Time) (count int) {
 			}
 		}
 		if lowest == m.cursor() {
-			break // the newest batch always stays
+			break // the batch at the cursor always stays
 		}
 		m.evictThrough(lowest)
 	}

@@ -57,7 +57,7 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 			}
 		}
 		if ks.place.used != len(model) || len(ks.place.slots) > max(fewestSlots, 16*len(model)) {
-			t.Fatalf("round %d: %d of %d slots are used for %d keys; each key must use one, and at most 16 times as many may exist", round, ks.place.used, len(ks.place.slots), len(model))
+			t.Fatalf("round %d: %d of %d slots are used for %d keys; want one used slot and at most 16 slots per key", round, ks.place.used, len(ks.place.slots), len(model))
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestQueueAgreesWithASlice(t *testing.T) {
 		for i, seq := range want {
 			got := q.at(start + uint32(i))
 			if got != q.index(i) || got.seq() != seq || got.time() != -weir.Time(seq) || got.count() != uint32(seq) {
-				t.Fatalf("round %d: key %d has sequence %d, time %d and %d events; want sequence %d, its negative as the time, and as many events", round, i, got.seq(), got.time(), got.count(), seq)
+				t.Fatalf("round %d: key %d has sequence %d, time %d and %d events; want %d, %d and %d", round, i, got.seq(), got.time(), got.count(), seq, -weir.Time(seq), seq)
 			}
 		}
 		if q.capacity() > 2*len(want)+2*pieceKeys {

@@ -156,7 +156,7 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 		"zero but nothing stored":    {1, 2, 0, 0, 0, 0},
 		"unknown flag":               {1, 5, 3, 1, 0, 0},
 		"0 kept but never stored":    {1, 1, 3, 0, 0, 0},
-		"cursor after the last time": {1, 1, 3, 1, 4, 2},
+		"cursor after newest entry":  {1, 1, 3, 1, 4, 2},
 	}
 	for name, note := range bad {
 		if _, err := Restore(wide, 0, note, slices.Values([]Header{}), 0); err == nil {
@@ -225,7 +225,7 @@ func TestApplyPanicsOnAContradiction(t *testing.T) {
 		func() {
 			defer func() {
 				if r := recover(); (r != nil) != test.panics {
-					t.Errorf("%s: panicked is %v (%v), want %v", test.name, r != nil, r, test.panics)
+					t.Errorf("%s: panicked: %v (%v), want %v", test.name, r != nil, r, test.panics)
 				}
 			}()
 			s := state()

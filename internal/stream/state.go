@@ -1,8 +1,8 @@
 // Package stream implements the rules of one stream: whether a publish is stored, which gaps are
-// open or closed, which batches are evicted, and what a subscription receives next. It is a pure
-// state machine of entries and times. It does no I/O, reads no clock, takes no lock and starts no
-// goroutine. Processes that apply the same entries in the same order are therefore in the same
-// state, whether after a crash or on another node of a cluster.
+// open or closed, which batches are evicted, and what a subscription receives next. It is a state
+// machine whose only inputs are log entries and times. It does no I/O, reads no clock, takes no
+// lock and starts no goroutine. So processes that apply the same entries in the same order reach
+// the same state: a process that restarts after a crash, and the other nodes of a cluster.
 //
 // A State does not remember individual batches. It grows with the number of gaps and idempotency
 // keys, never with the number of batches. The few operations that need the batches (Evict, Restore)
@@ -31,16 +31,16 @@ type Rules struct {
 
 // Header describes one log entry: a batch, a marker that closes gaps, or a run of lost batches.
 type Header struct {
-	Closed  bool      // a marker: the sequences missing from First to Seq stay missing (D4)
+	Closed  bool      // a marker: sequences from First to Seq that are missing will never be stored (D4)
 	First   weir.Seq  // markers and lost batches only: lowest sequence of the range
 	Seq     weir.Seq  // sequence of the batch; for markers and lost batches, highest sequence of the range
 	Time    weir.Time // when the entry was stored; never decreases in log order (D14)
 	Size    uint32    // bytes of payload (D11)
-	Key     digest    // digest of the idempotency key (D25); zero if there is no key, or none to remember
+	Key     digest    // digest of the idempotency key (D25); zero if there is no key, or if the state need not remember it
 	KeySize uint16    // size of the idempotency key in bytes
 	Count   uint32    // number of events in the batch; only needed with a key
 	Late    bool      // the batch was below the cursor when it was stored, so it filled a gap
-	Lost    bool      // a run of lost batches: sequences from First to Seq that may have been stored, and that a repair gave up
+	Lost    bool      // a run of lost batches: the sequences from First to Seq may have been stored, but a repair gave them up
 }
 
 // charge is the number of bytes that a batch counts towards MaxBytes: the larger of its size and
@@ -66,7 +66,7 @@ type State struct {
 	bytes  int64     // payload bytes of the kept batches (D11)
 	charge int64     // total charge of the kept batches (D12)
 	gaps   gaps      // missing sequences from low to cursor
-	lost   []gap     // ranges of lost batches; their field since is not used
+	lost   []gap     // ranges of lost batches, without a graceStart
 	keys   keys      // idempotency keys, also of some evicted batches (D25)
 }
 
@@ -115,8 +115,8 @@ func (s *State) base() weir.Seq {
 	return 0
 }
 
-// clock is the time at which ages are measured. It never goes back behind the newest entry, so a
-// clock that steps back makes no batch younger (D14).
+// clock returns the time from which ages are measured: now, or the time of the newest entry if that
+// is later. So batches do not become younger when the system clock steps back (D14).
 func (s *State) clock(now weir.Time) weir.Time { return max(now, s.last) }
 
 // Presence reports whether a sequence can be read, and if not, why.

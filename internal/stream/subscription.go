@@ -58,30 +58,29 @@ type Step struct {
 	First, Last weir.Seq
 }
 
-// Next returns the next step of a subscription that has received everything below the sequence
-// next. At an open gap the step is Wait, because a batch that fills the gap must be delivered
-// before the batches above it (D4). Next ignores a gap that lies wholly below the sequence next,
-// because this subscription does not want the batches that may fill it. If the first batch of the
-// stream was not stored under 0, Next skips sequence 0 without reporting a gap, because no batch
-// was lost (D16).
-func (s *State) Next(next weir.Seq) Step {
-	next = max(next, s.base())
-	if next < s.low {
-		return Step{Gap, next, s.low - 1}
+// Next returns the next step of a subscription at the position pos, which has received everything
+// below pos. At an open gap the step is Wait, because a batch that fills the gap must be delivered
+// before the batches above it (D4). Next ignores a gap that lies wholly below pos, because this
+// subscription does not want the batches that may fill it. If the first batch of the stream was not
+// stored under 0, Next skips sequence 0 without reporting a gap, because no batch was lost (D16).
+func (s *State) Next(pos weir.Seq) Step {
+	pos = max(pos, s.base())
+	if pos < s.low {
+		return Step{Gap, pos, s.low - 1}
 	}
-	if end := s.settled(next); next < end {
-		return s.aroundLost(Step{Read, next, end - 1})
+	if end := s.settled(pos); pos < end {
+		return s.aroundLost(Step{Read, pos, end - 1})
 	}
 	return Step{}
 }
 
-// settled returns the first sequence that a subscription at the sequence next cannot read yet. This
-// is the first sequence from next on that lies in an open gap. If there is none, it is the sequence
-// above the cursor.
-func (s *State) settled(next weir.Seq) weir.Seq {
-	i := search(s.gaps.open, next)
+// settled returns the first sequence that a subscription at the position pos cannot read yet. This
+// is the lowest sequence, from pos upwards, that lies in an open gap. If there is none, it is the
+// sequence above the cursor.
+func (s *State) settled(pos weir.Seq) weir.Seq {
+	i := search(s.gaps.open, pos)
 	if i == len(s.gaps.open) {
 		return s.next()
 	}
-	return max(s.gaps.open[i].from, next)
+	return max(s.gaps.open[i].from, pos)
 }

@@ -20,7 +20,7 @@ func (s *State) View() View {
 }
 
 // Next does the same as State.Next.
-func (v *View) Next(next weir.Seq) Step { return v.s.Next(next) }
+func (v *View) Next(pos weir.Seq) Step { return v.s.Next(pos) }
 
 // Low does the same as State.Low.
 func (v *View) Low() weir.Seq { return v.s.Low() }

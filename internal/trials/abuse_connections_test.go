@@ -10,9 +10,10 @@ import (
 	"weir/internal/contract"
 )
 
-// A client that opens as many connections as it can gets at most three quarters of the connections
-// that the server accepts. All clients together never use up the server's file descriptors: open
-// connections keep working, the journal can create files, and the operator's commands work.
+// If a client opens as many connections as it can, it gets at most three quarters of the
+// connections that the server accepts in total. All clients together never use up the server's file
+// descriptors: open connections keep working, the journal can create files, and the operator's
+// commands work.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	s := confined(t, "ulimit -n 256", "--demo=false", "--rate-live", "0")
@@ -44,7 +45,7 @@ func TestTooManyConnections(t *testing.T) {
 	rest := 0
 	for i := range 4 {
 		rest += crowd(fmt.Sprintf("127.0.0.%d", 3+i), 50)
-		fresh.Stream(stream) // use the connection; the server closes the one that has been idle longest to make room
+		fresh.Stream(stream) // uses the connection, because the server closes the connection that was idle longest when it needs room
 	}
 	if rest < 10 || rest > 64 {
 		t.Errorf("the other addresses got %d connections", rest)

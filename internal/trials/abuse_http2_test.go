@@ -43,7 +43,8 @@ func (f *frames) send() error {
 	return err
 }
 
-// request writes a GET request with further header fields, given as names and values.
+// request writes a GET request. The parameter fields holds further header fields: a name, its
+// value, the next name, its value, and so on.
 func (f *frames) request(id uint32, path string, fields ...string) {
 	f.head.Reset()
 	fields = append([]string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "x", "authorization", "Bearer " + liveKey}, fields...)
@@ -73,8 +74,8 @@ func TestHTTP2Floods(t *testing.T) {
 	p.progress(5)
 }
 
-// rapidResets sends requests that are reset at once: by the client (CVE-2023-44487), or by the
-// server, which the client provokes (CVE-2025-8671).
+// rapidResets sends requests that are reset at once. Either the client resets them
+// (CVE-2023-44487), or it provokes the server to reset them (CVE-2025-8671).
 func (a *attack) rapidResets() {
 	t, s, p := a.T, a.s, a.p
 	resets := map[string]func(f *frames, id uint32){

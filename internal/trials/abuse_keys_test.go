@@ -76,11 +76,11 @@ func TestGuessedKeys(t *testing.T) {
 	const window, tries = 200, 600
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-anonymous", strconv.Itoa(window), "--trusted-proxies", "127.0.0.3")
 	p := newBystanders(t, s) // at 127.0.0.1
-	check := func(who string, got map[int]int, let int) {
+	check := func(who string, got map[int]int, allowed int) {
 		t.Helper()
 		// A new window may begin while the test runs.
-		if got[401] < let || got[401] > 2*let || got[401]+got[429] != tries {
-			t.Errorf("%s: got %v, want %d times 401 and then 429", who, got, let)
+		if got[401] < allowed || got[401] > 2*allowed || got[401]+got[429] != tries {
+			t.Errorf("%s: got the statuses %v (status:count), want %d times 401 and then 429", who, got, allowed)
 		}
 	}
 	check("an address", s.guesses(t, from(t, "127.0.0.1"), tries, func(int) string { return "" }), window)
@@ -88,7 +88,7 @@ func TestGuessedKeys(t *testing.T) {
 	check("an address that forges X-Forwarded-For", s.guesses(t, liar, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d", i/250, i%250) }), window)
 	proxy := from(t, "127.0.0.3")
 	check("a client behind a proxy", s.guesses(t, proxy, tries, func(int) string { return "192.0.2.1" }), window)
-	check("a client behind a proxy that forges X-Forwarded-For", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d, 192.0.2.2", i/250, i%250) }), window)
+	check("a client that forges X-Forwarded-For behind a proxy", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d, 192.0.2.2", i/250, i%250) }), window)
 	check("a client with an IPv6 /64", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("2001:db8::%x", i) }), window)
 	if got := s.guess(t, proxy, "192.0.2.3"); got != http.StatusUnauthorized {
 		t.Errorf("another client behind the proxy got %d", got)

@@ -132,7 +132,7 @@ func (a *attack) slowBodies() {
 // these requests from their header fields alone, so it must not wait for the body.
 func (a *attack) noBodies() {
 	t, s, p := a.T, a.s, a.p
-	for _, odd := range []string{"", "Te: trailers\r\n"} { // the second takes another code path in the server
+	for _, odd := range []string{"", "Te: trailers\r\n"} { // a request with Te takes another code path in the server
 		for _, proto := range []string{"", "http/1.1"} {
 			for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
 				c := s.dial(t, proto)

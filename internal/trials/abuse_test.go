@@ -143,11 +143,11 @@ func least(counts []atomic.Int64) int64 {
 	return n
 }
 
-// await waits until the condition so is true. It checks the condition again whenever a client makes
+// await waits until condition returns true. It calls condition again whenever a client makes
 // progress.
-func (p *bystanders) await(what string, so func() bool) {
+func (p *bystanders) await(what string, condition func() bool) {
 	p.t.Helper()
-	for !so() {
+	for !condition() {
 		if p.t.Failed() {
 			return
 		}

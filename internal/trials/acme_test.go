@@ -28,9 +28,9 @@ import (
 const domain = "streams.weir.test"
 
 // The server gets a certificate from an ACME authority, which sends its challenge to the TLS
-// listener or to the cleartext listener. The server uses the certificate for HTTP/2 and HTTP/3, and
-// still has it after a restart without the authority. The authority is the program pebble on this
-// machine.
+// listener or to the cleartext listener. The server uses the certificate for HTTP/2 and HTTP/3. It
+// still has the certificate after a restart, even if the authority is down. The authority is the
+// program pebble on this machine.
 func TestACME(t *testing.T) {
 	t.Parallel()
 	program := tool(t, "github.com/letsencrypt/pebble/v2/cmd/pebble")

@@ -48,8 +48,8 @@ func (b *books) enter(id string, seq int64, events string) {
 	}
 }
 
-// more returns a channel that is closed when n more batches are recorded.
-func (b *books) more(n int) <-chan struct{} {
+// afterMore returns a channel that is closed when n more batches are recorded.
+func (b *books) afterMore(n int) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wanted, b.enough = b.count+n, make(chan struct{})
@@ -106,7 +106,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	var before []map[string]map[int64]string
 	for i := range 4 {
 		select {
-		case <-b.more(300): // each backup has new batches
+		case <-b.afterMore(300): // each backup has new batches
 		case <-time.After(time.Minute):
 			t.Fatal("fewer than 300 batches were published within a minute")
 		}

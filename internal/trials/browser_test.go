@@ -22,8 +22,8 @@ import (
 	"weir/internal/contract"
 )
 
-// page subscribes to a stream with fetch. It reports each block that it receives to the test, over
-// the server that the page came from.
+// page subscribes to a stream with fetch. It reports each block that it receives to the test, with
+// a request to the server that the page came from.
 const page = `<!doctype html><script>
 const report = text => fetch('/report', {method: 'POST', body: text});
 (async () => {

@@ -18,8 +18,8 @@ import (
 
 var kills = flag.Int("trials.kills", 0, "number of nodes that TestChaos kills under load, besides other faults; 0 for the short run")
 
-// Three nodes under load: one is killed, one is frozen, all are restarted one after the other, and
-// all are killed at once. A writer that gets no answer retries on another node, and subscribers
+// Three nodes run under load. One is killed, one is frozen, all are restarted one after the other,
+// and all are killed at once. A writer that gets no answer retries on another node, and subscribers
 // reconnect to any node. At the end every node has the acknowledged batches, once and in order, and
 // every subscriber saw exactly these batches. All responses in between are consistent with a single
 // copy of the stream (D3, D4, D5, D25).
@@ -64,7 +64,7 @@ type chaos struct {
 	client               *http.Client
 	r                    *rand.Rand
 	rest                 time.Duration // pause of a writer between two batches; 0 except in the short run, which shares its machine with other tests
-	quit                 chan struct{} // closed to stop the writers
+	quit                 chan struct{} // the test closes it to stop the writers
 	over                 chan struct{} // closed when all writers have stopped
 	writers, subscribers sync.WaitGroup
 
@@ -76,7 +76,7 @@ type chaos struct {
 type track struct {
 	id    string
 	keyed bool // the server chooses sequences, and publishes have idempotency keys
-	stays bool // writers use node home only, and subscriber i uses node i only
+	stays bool // all writers use the node with the index home, and subscriber i uses node i
 	home  int
 
 	mu    sync.Mutex
@@ -114,7 +114,7 @@ func (k *chaos) add(s *track, writers int) *track {
 	return s
 }
 
-// on returns a caller for a node.
+// on returns a caller that sends requests to a node.
 func (k *chaos) on(node int) *caller { return &caller{k.c.node(node).url, k.client} }
 
 var chaosClient = contract.HTTP1()
@@ -123,7 +123,8 @@ var chaosClient = contract.HTTP1()
 // waiting for NATS earlier than this.
 const answered = 15 * time.Second
 
-// write publishes batches until quit is closed. It repeats each batch until a node acknowledges it.
+// write publishes batches until the channel k.quit is closed. It repeats each batch until a node
+// acknowledges it.
 func (k *chaos) write(s *track, r *rand.Rand) {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
@@ -244,8 +245,8 @@ func (k *chaos) flow(t *testing.T, streams ...*track) {
 	}
 }
 
-// during waits until every stream accepts batches, and then calls do, which causes a fault. It
-// records the longest time that a stream accepted no batch because of the fault.
+// during waits until every stream accepts batches. Then it calls the function do, which causes a
+// fault, and records the longest time for which a stream accepted no batch because of the fault.
 func (k *chaos) during(what string, do func()) {
 	k.t.Helper()
 	k.flows()

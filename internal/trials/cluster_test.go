@@ -13,7 +13,8 @@ import (
 	"weir/internal/contract"
 )
 
-// cluster is a set of nodes with one store. Each is a real process with an embedded NATS server.
+// cluster is a set of nodes with one store. Each node is a real process with an embedded NATS
+// server.
 type cluster struct {
 	t        testing.TB
 	commands [][]string                // for each node its data directory and flags
@@ -120,7 +121,8 @@ func (s *spread) CloseIdleConnections() {
 	}
 }
 
-// newKey creates a key and waits until every node knows it. Revoking waits in the same way.
+// newKey creates a key and waits until every node knows it. The function that it returns revokes
+// the key and waits in the same way.
 func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	t.Helper()
 	made, revoke := c.node(0).newKey(t, k)
@@ -132,9 +134,9 @@ func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	}
 }
 
-// agree sends requests with the key to every node, until the condition so holds for the status of
-// each node's response.
-func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
+// agree sends requests with the key to every node, until wanted returns true for the status of each
+// node's response.
+func (c *cluster) agree(t testing.TB, key string, wanted func(status int) bool) {
 	t.Helper()
 	for i := range c.nodes {
 		contract.Eventually(t, contract.Patience, fmt.Sprintf("node %d knows of the change to a key", i), func() bool {
@@ -149,14 +151,14 @@ func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
 			}
 			io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
-			return so(resp.StatusCode)
+			return wanted(resp.StatusCode)
 		})
 	}
 }
 
-// Runs the suite on three nodes, started with the commands of docs/cluster.md, with requests spread
-// over them: every node must give the same responses. With -trials.slow it also runs on each node
-// alone.
+// Starts three nodes with the commands of docs/cluster.md, and runs the suite with its requests
+// spread over the nodes: every node must give the same responses. With -trials.slow the suite also
+// runs on each node alone.
 func TestContractCluster(t *testing.T) {
 	c := newCluster(t, "--gap-grace", "2s", "--rate-anonymous", "0", "--rate-demo", "0", "--base-url", clusterBase)
 	c.start(0, 1, 2)

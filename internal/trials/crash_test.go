@@ -189,7 +189,7 @@ func (c *crash) publish(ctx context.Context, a *account, n int64, body string) (
 	}
 	out, status, k := c.caller.publish(ctx, path, key, body)
 	if out == refused && status == 422 {
-		return out, status // refused, because the sequence is too far above that of batches in flight
+		return out, status // the sequence is too far above the cursor
 	}
 	if err := c.ledger.answer(a, n, body, out, status, k); err != nil {
 		c.t.Error(err)
@@ -215,7 +215,7 @@ func (c *crash) subscriber(ctx context.Context, r *rand.Rand, a *account) {
 	}
 }
 
-// verify compares a server that has just been started with the ledger.
+// verify checks that a server that has just started has everything that the ledger records.
 func (c *crash) verify() {
 	c.t.Helper()
 	for _, a := range c.ledger.all() {

@@ -123,7 +123,7 @@ func pause(ctx context.Context) {
 // audience is all subscribers of a test.
 type audience struct {
 	members []*member
-	moved   chan struct{} // receives when a subscriber gets a batch
+	moved   chan struct{} // gets a value when a subscriber gets a batch
 }
 
 func newAudience() *audience { return &audience{moved: make(chan struct{}, 1)} }
@@ -179,7 +179,7 @@ type member struct {
 // follow subscribes again and again until the context ends.
 func (m *member) follow(ctx context.Context, stream string) error {
 	for ctx.Err() == nil {
-		if err := m.once(ctx, stream); err != nil {
+		if err := m.subscribe(ctx, stream); err != nil {
 			return err
 		}
 		pause(ctx) // a real client waits for the retry time; a shorter pause keeps the test short
@@ -187,9 +187,9 @@ func (m *member) follow(ctx context.Context, stream string) error {
 	return nil
 }
 
-// once subscribes and reads to the end of the response. The server chooses the sequences, so each
-// sequence must be one higher than the one before.
-func (m *member) once(ctx context.Context, stream string) error {
+// subscribe subscribes and reads to the end of the response. The server chooses the sequences, so
+// each sequence must be one higher than the one before.
+func (m *member) subscribe(ctx context.Context, stream string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", m.url+"/v1/streams/"+stream+"?cursor=0", nil)
 	if err != nil {
 		return err
@@ -268,8 +268,8 @@ func TestStopWithStalledSubscribers(t *testing.T) {
 	}
 }
 
-// vanishing creates an HTTP/3 client. After a call of vanish all packets to and from this client
-// are dropped, as if its machine had lost power.
+// vanishing creates an HTTP/3 client. After the caller has called the function vanish, all packets
+// to and from this client are dropped, as if its machine had lost power.
 func vanishing(t testing.TB, trust *x509.CertPool) (client func() *http.Client, vanish func()) {
 	t.Helper()
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -290,7 +290,7 @@ func vanishing(t testing.TB, trust *x509.CertPool) (client func() *http.Client, 
 	return func() *http.Client { return &http.Client{Transport: h3} }, func() { hole.gone.Store(true) }
 }
 
-// blackHole is a socket that drops all packets once gone is set.
+// blackHole is a socket that drops all packets after its field gone was set.
 type blackHole struct {
 	net.PacketConn
 	gone atomic.Bool

@@ -23,9 +23,8 @@ var hangups = flag.Int("trials.hangups", 100, "number of requests that TestHangU
 
 // Clients hang up in the middle of every kind of request that changes something, over every
 // transport: before the body is complete, after the body, and while the server sends its response.
-// The server has either carried out such a request or ignored it, and all later answers show the
-// same outcome at once: GET, list, create, publish, delete and keys agree with each other, and a
-// restart changes no answer (D33).
+// The server either carries out such a request or ignores it. From then on, its answers to all
+// kinds of requests show the same outcome, also after a restart (D33).
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"journal": nil, "nats": {"--engine", "nats", "--cluster-listen", "127.0.0.1:0"}} {
@@ -87,7 +86,7 @@ type subject struct {
 	name   string // id of the stream, or name of the key
 	id     string // id of the key, if it is known
 	secret string // the key, if it is known
-	stored bool   // settle found that the request of the client that hung up had stored the batch
+	stored bool   // the batch of the client that hung up was stored; settle sets this
 }
 
 func (s *subject) String() string { return s.kind + " over " + s.by + ", " + s.name }
@@ -101,7 +100,7 @@ type view struct {
 	cursor   int64
 	stored   int64
 	revoked  bool
-	accepted bool // requests with the key are accepted; only if the test knows the key
+	accepted bool // requests with the key are accepted; false if the test does not know the key
 }
 
 // carriedOut tells whether the server carried out the request of the client that hung up.
@@ -174,7 +173,7 @@ func (h *hangup) round(r *rand.Rand, by string, c, admin *caller) {
 	switch s.kind {
 	case "delete", "publish":
 		h.want(h.api, "POST", "/v1/streams", create, 201)
-		if r.IntN(2) == 0 && s.kind == "delete" { // the log is open
+		if r.IntN(2) == 0 && s.kind == "delete" { // so that the stream's log is open
 			h.want(h.api, "POST", contract.NextPath(s.name), `{"events":[1]}`, 202)
 		}
 	case "revoke":

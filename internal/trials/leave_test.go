@@ -33,7 +33,7 @@ func nodeLeaves(t *testing.T, c *cluster, node int) {
 		readers.Go(func() {
 			for n := node; ctx.Err() == nil; n++ {
 				m.url = c.node(n).url
-				if err := m.once(ctx, stream); err != nil {
+				if err := m.subscribe(ctx, stream); err != nil {
 					t.Errorf("%s: %v", m.name, err)
 					cancel()
 				}

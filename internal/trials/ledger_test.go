@@ -27,7 +27,7 @@ type account struct {
 	batches map[int64]*publishes // by sequence, or by the number in the idempotency key
 	seen    map[int64]sighting   // batches that subscribers saw since the last restart
 	log     map[int64]sighting   // batches read after the last restart
-	closed  map[int64]bool       // sequences that the server has closed: it must never accept them again
+	closed  map[int64]bool       // sequences in closed gaps: the server must never accept them again
 	next    int64                // number of the next publish
 	cursor  int64                // highest cursor that any client saw
 }
@@ -142,7 +142,7 @@ func (a *account) audit(t testing.TB, log []sighting, cursor int64) {
 	for what, earlier := range map[string]map[int64]sighting{"seen by a subscriber": a.seen, "read after the last restart": a.log} {
 		for seq, s := range earlier {
 			if now[seq] != s {
-				t.Errorf("%s: batch %d, %s with ts %s, is %+v", a.id, seq, what, s.ts, short(now[seq]))
+				t.Errorf("%s: batch %d was %s with ts %s, but is now %+v", a.id, seq, what, s.ts, short(now[seq]))
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // weir migrate moves the data of a journal to a cluster without changing it: batches with their
-// sequences, times and publishers, closed gaps, idempotency keys, revoked keys. It refuses a cluster that is in
-// use.
+// sequences, times and publishers, closed gaps, idempotency keys and revoked keys. It refuses a
+// cluster that is in use.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -28,8 +28,8 @@ import (
 type network struct {
 	t        testing.TB
 	spaces   []*os.File     // namespace of each machine
-	lives    map[string]int // index of the machine whose loopback has this address of a node
-	operator map[int]string // address in the flag --metrics of each node
+	lives    map[string]int // for each address of a node, the index of its machine
+	operator map[int]string // for each node, the address in its flag --metrics
 }
 
 // newNetwork creates machines. It skips the test if the required permissions or tools are missing.
@@ -85,8 +85,9 @@ func (n *network) space() *os.File {
 // currentNamespace is the file of the network namespace that the calling thread is in.
 const currentNamespace = "/proc/thread-self/ns/net"
 
-// switchNamespace calls leave, which moves the current thread to another namespace, then do, and
-// moves the thread back. Sockets and processes created by do stay in the other namespace.
+// switchNamespace calls the function leave, which moves the current thread to another namespace.
+// Then it calls the function do and moves the thread back. Sockets and processes that do creates
+// stay in the other namespace.
 func switchNamespace(leave, do func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open(currentNamespace)
@@ -108,16 +109,16 @@ func switchNamespace(leave, do func() error) error {
 	return do()
 }
 
-// in calls do in a namespace.
-func in(space *os.File, do func() error) error {
+// inNamespace calls the function do in a namespace.
+func inNamespace(space *os.File, do func() error) error {
 	return switchNamespace(func() error { return unix.Setns(int(space.Fd()), unix.CLONE_NEWNET) }, do)
 }
 
-// ip runs lines of the ip command in a namespace.
+// ip runs the ip command in a namespace. Each line holds the arguments of one call.
 func ip(space *os.File, lines ...string) error {
 	c := exec.Command("ip", "-batch", "-")
 	c.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
-	return in(space, func() error {
+	return inNamespace(space, func() error {
 		if out, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("ip: %w: %s", err, out)
 		}
@@ -184,7 +185,7 @@ func (n *network) place(c *cluster) {
 		}
 	}
 	c.inside = func(node int, do func()) {
-		if err := in(n.spaces[node], func() error { do(); return nil }); err != nil {
+		if err := inNamespace(n.spaces[node], func() error { do(); return nil }); err != nil {
 			n.t.Errorf("enter a network namespace: %v", err)
 		}
 	}
@@ -199,7 +200,7 @@ func (n *network) client() *http.Client {
 		if !ok {
 			return nil, fmt.Errorf("no node has the address %s", address)
 		}
-		err = in(n.spaces[node], func() error {
+		err = inNamespace(n.spaces[node], func() error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
 			return err
 		})

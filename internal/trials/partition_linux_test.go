@@ -35,9 +35,9 @@ func TestPartition(t *testing.T) {
 		p.homes = append(p.homes, p.add(&track{stays: true, home: i, keyed: r.IntN(2) == 0, seen: make([][]sighting, len(c.nodes))}, 1))
 	}
 	h := newWitness(p.chaos, 2+min(*cuts, 2))
-	p.alone(r.IntN(3))
+	p.isolate(r.IntN(3))
 	for range *cuts {
-		p.some(r.IntN(3), time.Duration(1+r.IntN(20))*time.Second)
+		p.cutSome(r.IntN(3), time.Duration(1+r.IntN(20))*time.Second)
 	}
 	p.settle()
 	h.check()
@@ -48,24 +48,24 @@ func TestPartition(t *testing.T) {
 type partition struct {
 	*chaos
 	n     *network
-	homes []*track // one stream per node; its writers use only that node
+	homes []*track // one stream per node; the writers of the stream use only this node
 }
 
-// both returns the links between two nodes, in both directions.
-func both(a, b int) []link { return []link{{a, b}, {b, a}} }
+// linksBetween returns the links between two nodes, in both directions.
+func linksBetween(a, b int) []link { return []link{{a, b}, {b, a}} }
 
-// around returns all links to and from a node.
-func around(a int) []link { return append(both(a, (a+1)%3), both(a, (a+2)%3)...) }
+// linksOf returns all links to and from a node.
+func linksOf(a int) []link { return append(linksBetween(a, (a+1)%3), linksBetween(a, (a+2)%3)...) }
 
-// alone cuts one node off and checks what both sides do.
-func (p *partition) alone(node int) {
+// isolate cuts one node off and checks what both sides do.
+func (p *partition) isolate(node int) {
 	p.t.Helper()
 	p.flows()
 	left, right := (node+1)%3, (node+2)%3
 	there := contract.NewT(p.t, p.target(node))
 	stream, own := there.CreateBody(`{"name":"apart"}`).ID, p.homes[node].id
 	here, since := contract.NewT(p.t, p.target(left)), time.Now()
-	p.n.cut(around(node)...)
+	p.n.cut(linksOf(node)...)
 	p.t.Run("apart", func(t *testing.T) {
 		for what, holds := range map[string]func(t *testing.T, there, here *contract.T){
 			"the others continue": func(t *testing.T, _, _ *contract.T) {
@@ -134,20 +134,20 @@ func (p *partition) ready(t *testing.T, node, status int) {
 	}
 }
 
-// some cuts a random set of links for some time.
-func (p *partition) some(node int, last time.Duration) {
+// cutSome cuts a random set of links for some time.
+func (p *partition) cutSome(node int, last time.Duration) {
 	p.t.Helper()
 	left, right := (node+1)%3, (node+2)%3
 	kinds := []struct {
 		what  string
 		links []link
 	}{
-		{"was cut off", around(node)},
+		{"was cut off", linksOf(node)},
 		{"could not receive", []link{{left, node}, {right, node}}},
 		{"could not send", []link{{node, left}, {node, right}}},
-		{"was cut off from one node", both(node, left)},
+		{"was cut off from one node", linksBetween(node, left)},
 		{"could not receive from one node", []link{{left, node}}},
-		{"and both other nodes were alone", append(around(node), both(left, right)...)},
+		{"and both other nodes were alone", append(linksOf(node), linksBetween(left, right)...)},
 	}
 	kind := kinds[p.r.IntN(len(kinds))]
 	p.during(kind.what, func() {

@@ -14,8 +14,8 @@ import (
 
 // TestPowerCut is TestCrash with a power cut instead of kill -9. The data is on a separate file
 // system. The test shuts this file system down, and the kernel then discards all data that was not
-// synced. So the test finds acknowledgements that were sent before the sync. TestCrash cannot find
-// them: after a kill -9 the kernel still writes the data.
+// synced. The test therefore finds acknowledgements that the server sent before it synced the
+// batch. TestCrash cannot find them, because after a kill -9 the kernel still writes the data.
 func TestPowerCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped with -short")
@@ -45,8 +45,8 @@ func TestPowerCut(t *testing.T) {
 	t.Log(c.summary())
 }
 
-// cut cuts the power while the server runs at full speed. If stopped is true, cut suspends all
-// threads of the server first.
+// cut cuts the power. If stopped is true, it first suspends all threads of the server. Otherwise
+// the server runs at full speed until the cut.
 func (c *crash) cut(d *blockDevice, stopped bool) {
 	if stopped {
 		c.server.cmd.Process.Signal(syscall.SIGSTOP)

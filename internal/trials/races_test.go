@@ -8,12 +8,12 @@ import (
 // raceExit is the exit code of a process in which the race detector found something.
 const raceExit = 66
 
-// natsServer begins the name of every function of the NATS server.
+// natsServer is the prefix of the name of every function in the NATS server.
 const natsServer = "github.com/nats-io/nats-server/"
 
-// hasOwnRace reports whether a log has a data race that concerns Weir. A race in which both accesses
-// are in the NATS server is for its authors to repair: 2.15.2 has one between a leader that becomes a
-// follower and a write in progress.
+// hasOwnRace reports whether a log has a data race that concerns Weir. A race in which both
+// accesses are in the NATS server does not count, because only the authors of NATS can repair it.
+// Version 2.15.2 has such a race, between a leader that becomes a follower and a write in progress.
 func hasOwnRace(log string) bool {
 	reports := strings.Split(log, "WARNING: DATA RACE\n")
 	for _, report := range reports[1:] {

@@ -20,11 +20,12 @@ import (
 
 var schedules = flag.Int("trials.schedules", 1, "number of random schedules per protocol that TestSchedules plays")
 
-// TestSchedules publishes and subscribes through a fault proxy that plays random schedules, while
-// the server is killed now and then and limits the rate. The server has its default settings. Every
-// event is stored once and in order, every acknowledgement is true, the subscriber gets everything
-// once and in order, and nothing ends before the time to give up. A failure prints the seed; with
-// -trials.seed it is the first one played.
+// TestSchedules publishes and subscribes through a proxy that plays schedules, which are random
+// sequences of network faults. During some schedules the server is also killed and restarted,
+// sometimes with a low rate limit. Every event is stored once and in order, every acknowledgement
+// is true, the subscriber gets everything once and in order, and no client gives up early. If a
+// schedule fails, the test prints its seed. The test begins with the seed in -trials.seed, if that
+// flag is set.
 func TestSchedules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this test builds and runs the server")
@@ -47,7 +48,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// scheduled is the server of one protocol.
+// scheduled is a server and the protocol over which one subtest uses it.
 type scheduled struct {
 	protocol string
 	data     string
@@ -89,8 +90,8 @@ func (s *scheduled) restart(t *testing.T, flags ...string) {
 	s.server = again
 }
 
-// between starts a proxy and returns a client that goes through it.
-func (s *scheduled) between(t *testing.T, seed uint64) (*faultnet.Proxy, client.Options) {
+// startProxy starts a proxy, and returns it with the options of a client that connects through it.
+func (s *scheduled) startProxy(t *testing.T, seed uint64) (*faultnet.Proxy, client.Options) {
 	t.Helper()
 	o := faultnet.Options{Backend: host(t, s.url), HTTP: seed%4 > 0, Seed: seed}
 	c := client.Options{Key: liveKey, HTTP1: s.protocol == "h1", Retry: time.Minute}
@@ -124,7 +125,7 @@ const scheduledEvents = 300
 // play publishes under one schedule and checks the result.
 func (s *scheduled) play(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	p, o := s.between(t, seed)
+	p, o := s.startProxy(t, seed)
 	c, direct := newGoClient(t, o), newGoClient(t, client.Options{URL: s.url, Key: liveKey, HTTP1: true})
 	stream, err := direct.CreateStream(t.Context(), client.NewStream{Name: fmt.Sprintf("schedule %d", seed)})
 	if err != nil {
@@ -138,7 +139,7 @@ func (s *scheduled) play(t *testing.T, seed uint64) {
 	if r.IntN(3) == 0 {
 		var flags []string
 		if r.IntN(10) == 0 {
-			flags = []string{"--rate-live", "200"} // the rest of a window of 60 s passes without a publish
+			flags = []string{"--rate-live", "200"} // after 200 requests, the server refuses all others for the rest of a window of 60 s
 		}
 		work.Go(func() { s.restart(t, flags...) })
 	}
@@ -167,7 +168,7 @@ func (s *scheduled) play(t *testing.T, seed uint64) {
 	check(t, direct, stream.ID, acks)
 }
 
-// publish adds the events and returns what was acknowledged.
+// publish adds the events to a publisher and returns the acknowledgements.
 func (s *scheduled) publish(ctx context.Context, t *testing.T, c *client.Client, id core.StreamID, r *rand.Rand) (acks []core.Ack) {
 	pub, err := c.Publisher(ctx, id, client.PublisherOptions{
 		BatchEvents: 1 + r.IntN(8), GiveUp: 3 * time.Minute, OnAck: func(a core.Ack) { acks = append(acks, a) },
@@ -188,7 +189,7 @@ func (s *scheduled) publish(ctx context.Context, t *testing.T, c *client.Client,
 	return acks
 }
 
-// check compares what is stored with what was published and acknowledged.
+// check compares the stored batches with the published events and the acknowledgements.
 func check(t *testing.T, c *client.Client, id core.StreamID, acks []core.Ack) {
 	t.Helper()
 	at, err := c.Cursor(t.Context(), id)
@@ -219,7 +220,7 @@ func check(t *testing.T, c *client.Client, id core.StreamID, acks []core.Ack) {
 	}
 }
 
-// inOrder checks that the events are all that were added, each once and in order.
+// inOrder checks that the list contains all events that were added, each once and in order.
 func inOrder(t *testing.T, what string, events []string) {
 	t.Helper()
 	for i, e := range events {

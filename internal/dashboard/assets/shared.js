@@ -45,7 +45,8 @@ export const fill = parts => {
 export const toSignIn = () => location.assign('/dashboard/sign-in?next=' + encodeURIComponent(location.pathname + location.search));
 
 // ask fetches JSON. If the session has ended, ask also opens the sign-in page. On failure it throws
-// an error whose status is that of the response, or undefined if there was no response.
+// an error. The error's status is the status of the response, or undefined if there was no
+// response.
 export const ask = async (path, options) => {
 	const answer = await fetch(path, {headers: {accept: 'application/json'}, signal: AbortSignal.timeout(20000), ...options});
 	if (answer.status === 401) toSignIn();

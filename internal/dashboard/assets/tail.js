@@ -7,7 +7,7 @@ import {Subscription} from './client/subscription.js';
 import {bytes, number, say, toSignIn} from './shared.js';
 
 const kept = 500; // batches on the page
-const keptSize = 16 << 20; // total size of those batches: characters of JSON, bytes of raw data
+const keptSize = 16 << 20; // total size of those batches, in characters of JSON or bytes of raw data
 const shown = 4000; // characters shown of each batch before "Show more"
 const most = 200000; // characters shown of each batch after "Show more"
 
@@ -57,11 +57,11 @@ const parse = text => {
 	return value;
 };
 
-// sizeOf returns the size of a batch. Gap and end marks count as 0.
+// sizeOf returns the size of a batch. Items that report a gap or the end of the stream count as 0.
 const sizeOf = item => item.data?.length ?? item.events?.[0]?.text.length ?? 0;
 
-// fitting returns how many items from the start of a list, newest first, fit within both limits. It
-// returns at least one.
+// fitting takes a list with the newest item first. It returns how many items at the start of the
+// list fit within both limits, but at least 1.
 const fitting = list => {
 	let size = 0;
 	const n = list.findIndex((item, i) => i === kept || (size += item.size ?? sizeOf(item)) > keptSize && i > 0);
@@ -157,7 +157,7 @@ export class Tail {
 		this.say(why);
 	}
 
-	// doze pauses until the page becomes visible again.
+	// doze pauses the tail until the page becomes visible again.
 	doze() {
 		this.over('paused while the page is hidden');
 		this.dozing = true;

@@ -3,8 +3,8 @@ package faulty
 import "slices"
 
 // content is the content of a file. It is cheap to clone, because clones share a page until one of
-// them writes to it. Cloning a megabyte copies 256 pointers, so a test can make thousands of copies
-// that simulate a crash.
+// them writes to it. Cloning a megabyte copies 256 pointers, so a test can simulate thousands of
+// crashes.
 type content struct {
 	pages []*page // a nil page holds zeros
 	size  int64

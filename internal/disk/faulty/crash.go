@@ -10,8 +10,8 @@ import (
 // Loss says which unsynced changes a power cut loses.
 type Loss uint8
 
-// The patterns of loss. In all of them synced data survives, and data dropped by a failed SyncData
-// is lost.
+// The patterns of loss. With each pattern, synced data survives, and writes that were pending at a
+// failed SyncData are lost.
 const (
 	// LoseAll loses all unsynced changes.
 	LoseAll Loss = iota
@@ -37,8 +37,9 @@ func (l Loss) String() string { return [...]string{"LoseAll", "LoseNothing", "Lo
 const sector = 512
 
 // Crash returns the directory as it may be found after a power cut at this instant: unlocked, with
-// all content durable, with the same capacity and without hooks. It does not change f. The same f,
-// loss and state of rng give the same result. LoseAll and LoseNothing do not use rng.
+// all content durable, with the same capacity and without hooks. It does not change f. If f, loss
+// and the state of rng are the same, the result is the same. LoseAll and LoseNothing do not use
+// rng.
 func (f *FS) Crash(loss Loss, rng *rand.Rand) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()

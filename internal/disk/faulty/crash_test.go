@@ -42,7 +42,7 @@ func exactly(t *testing.T, got map[string]bool, want ...string) {
 }
 
 // "A crash may undo writes since the file's last successful SyncData, wholly or in part": Tear can
-// leave any prefix of three bytes; LoseSome keeps or loses a sector as a unit.
+// leave any prefix of the three bytes; LoseSome keeps or loses a sector as a unit.
 func TestUnsyncedWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "...")

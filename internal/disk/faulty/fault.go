@@ -59,10 +59,10 @@ func (p Partial) Error() string { return fmt.Sprintf("after %d bytes: %v", p.Byt
 func (p Partial) Unwrap() error { return p.Err }
 
 // OnCall sets a hook that runs before every call, in the goroutine of the caller and possibly in
-// many goroutines at once. nil removes the hook. If the hook returns an error, the call fails with
-// this error and has no other effect, except as described for Partial and File.SyncData. No lock is
-// held while the hook runs, so the hook may use the file system, in particular Crash. Calls that
-// the hook makes run the hook again, so it must not recurse endlessly.
+// many goroutines at once. OnCall(nil) removes the hook. If the hook returns an error, the call
+// fails with this error and has no other effect, except as described for Partial and File.SyncData.
+// No lock is held while the hook runs, so the hook may use the file system, in particular Crash.
+// Calls that the hook makes run the hook again, so it must not recurse endlessly.
 func (f *FS) OnCall(hook func(Call) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,8 +75,8 @@ type failure struct {
 	err  error
 }
 
-// FailCall makes one call fail: the k-th call of this kind, counted from now. k is 1 for the next
-// call.
+// FailCall makes one call fail: the k-th call of this kind, counted from now. If k is 1, the next
+// call fails.
 func (f *FS) FailCall(kind Kind, k int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,8 +90,8 @@ func (f *FS) Calls(kind Kind) int {
 	return f.calls[kind]
 }
 
-// before counts a call and runs the hook. It returns the error that the call must fail with.
-func (f *FS) before(op string, c Call) error {
+// beforeCall counts a call and runs the hook. It returns the error that the call must fail with.
+func (f *FS) beforeCall(op string, c Call) error {
 	if c.Kind != SyncDir && c.Kind != List {
 		if err := disk.CheckName(op, c.Name); err != nil {
 			return err

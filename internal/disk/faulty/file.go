@@ -25,7 +25,7 @@ func (o *file) enter(op string, c Call) error {
 	if err != nil {
 		return err
 	}
-	err = o.fs.before(op, c)
+	err = o.fs.beforeCall(op, c)
 	o.fs.mu.Lock()
 	if err != nil {
 		o.failed(c, err)

@@ -85,7 +85,7 @@ func New() *FS {
 
 // Create creates a file. Until SyncDir, a crash may lose its name, even if its content was synced.
 func (f *FS) Create(name string) (disk.File, error) {
-	if err := f.before("create", Call{Kind: Create, Name: name}); err != nil {
+	if err := f.beforeCall("create", Call{Kind: Create, Name: name}); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -109,7 +109,7 @@ func (f *FS) change(c change) {
 
 // Open opens an existing file.
 func (f *FS) Open(name string) (disk.File, error) {
-	if err := f.before("open", Call{Kind: Open, Name: name}); err != nil {
+	if err := f.beforeCall("open", Call{Kind: Open, Name: name}); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -127,7 +127,7 @@ func (f *FS) Rename(old, new string) error {
 	if err := disk.CheckName("rename", new); err != nil {
 		return err
 	}
-	if err := f.before("rename", Call{Kind: Rename, Name: old, To: new}); err != nil {
+	if err := f.beforeCall("rename", Call{Kind: Rename, Name: old, To: new}); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -147,7 +147,7 @@ func (f *FS) Rename(old, new string) error {
 
 // Remove removes a file. Open handles stay usable, and the space is free at once.
 func (f *FS) Remove(name string) error {
-	if err := f.before("remove", Call{Kind: Remove, Name: name}); err != nil {
+	if err := f.beforeCall("remove", Call{Kind: Remove, Name: name}); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -170,7 +170,7 @@ func (f *FS) unlink(in *inode) {
 
 // List returns the names, sorted.
 func (f *FS) List() ([]string, error) {
-	if err := f.before("list", Call{Kind: List}); err != nil {
+	if err := f.beforeCall("list", Call{Kind: List}); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -181,7 +181,7 @@ func (f *FS) List() ([]string, error) {
 // SyncDir makes all creations, renames and removals so far durable. If SyncDir fails, these changes
 // stay unsynced until a later SyncDir succeeds.
 func (f *FS) SyncDir() error {
-	if err := f.before("sync", Call{Kind: SyncDir}); err != nil {
+	if err := f.beforeCall("sync", Call{Kind: SyncDir}); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -196,7 +196,7 @@ func (f *FS) SyncDir() error {
 // Lock takes the named lock file. Like flock, the lock belongs to the file and not to the name. It
 // is free after a crash.
 func (f *FS) Lock(name string) (io.Closer, error) {
-	if err := f.before("lock", Call{Kind: Lock, Name: name}); err != nil {
+	if err := f.beforeCall("lock", Call{Kind: Lock, Name: name}); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()

@@ -17,32 +17,32 @@ var appendCases = []testCase{
 		"The engine calls Admit for every entry, in log order, before the entry becomes part of the log.",
 		"The engine asks the judge (Judge.Admit) at the entry's position in the log's order, and the judge may complete the entry.",
 	}, appendOrder},
-	{"an append that begins after another has its place comes later", []string{
+	{"an append that begins after Placed was called comes later", []string{
 		"Placeable is a Proposer that must know when its entry has a place in the order of the log.",
-		"Placed is called by Append at most once, as soon as the entry has its place: the judge is asked about it before any entry whose Append is called after that.",
+		"Append calls Placed at most once, as soon as the entry has its place. The judge is asked about this entry before the entry of any Append that is called after Placed.",
 	}, placed},
 	{"an entry can be read once its append returned", []string{
 		"If it was stored, the entry and everything admitted before it in this log are durable and can be read.",
 		"An entry can be read as soon as its Append returned, and never before it is durable.",
 	}, readYourWrites},
 	{"thousands of appends on one log", []string{
-		"Any number of appends may be in flight, also on one log. None delays another for longer than a sync.",
+		"Any number of appends may be in flight, also on one log. No append delays another for longer than one sync.",
 		"It is called before the Appends of those entries return.",
-		"Admit and Commit may run at the same time, because the engine decides entries while the disk is still busy with earlier ones.",
+		"Admit and Commit may run at the same time, because the engine asks about new entries while the disk is still busy with earlier ones.",
 	}, manyOnOne},
 	{"appends on many logs", []string{
 		"Engine is one store: documents, and one log per document.",
-		"Any number of appends may be in flight, also on one log. None delays another for longer than a sync.",
+		"Any number of appends may be in flight, also on one log. No append delays another for longer than one sync.",
 		"The engine calls Admit for one entry at a time per log, and Commit for one group at a time, each in the log's order.",
 	}, manyOnMany},
-	{"a refusal is as durable as its grounds", []string{
+	{"a refusal is as durable as the entries it is based on", []string{
 		"Append proposes an entry and waits for the outcome.",
 		"When Append returns nil, the entry was either stored or refused.",
-		"If the judge refused it, everything admitted before it is durable: a refusal (\"a duplicate of that one\") is as durable as the entries it is based on.",
+		"If the judge refused it, everything admitted before it is durable: a refusal, such as \"duplicate of entry 7\", is as durable as the entries it is based on.",
 		"If Admit returns false, the entry is not stored.",
 	}, refusal},
 	{"sequences may arrive out of order", []string{
-		"Scan visits the entries whose sequence is from or higher, in increasing order and with their payloads, until visit returns false or there are no more.",
+		"Scan visits the entries with a sequence of at least start, in increasing order and with their payloads, until visit returns false or there are no more entries.",
 		"headers of all entries that the log holds, in increasing order of sequence.",
 	}, outOfOrder},
 	{"an append whose context has ended", []string{
@@ -63,12 +63,13 @@ func appendOrder(s *store) {
 		got = append(got, h.Seq)
 	}
 	if !slices.Equal(got, want) {
-		s.Fatalf("admitted %v", got)
+		s.Fatalf("admitted %v, want %v", got, want)
 	}
 	s.holds(log, want...)
 }
 
-// placement is the proposer of an entry that another one waits for.
+// placement is the proposer of an entry. The channel done is closed when the entry has its place in
+// the log, and the test then appends the next entry.
 type placement struct{ done chan struct{} }
 
 func (p *placement) Placed() { close(p.done) } // panics the second time
@@ -205,7 +206,8 @@ func refusal(s *store) {
 	first := map[string]weir.Seq{}
 	next := weir.Seq(0)
 	j := newJudge()
-	// For each proposal, the sequence under which it was stored or of which it is a duplicate.
+	// For each proposal, answers holds the sequence under which it was stored, or the sequence of
+	// the entry that it duplicates.
 	answers := make([]weir.Seq, keys*times)
 	j.admit = func(e *engine.Entry) bool {
 		seq, known := first[e.Key]

@@ -13,7 +13,7 @@ import (
 var entryCases = []testCase{
 	{"entries of every size are stored", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",
-		"Header is Read without the payload: all fields are set, and nothing but the header is read.",
+		"Header returns the entry without its payload. All fields are set, and only the header is read.",
 	}, everySize},
 	{"every field of an entry is stored", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",

@@ -43,7 +43,7 @@ func (f *follower) called(call string) {
 	f.news = make(chan struct{})
 }
 
-// Commit moves n entries from ahead to known.
+// Commit moves n entries from f.ahead to f.known.
 func (f *follower) Commit(n int) {
 	f.judge.Commit(n)
 	f.mu.Lock()
@@ -52,9 +52,9 @@ func (f *follower) Commit(n int) {
 	f.called("Commit")
 }
 
-// between marks the beginning of a call that must not overlap with any other call. The function
+// exclusive marks the beginning of a call that must not overlap with any other call. The function
 // that it returns marks the end.
-func (f *follower) between(call string) (end func()) {
+func (f *follower) exclusive(call string) (end func()) {
 	if !f.judge.enter(call) {
 		return func() {}
 	}
@@ -70,7 +70,7 @@ func (f *follower) between(call string) (end func()) {
 
 // Follow implements engine.Follower.
 func (f *follower) Follow(h engine.Header) {
-	defer f.between("Follow")()
+	defer f.exclusive("Follow")()
 	there := false
 	(*f.judge.log.Load()).Headers(h.Seq, func(found engine.Header) bool { there = found.Seq == h.Seq; return false })
 	if !there {
@@ -87,7 +87,7 @@ func (f *follower) Follow(h engine.Header) {
 
 // Trimmed implements engine.Follower.
 func (f *follower) Trimmed(low weir.Seq) {
-	defer f.between("Trimmed")()
+	defer f.exclusive("Trimmed")()
 	if f.trimming != nil {
 		f.trimming()
 	}
@@ -103,13 +103,13 @@ func (f *follower) Behind() { f.judge.fault("Behind") }
 
 // Note implements engine.Follower.
 func (f *follower) Note() (weir.Seq, []byte) {
-	defer f.between("Note")()
+	defer f.exclusive("Note")()
 	return f.note()
 }
 
 // Rewind implements engine.Follower.
 func (f *follower) Rewind() {
-	defer f.between("Rewind")()
+	defer f.exclusive("Rewind")()
 	f.judge.rewind()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 
 // judge is a Judge that records its calls. It reports every call that package engine forbids.
 type judge struct {
-	admit   func(e *engine.Entry) bool                  // decides about an entry; nil admits all entries
-	restore func(entries iter.Seq[engine.Header]) error // called by Restore; nil collects all entries
+	admit   func(e *engine.Entry) bool                  // decides about an entry; if nil, all entries are admitted
+	restore func(entries iter.Seq[engine.Header]) error // called by Restore; if nil, Restore collects all entries
 	commit  func()                                      // called at the end of Commit unless nil
 	drop    func()                                      // called at the beginning of Dropped unless nil
 	log     atomic.Pointer[engine.Log]                  // for calling Headers inside Commit
@@ -210,7 +210,7 @@ func (j *judge) keptSeqs() []weir.Seq {
 type place struct {
 	asked  int      // how often the judge was asked
 	stored bool     // the judge's answer
-	rests  int      // number of entries of the log, its own included, that must be durable before Append returns
+	rests  int      // number of entries, from the first up to its own, that must be durable before Append returns
 	seq    weir.Seq // the sequence that the entry got
 }
 

@@ -10,10 +10,10 @@ import (
 
 var listCases = []testCase{
 	{"list by prefix, after and limit", []string{
-		"List returns up to limit documents whose key begins with prefix and is greater than after, in order of keys.",
+		"List returns up to limit documents whose key begins with prefix and is greater than afterKey, in order of keys.",
 	}, listAll},
 	{"list in pages", []string{
-		"List returns up to limit documents whose key begins with prefix and is greater than after, in order of keys.",
+		"List returns up to limit documents whose key begins with prefix and is greater than afterKey, in order of keys.",
 	}, listPages},
 }
 
@@ -26,7 +26,8 @@ func (s *store) list(prefix, after string, limit int) []engine.Document {
 	return docs
 }
 
-// listing computes what List should return from all keys, which are sorted.
+// listing computes the keys that List should return. The parameter keys holds all keys of the
+// store, sorted.
 func listing(keys []string, prefix, after string, limit int) []string {
 	var want []string
 	for _, key := range keys {
@@ -61,7 +62,7 @@ func listAll(s *store) {
 				for _, limit := range []int{0, 1, 3, 1000} {
 					got := s.list(prefix, after, limit)
 					if want := listing(keys, prefix, after, limit); !slices.Equal(names(got), want) {
-						s.Fatalf("%d of %q after %q: %q, want %q", limit, prefix, after, names(got), want)
+						s.Fatalf("list of at most %d keys with the prefix %q after %q: %q, want %q", limit, prefix, after, names(got), want)
 					}
 					for _, doc := range got {
 						s.sameDocument(doc, docs[doc.Key])

@@ -12,7 +12,7 @@ import (
 
 var readCases = []testCase{
 	{"all methods that read agree", []string{
-		"Header is Read without the payload: all fields are set, and nothing but the header is read.",
+		"Header returns the entry without its payload. All fields are set, and only the header is read.",
 		"Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags, Size and KeySize are set, and nothing else.",
 	}, agreement},
 	{"missing entries are not found", []string{

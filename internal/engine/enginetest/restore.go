@@ -14,10 +14,10 @@ var restoreCases = []testCase{
 	{"Open calls Restore once, before any other method of the judge", []string{
 		"Open attaches a judge to the log of the document that was created at revision id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
-		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType and Publisher are not set. Entries with a key come with Count, KeySize and KeyDigest instead of Key.",
+		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType and Publisher are not set. The header of an entry with a key has Count, KeySize and KeyDigest, but not Key.",
 	}, restoreFirst},
 	{"a judge may do without old keys", []string{
-		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading them.",
+		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading these keys.",
 		"The engine calls KeysSince before Restore. Headers of entries that were stored before the returned time may come without their KeyDigest and Count.",
 	}, restoreRecentKeys},
 	{"a judge may stop reading or refuse", []string{
@@ -35,7 +35,7 @@ var restoreCases = []testCase{
 	}, closeInFlight},
 }
 
-// asRestored returns a header as Restore gets it.
+// asRestored returns a header in the form that Restore receives.
 func asRestored(h engine.Header) engine.Header {
 	return h.Restored()
 }

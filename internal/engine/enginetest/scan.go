@@ -11,23 +11,23 @@ import (
 
 var scanCases = []testCase{
 	{"a scan ends when the visitor returns false", []string{
-		"Scan visits the entries whose sequence is from or higher, in increasing order and with their payloads, until visit returns false or there are no more.",
+		"Scan visits the entries with a sequence of at least start, in increasing order and with their payloads, until visit returns false or there are no more entries.",
 	}, scanStops},
 	{"a scan sees the same entries in runs of any length", []string{
-		"It reads in runs of about run bytes: pass how much the caller expects to take, or 0 for long runs.",
+		"It reads about runBytes at a time. The caller passes how many bytes it expects to take, or 0 for long runs.",
 	}, scanRuns},
 	{"a visitor may use the log", []string{
-		"It holds no lock while visit runs.",
+		"Scan holds no lock while visit runs.",
 	}, scanUsesLog},
 	{"a scan while entries are appended", []string{
 		"It visits at least the entries that were durable when Scan was called.",
 		"The payload belongs to the engine and is valid only during the visit.",
 	}, scanAppending},
 	{"a scan leaves out entries that are trimmed before it reaches them", []string{
-		"An entry that is trimmed during the scan is left out.",
+		"An entry that is trimmed before the scan reaches it is left out.",
 	}, scanTrimmed},
 	{"a scan during concurrent trims", []string{
-		"An entry that is trimmed during the scan is left out.",
+		"An entry that is trimmed before the scan reaches it is left out.",
 	}, scanTrimming},
 }
 
@@ -38,12 +38,12 @@ func scanStops(s *store) {
 		n := 0
 		err := log.Scan(s.ctx, 0, 0, func(*engine.Entry) bool { n++; return n < stop })
 		if err != nil || n != stop {
-			s.Errorf("scan to stop after %d visits %d, %v", stop, n, err)
+			s.Errorf("a scan that should stop after %d entries visited %d: %v", stop, n, err)
 		}
 		n = 0
 		log.Headers(0, func(engine.Header) bool { n++; return n < stop })
 		if n != stop {
-			s.Errorf("headers to stop after %d visits %d", stop, n)
+			s.Errorf("Headers should stop after %d entries, but visited %d", stop, n)
 		}
 	}
 }

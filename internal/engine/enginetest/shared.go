@@ -11,7 +11,7 @@ import (
 const (
 	followerSays = "Follower is a Judge for a log that other processes append to as well. An engine whose store is shared needs a Follower as soon as another process appends; an engine that serves a single process never calls the methods below. The engine never calls them while Admit or Commit runs."
 	followSays   = "Follow reports an entry of another process at its position in the log's order. That process has already decided about the entry, which is durable and can be read. No admitted entry is in flight during the call."
-	rewindSays   = "Rewind tells the judge to forget every entry that it admitted and that Commit has not reported, because an entry of another process took its position or the store refused it. After Rewind, the engine reports the entries that came first (Follow). Then it asks again (Admit) about the entries whose callers still wait."
+	rewindSays   = "Rewind tells the judge to forget every entry that it admitted and that Commit has not reported. The reason is that an entry of another process was stored first, or that the store refused an entry. After Rewind, the engine reports the entries that came first (Follow). Then it asks again (Admit) about the entries whose callers still wait."
 	otherwise    = "Without Attend, the judge receives entries of other processes only when it must: before the engine stores an entry of this process after them, when a caller catches up, and from time to time."
 )
 
@@ -35,7 +35,7 @@ var sharedCases = []testCase{
 		"Trimmed reports that another process trimmed the log below low. While Trimmed runs, Log.Headers still visits the removed entries; afterwards it does not.",
 	}, trimmedElsewhere},
 	{"Trim stores the result of Note", []string{
-		"The engine calls Note when a Trim has its position in the log's order. The engine stores what Note returns instead of the arguments of Trim, because other processes may have appended and trimmed since Trim was called. When Note is called, the judge knows everything that was committed and followed before that position. The note may leave out entries that were admitted and not committed.",
+		"The engine calls Note once a Trim has its position in the log's order. The engine stores the results of Note instead of the arguments of Trim, because other processes may have appended and trimmed since Trim was called. When Note is called, the judge knows everything that was committed and followed before that position. The note may leave out entries that were admitted and not committed.",
 	}, noted},
 }
 
@@ -168,8 +168,8 @@ func attended(s *store) {
 }
 
 // rewound appends to a log whose newest entry this process does not know yet. The engine must call
-// Follow for that entry before it calls Admit for the appended entry. It may also have called Admit
-// too early; then it must call Rewind first.
+// Follow for that entry before it calls Admit for the appended entry. If the engine called Admit
+// for the appended entry too early, it must call Rewind before Follow.
 func rewound(s *store) {
 	there := s.another()
 	doc := s.create("stream", "")

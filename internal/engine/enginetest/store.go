@@ -73,7 +73,6 @@ func (s *store) crash() {
 	s.blame()
 }
 
-// create creates a document.
 func (s *store) create(key, value string) engine.Document {
 	s.Helper()
 	doc, err := s.Create(s.ctx, key, []byte(value))
@@ -95,7 +94,7 @@ func (s *store) open(id engine.LogID, j *judge) engine.Log {
 	return log
 }
 
-// watch reports the judge's faults at the end of the case.
+// watch makes the case report the faults of j when it ends.
 func (s *store) watch(j *judge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +112,6 @@ func (s *store) stream(key string, j *judge) (engine.Document, engine.Log) {
 	return doc, s.open(doc.Created, j)
 }
 
-// closeLog closes a log.
 func (s *store) closeLog(log engine.Log) {
 	s.Helper()
 	if err := log.Close(); err != nil {
@@ -131,7 +129,6 @@ func (s *store) append(log engine.Log, entries ...*engine.Entry) {
 	}
 }
 
-// trim trims a log.
 func (s *store) trim(log engine.Log, low weir.Seq, note string) {
 	s.Helper()
 	if err := log.Trim(s.ctx, low, []byte(note)); err != nil {
@@ -148,11 +145,11 @@ func (s *store) parallel(n int, call func(i int)) {
 	all.Wait()
 }
 
-// patience is how long a case waits for something that must happen. The time passes only if the
-// engine is broken.
+// patience is how long a case waits for something that must happen. A case waits that long only if
+// the engine is broken.
 const patience = time.Minute
 
-// await waits until done is closed.
+// await waits until the channel done is closed.
 func (s *store) await(done <-chan struct{}, what string) {
 	s.Helper()
 	late := time.NewTimer(patience)

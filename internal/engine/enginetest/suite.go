@@ -44,8 +44,8 @@ func cases() []testCase {
 		documentCases, listCases, watchCases, sharedCases, closeCases, crashCases, randomCases)
 }
 
-// Run runs all cases. It calls new once for each case. New must return a store that no other case
-// uses.
+// Run runs all cases. It calls the function new once for each case. This function must return a
+// store that no other case uses.
 func Run(t *testing.T, new func(t *testing.T) Fixture) {
 	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) {

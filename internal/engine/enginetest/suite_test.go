@@ -11,30 +11,32 @@ import (
 	"testing"
 )
 
-// unchecked maps each sentence of package engine that no case quotes to the reason.
+// unchecked lists the sentences of package engine that no case quotes. Each value is the reason.
 var unchecked = map[string]string{
 	// These sentences are about faults of a disk or a network, and about repairs. The suite knows
 	// only the interfaces and cannot cause such faults. The tests of the engines named here check
 	// the sentences.
 	"ErrFull not appended: no space was left, and the judge was not asked":                                                                   "journal: TestFullDisk; jetstream: TestFull",
 	"ErrReadOnly unknown: the store takes no more writes, the entry cannot be read now, and it may or may not be in the log after a restart": "journal: TestEveryCallFails",
-	"An answer takes effect only with the Commit that follows it: if the store fails in between, that Commit never comes.":                   "journal: TestEveryCallFails",
+	"If the store fails before it has stored an admitted entry, Commit never reports that entry.":                                            "journal: TestEveryCallFails",
 	"ErrDamaged (wrapped): the entry is there but fails its check.":                                                                          "journal: TestOlderRecordDamaged",
 	"A damaged entry is never served.":                                                                          "journal: TestOlderRecordDamaged",
 	"ErrUnavailable unknown: the store did not answer in time":                                                  "jetstream: TestNoQuorum",
-	"ErrUnavailable: it is unknown whether the judge does.":                                                     "jetstream: TestNoQuorum",
-	"ErrUnavailable: it is unknown whether the watchers have.":                                                  "jetstream: TestNoQuorum",
+	"ErrUnavailable: the judge may not know everything.":                                                        "jetstream: TestNoQuorum",
+	"ErrUnavailable: the watchers may not have received every change.":                                          "jetstream: TestNoQuorum",
 	"ErrBehind not appended; every method returns it from then on, and the log must be closed and opened again": "jetstream: TestRefreshTooFarBehind",
 	"Behind reports that this process can no longer catch up with what other processes appended and removed.":   "jetstream: TestRefreshTooFarBehind",
 	"The log must be closed and opened again.":                                                                  "jetstream: TestRefreshTooFarBehind",
 	"The engine frees their space in the background.":                                                           "no method shows the space; journal: TestReclaim",
 	"It never blocks on a disk.":                                                                                "a test without timing cannot tell",
+	"Held never blocks on a disk.":                                                                              "a test without timing cannot tell",
 
 	// These sentences say what the caller or the judge must do. An engine cannot break them.
 	"It holds the log's lock: visit must be quick and must not call the log.": "a demand on the caller",
 	"Admit must not block and must not call the engine.":                      "a demand on the judge",
 	"Two entries of one log must never be admitted under the same sequence.":  "a demand on the judge",
 	"It must not block.":                                  "a demand on the judge",
+	"Placed must not block.":                              "a demand on the proposer",
 	"Follow must not block.":                              "a demand on the judge",
 	"Note must not block and must not call the engine.":   "a demand on the judge",
 	"Visit must not block, and must not call the engine.": "a demand on the caller",
@@ -93,7 +95,7 @@ func TestEveryPromiseIsQuoted(t *testing.T) {
 	}
 }
 
-// exists checks that each test that is named by a reason in unchecked exists.
+// exists checks the tests that a reason in unchecked names: each test must exist.
 func exists(t *testing.T, reason string) {
 	t.Helper()
 	for _, named := range regexp.MustCompile(`(\w+): (Test\w+)`).FindAllStringSubmatch(reason, -1) {

@@ -12,11 +12,11 @@ import (
 
 var trimCases = []testCase{
 	{"trim removes all entries below low", []string{
-		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
+		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
 		"Removed entries are never seen again, not even after a restart.",
 	}, trimRemoves},
 	{"the low mark never goes down", []string{
-		"The low mark never goes down: a lower value than before changes only the note.",
+		"The low mark never goes down: if low is lower than before, only the note changes.",
 	}, trimLower},
 	{"notes are stored", []string{
 		"with the note of the last Trim (nil if there was none)",
@@ -25,15 +25,15 @@ var trimCases = []testCase{
 		"A note has at most MaxNote bytes.",
 	}, longestNote},
 	{"trim of an empty log and beyond its end", []string{
-		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
+		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
 	}, trimBeyond},
 	{"memory follows the entries", []string{
 		"Held returns about how many bytes of memory this process uses for the entries of a log and for its note.",
 		"A log that is not open may use none.",
-		"One that was dropped, or holds no entry and was never trimmed, uses none.",
+		"A log that was dropped, or that holds no entry and was never trimmed, uses none.",
 	}, memoryHeld},
 	{"trim while entries are appended", []string{
-		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
+		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
 		"All methods may be called from many goroutines at once.",
 	}, trimAppending},
 }
@@ -188,8 +188,8 @@ func trimAppending(s *store) {
 			return
 		}
 		for writing.Load() > 0 {
-			// Low stays at or below the newest admitted sequence, because a judge never admits an
-			// entry below low.
+			// The low mark stays at or below the newest admitted sequence, because no judge would
+			// admit an entry below the low mark.
 			if err := log.Trim(s.ctx, min(j.newest(), n/2), nil); err != nil {
 				s.Errorf("trim: %v", err)
 			}
@@ -215,7 +215,7 @@ func memoryHeld(s *store) {
 	s.trim(log, 151, "note")
 	few := s.Held(doc.Created)
 	if few < all/8 || few > all/2 {
-		s.Errorf("after a trim to 50 entries: holds %d bytes of %d", few, all)
+		s.Errorf("after a trim from 200 to 50 entries: holds %d bytes, want between an eighth and a half of %d", few, all)
 	}
 	s.append(log, batches(300, 250, 260)...) // out of order
 	few = s.Held(doc.Created)

@@ -10,7 +10,7 @@ import (
 var judgeCases = []testCase{
 	{"the judge completes entries", []string{
 		"Judge applies rules to the entries of a log, in the log's order.",
-		"It may set the entry's sequence, time, flags and count.",
+		"Admit may set the entry's sequence, time, flags and count.",
 	}, completes},
 	{"committed entries are visible inside Commit", []string{
 		"Commit reports that n more entries are durable and can be read: the first n of the admitted entries that no earlier Commit reported.",

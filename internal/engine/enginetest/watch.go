@@ -13,7 +13,7 @@ import (
 
 const (
 	watchSays = "Watch calls visit for every document of the store, and then for every change of a document, no matter which process makes it: one call at a time, and in order of revisions."
-	watchBy   = "For a change made by this process, visit runs before the call that made the change returns, before a call that was refused because of the change returns, and before Judge.Dropped."
+	watchBy   = "If this process makes a change, visit receives it before the call for the change returns, before any call returns that is refused because of the change, and before Judge.Dropped is called."
 	watchLast = "If changes of one document follow each other closely, visit may get only the last one."
 	watchUpTo = "It returns when visit has received everything that was acknowledged to any client before the call."
 	leftSays  = "The context of a change limits only how long the caller waits. If the context ends while the change is in flight, the change is still made or refused as if the caller were waiting, and watchers receive it."
@@ -95,9 +95,9 @@ func (w *watcher) knows(key string) (c engine.Change, ok bool) {
 	return c, false
 }
 
-// until waits until the newest change of a key that the watcher has received is one for which
-// wanted returns true.
-func (s *store) until(w *watcher, key string, wanted func(engine.Change) bool) {
+// awaitChange waits until wanted returns true for the newest change of the key that the watcher has
+// received.
+func (s *store) awaitChange(w *watcher, key string, wanted func(engine.Change) bool) {
 	s.Helper()
 	for {
 		w.mu.Lock()
@@ -252,7 +252,7 @@ func watchLeft(s *store) {
 		key := fmt.Sprint("stream ", i)
 		_, err := s.Create(Leaving(s.ctx), key, []byte("created"))
 		left("create", err)
-		s.until(w, key, func(c engine.Change) bool { return string(c.Value) == "created" })
+		s.awaitChange(w, key, func(c engine.Change) bool { return string(c.Value) == "created" })
 		doc, err := s.Get(s.ctx, key)
 		if err != nil {
 			s.Fatalf("get the document that was created with a context that ended: %v", err)
@@ -261,11 +261,11 @@ func watchLeft(s *store) {
 		s.fails("create again", err, engine.ErrExists)
 		_, err = s.Update(Leaving(s.ctx), key, []byte("updated"), doc.Revision)
 		left("update", err)
-		s.until(w, key, func(c engine.Change) bool { return string(c.Value) == "updated" })
+		s.awaitChange(w, key, func(c engine.Change) bool { return string(c.Value) == "updated" })
 		j := newJudge()
 		log := s.open(doc.Created, j)
 		left("delete", s.Delete(Leaving(s.ctx), key, 0))
-		s.until(w, key, func(c engine.Change) bool { return c.Deleted })
+		s.awaitChange(w, key, func(c engine.Change) bool { return c.Deleted })
 		s.await(j.over, "Dropped")
 		s.noLog(log)
 	}

@@ -16,9 +16,9 @@ import (
 // A shard is a JetStream stream that holds many logs. To follow a shard means to subscribe to it,
 // so that this node receives every message as soon as it is stored. That costs every server and
 // node something for each message, no matter which node wrote the message. Most logs have only one
-// node that writes to them, and such a log need not be followed: a write is stored only if no other
-// message came before it, so every successful write proves that the node has missed nothing.
-// Therefore a log is followed only while
+// node that writes to them, and such a log need not be followed: a write is stored only if no node
+// stored another message in between, so every successful write proves that the node has missed
+// nothing. Therefore a log is followed only while
 //
 //   - a caller wants to receive entries of other nodes at once (Attend),
 //   - the log is read (readFor), or
@@ -64,8 +64,8 @@ func (l *log) Attend() {
 	l.wake()
 }
 
-// Leave implements engine.Log. The log stays followed until attended checks it the next time,
-// because another caller may call Attend soon.
+// Leave implements engine.Log. The log stays followed until reviewFollowing checks it the next
+// time, because another caller may call Attend soon.
 func (l *log) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,27 +155,27 @@ func (l *log) join(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// part stops following a log. The caller holds l.mu.
-func (l *log) part() {
+// unjoin stops following a log. The caller holds l.mu.
+func (l *log) unjoin() {
 	if l.attendance.joined {
-		l.shard.part()
+		l.shard.unjoin()
 	}
 	l.attendance.wanted, l.attendance.joined, l.attendance.followed = false, false, false
 }
 
-// attendances checks for each open log whether it should be followed or refreshed.
-func (e *Engine) attendances(now time.Time) {
+// reviewLogs calls reviewFollowing for each open log.
+func (e *Engine) reviewLogs(now time.Time) {
 	e.mu.Lock()
 	open := slices.Collect(maps.Values(e.logs))
 	e.mu.Unlock()
 	for _, l := range open {
-		l.attended(now)
+		l.reviewFollowing(now)
 	}
 }
 
-// attended stops following a log that no caller needs any more, and starts a refresh of a log that
-// is not followed and has become outdated.
-func (l *log) attended(now time.Time) {
+// reviewFollowing stops following a log that no caller needs any more, and starts a refresh of a
+// log that is not followed and has become outdated.
+func (l *log) reviewFollowing(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := &l.attendance
@@ -186,14 +186,15 @@ func (l *log) attended(now time.Time) {
 		if l.shard.live.Load() {
 			a.sure = now
 		}
-		l.part()
+		l.unjoin()
 	case !a.wanted && len(a.refreshes) == 0 && now.Sub(a.sure) >= l.e.opts.sure:
 		a.refreshes = []*request{{done: make(chan error, 1)}}
 		l.wake()
 	}
 }
 
-// keepFollowing makes the log followed for at least the time span from now. The caller holds l.mu.
+// keepFollowing makes the node follow the log for at least the duration span, counted from now. The
+// caller holds l.mu.
 func (l *log) keepFollowing(span time.Duration) {
 	l.attendance.wanted = true
 	if until := time.Now().Add(span); until.After(l.attendance.until) {
@@ -201,10 +202,10 @@ func (l *log) keepFollowing(span time.Duration) {
 	}
 }
 
-// catchUpToRead is called before a read. It makes the log followed for some time, and catches up if
-// the log was not followed before. It waits for the servers only for a short time, because known
-// entries must be readable even if other nodes cannot be reached. It does not wait at all if the
-// node already knows that it is cut off.
+// catchUpToRead is called before a read. It makes the node follow the log for some time, and
+// catches up if the log was not followed before. It waits for the servers only for a short time,
+// because known entries must be readable even if other nodes cannot be reached. It does not wait at
+// all if the node already knows that it is cut off.
 func (l *log) catchUpToRead(ctx context.Context) {
 	l.mu.Lock()
 	followed := l.attendance.followed
@@ -218,15 +219,15 @@ func (l *log) catchUpToRead(ctx context.Context) {
 	}
 }
 
-// join makes the line follow the shard until part has been called as often as join. The line does
-// not deliver messages that were stored before the call.
+// join makes the line follow the shard until unjoin has been called as often as join. The line may
+// leave out messages that were stored before the call.
 func (s *shard) join(ctx context.Context) {
 	s.mu.Lock()
 	quiet := s.users == 0
 	s.mu.Unlock()
 	if quiet {
-		// mark finds out the shard's last sequence, at which the line can start. If mark fails, the
-		// line starts earlier and delivers more messages than necessary.
+		// The method mark finds the shard's last sequence, at which the line can start. If mark
+		// fails, the line starts earlier and delivers more messages than necessary.
 		s.mark(ctx)
 	}
 	s.mu.Lock()
@@ -237,8 +238,8 @@ func (s *shard) join(ctx context.Context) {
 	}
 }
 
-// part undoes one join. After the last part, the shard is not followed.
-func (s *shard) part() {
+// unjoin undoes one join. After the last unjoin, the shard is not followed.
+func (s *shard) unjoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 && s.stop != nil {

@@ -15,9 +15,9 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// twoNodes returns two nodes that share a store. A log that is followed receives the entries of
-// other nodes at once. Here the passing of time does not change whether a log is followed. To
-// simulate that time has passed, a test calls the function alone.
+// twoNodes returns two nodes that share a store. A node that follows a log receives the entries of
+// other nodes at once. These nodes do not stop following a log by themselves. A test calls the
+// function alone to simulate that enough time has passed.
 func twoNodes(t *testing.T, o Options) (here, there *Engine) {
 	t.Helper()
 	s := server(t, quickDir(t))
@@ -65,7 +65,7 @@ func alone(l *log) {
 	l.mu.Lock()
 	l.attendance.until = time.Time{}
 	l.mu.Unlock()
-	l.attended(time.Now())
+	l.reviewFollowing(time.Now())
 }
 
 func put(t *testing.T, l *log, texts ...string) {
@@ -77,12 +77,12 @@ func put(t *testing.T, l *log, texts ...string) {
 	}
 }
 
-// becomes waits until the condition so is true.
-func becomes(t *testing.T, so func() bool) {
+// becomes waits until condition returns true.
+func becomes(t *testing.T, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(time.Minute); !so(); {
+	for late := time.After(time.Minute); !condition(); {
 		select {
 		case <-tick.C:
 		case <-late:
@@ -138,7 +138,7 @@ func TestAttend(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if there.isFollowed() {
-		t.Error("CatchUp made the log followed")
+		t.Error("CatchUp made the node follow the log")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestSingleWriter(t *testing.T) {
 	put(t, here, "d")
 	becomes(t, here.isFollowed)
 	for _, l := range []*log{here, there} {
-		l.attended(time.Now())
+		l.reviewFollowing(time.Now())
 		if !l.isFollowed() {
 			t.Error("the log is not followed although both nodes write")
 		}

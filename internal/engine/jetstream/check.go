@@ -21,13 +21,13 @@ var oldest = [3]int{2, 15, 2}
 // find out whether they do.
 var ErrUnsynced = errors.New("NATS may acknowledge writes that a power cut undoes")
 
-// gatherFor is how long Check waits for another server's answer after it got one.
+// gatherFor is how long Check waits for the next answer after it has received one.
 const gatherFor = 500 * time.Millisecond
 
 // Check refuses servers that are too old, and servers that acknowledge before they sync
-// (ErrUnsynced). Only the system account may ask whether servers sync. System is a connection to
-// that account, or nc itself if nc has the permission. Every server that another server names as a
-// member of the cluster must answer, unless it is known to be down.
+// (ErrUnsynced). Only the system account may ask whether servers sync. The parameter system is a
+// connection to that account, or nc itself if nc has the permission. Every server that another
+// server names as a member of the cluster must answer, unless it is known to be down.
 func Check(ctx context.Context, nc, system *nats.Conn) error {
 	if v := nc.ConnectedServerVersion(); !recent(v) {
 		return fmt.Errorf("NATS server has version %s, need %d.%d.%d or newer", v, oldest[0], oldest[1], oldest[2])

@@ -28,9 +28,9 @@ type documents struct {
 	line
 	prefix string // common prefix of the subjects of all documents
 
-	// Held while the copy changes and while the watchers receive the change. So a new watcher gets
-	// each change exactly once: as part of the copy or as a later change. Locks are taken in the
-	// order telling, mu.
+	// The lock telling is held while the copy changes and while the watchers receive the change. So
+	// a new watcher gets each change exactly once: as part of the copy or as a later change. Locks
+	// are taken in the order telling, mu.
 	telling  sync.Mutex
 	watchers []func(engine.Change)
 
@@ -51,7 +51,7 @@ const (
 
 	// markerLife is how long servers keep the marker of a deletion. A node that receives nothing
 	// from the servers for maxSilence may have missed a deletion, and reads the whole bucket again.
-	// maxSilence is half of markerLife, so there is enough time to read it.
+	// maxSilence is half of markerLife, so there is enough time to read the bucket.
 	markerLife = "1h"
 	maxSilence = 30 * time.Minute
 )
@@ -78,8 +78,8 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 const noKey = "~"
 
 // reread starts to record which documents exist, while the line reads the whole bucket again. The
-// returned function removes all other documents from the copy, as if their deletions had been
-// delivered.
+// returned function removes from the copy all documents that were not recorded, as if their
+// deletions had been delivered.
 func (d *documents) reread() (end func()) {
 	d.mu.Lock()
 	d.seen = map[string]struct{}{}
@@ -381,8 +381,8 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 }
 
 // delete removes a document and ends its log on all nodes. It first deletes the document and then
-// stores a message that ends the log. After this message, a node that has not received the deletion
-// yet cannot append to the log either.
+// stores a message that ends the log. After this message no node can append to the log, not even a
+// node that has not received the deletion yet.
 func (e *Engine) delete(ctx context.Context, key string, rev engine.Revision) error {
 	writer := writerName()
 	for {
@@ -428,7 +428,7 @@ func (e *Engine) latest(ctx context.Context, key string) (engine.Document, error
 }
 
 // List returns documents in order of keys.
-func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]engine.Document, error) {
+func (e *Engine) List(ctx context.Context, prefix, afterKey string, limit int) ([]engine.Document, error) {
 	if err := e.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -438,11 +438,11 @@ func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]e
 	var docs []engine.Document
 	e.docs.mu.Lock()
 	defer e.docs.mu.Unlock()
-	e.docs.byKey.Ascend(max(prefix, after), func(key string, doc engine.Document) bool {
+	e.docs.byKey.Ascend(max(prefix, afterKey), func(key string, doc engine.Document) bool {
 		if len(docs) >= limit || !strings.HasPrefix(key, prefix) && key > prefix {
 			return false
 		}
-		if key > after {
+		if key > afterKey {
 			docs = append(docs, doc)
 		}
 		return true

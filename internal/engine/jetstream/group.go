@@ -15,8 +15,8 @@ const (
 	chunkMost     = 1 << 20  // maximum number of payload bytes in a message, even if the servers accept more
 
 	// Entries that are written together share a message, because the cost of JetStream is per
-	// message. These limits exist because reading one entry reads its whole message. packHead
-	// limits the encoded records, which must fit into headRoom in base64.
+	// message. packBytes limits the payloads in a message, because reading one entry reads its
+	// whole message. packHead limits the encoded records, which must fit into headRoom in base64.
 	packBytes = 128 << 10
 	packHead  = 8 << 10
 )
@@ -62,7 +62,7 @@ func (l *log) takeGroup(group []*request) []*request {
 // and builds messages from the entries that the judge admits. It leaves out requests whose callers
 // stopped waiting before the judge was asked.
 func (l *log) decide(requests []*request) *group {
-	// node is a random number, so writes of different nodes do not share an id.
+	// l.e.node is a random number, so writes of different nodes do not share an id.
 	g := &group{id: l.e.node + l.e.groups.Add(1)}
 	l.asking.Lock()
 	defer l.asking.Unlock()
@@ -136,9 +136,9 @@ func (l *log) put(g *group, rec record, offset uint32) {
 	g.in = append(g.in, len(g.msgs)-1)
 }
 
-// seal writes the description of its records into the header of every message. It also sets the
-// condition of the write: the last message of the log must still be l.last, the one that was known
-// when the judge decided about the group.
+// seal describes in the header of every message the records that the message holds. It also sets
+// the condition of the write: the last message of the log must still be l.last, the one that was
+// known when the judge decided about the group.
 func (l *log) seal(g *group) {
 	for i := 0; i < len(g.records); {
 		in := g.in[i]

@@ -51,8 +51,8 @@ type Options struct {
 	// How long to wait until the subscription (type line) delivers messages, before reading them
 	// with a request.
 	hearing time.Duration
-	turn    time.Duration // how long this node leaves a log to other nodes that want to write to it
-	sure    time.Duration // how long a log that is not followed may go without proof that nothing was missed
+	turn    time.Duration // the longest time that this node waits for its turn to write to a log, or leaves the log to other nodes
+	sure    time.Duration // a log that is not followed is read again after this time without proof that nothing was missed
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
 }
 
@@ -97,7 +97,8 @@ type Engine struct {
 
 	room   room
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
-	// A random number that identifies this process. Group ids start from it, so they are unique.
+	// A random number that identifies this process. The ids of groups (see group.go) start from it,
+	// so they are unique.
 	node   uint64
 	groups atomic.Uint64
 
@@ -289,7 +290,7 @@ func (e *Engine) opened(id engine.LogID) *log {
 
 func (e *Engine) detach(l *log) {
 	l.mu.Lock()
-	l.part()
+	l.unjoin()
 	l.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -308,7 +309,7 @@ func (e *Engine) background(f func()) bool {
 	return !e.closed
 }
 
-// perEntry is the size of an entry of the index.
+// perEntry is the size of an entry of the index, in bytes.
 const perEntry = 48
 
 // Held implements engine.Engine. A node keeps nothing of a log that it has not opened.

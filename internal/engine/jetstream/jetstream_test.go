@@ -61,8 +61,8 @@ func open(t *testing.T, s *embedded.Server, name string) *Engine {
 }
 
 // crash closes the engine's connection. At that moment the server may not have processed all the
-// writes that the engine sent. So crash waits until the server has closed the connection, and then stores a message
-// in each shard. The server processes this message after the engine's writes.
+// writes that the engine sent. So crash waits until the server has closed the connection. Then it
+// stores a message in each shard. The server processes this message after the engine's writes.
 func crash(t *testing.T, s *embedded.Server, e *Engine) {
 	t.Helper()
 	id, err := e.nc.GetClientID()

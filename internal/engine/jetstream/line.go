@@ -35,9 +35,10 @@ type line struct {
 	live   atomic.Bool // a consumer exists
 
 	// reread is called before the line reads the whole stream again from its start. The line calls
-	// the returned function when it has read everything. Only the line that follows the documents has a reread. If the line
-	// received nothing for longer than maxSilence, the servers may have removed the markers of
-	// deletions in the meantime. Then the only sign of a deletion is that the document is missing.
+	// the returned function when it has read everything. Only the line of the documents sets this
+	// field. If the line received nothing for longer than maxSilence, the servers may have removed
+	// the markers of deletions in the meantime. Then the only sign of a deletion is that the
+	// document is missing.
 	reread func() (end func())
 
 	mu      sync.Mutex
@@ -48,7 +49,7 @@ type line struct {
 	heard   time.Time
 	stale   bool          // received nothing for too long, and has not finished reading everything again
 	over    bool          // the line has ended
-	seen    uint64        // sequence up to which all messages were passed to take
+	seen    uint64        // sequence up to which all messages were passed to the function take
 	known   uint64        // highest sequence of a fence that this node stored
 	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
@@ -57,8 +58,8 @@ type line struct {
 
 // coalescer merges calls that ask the servers the same question. While one call is running, all
 // further callers share the next call. They cannot share the running call. A later caller must see
-// every write that was acknowledged before its call, and the fence of the running call may have been
-// stored before such a write.
+// every write that was acknowledged before its own call, and the fence of the running call may have
+// been stored before such a write.
 type coalescer struct{ running, next *sharedCall }
 
 // sharedCall is one call of a coalescer and its result, which any number of callers share.
@@ -78,16 +79,16 @@ const (
 	fenceLife = "3s"
 )
 
-// begin prepares the line. Once the line listens, its first message is the one after the sequence
-// given as from.
-func (l *line) begin(e *Engine, from uint64) {
-	l.e, l.seen, l.heard = e, from, time.Now().Round(0)
+// begin prepares the line. The first message that the line will deliver is the one after the
+// sequence lastSeen.
+func (l *line) begin(e *Engine, lastSeen uint64) {
+	l.e, l.seen, l.heard = e, lastSeen, time.Now().Round(0)
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
 }
 
-// listen starts a goroutine that passes messages to take until stop is called or the line ends. The
-// goroutine first waits until that of an earlier listen has stopped, so that take never runs twice
-// at once. The caller holds l.mu.
+// listen starts a goroutine that passes messages to the function take until l.stop is called or the
+// line ends. The goroutine first waits until the goroutine of an earlier listen has stopped, so
+// that take never runs twice at once. The caller holds l.mu.
 func (l *line) listen() {
 	ctx, stop := context.WithCancel(l.ctx)
 	before, stopped := l.stopped, make(chan struct{})
@@ -122,13 +123,13 @@ func (l *line) end() {
 // or a message is missing. The caller then calls follow again, which starts after the last message
 // that was taken.
 //
-// While the line reads everything again (end is not nil), it does not advance l.seen, because
-// callers that wait for a sequence must not see only half of the documents. The reading is complete
-// when the consumer has delivered as many messages as were pending when it was created. It is also
-// complete when the consumer is idle, because some of the pending messages may have been deleted
-// before they were sent.
+// While the line reads everything again (the variable end is not nil), it does not advance l.seen,
+// because callers that wait for a sequence must not see only half of the documents. The reading is
+// complete when the consumer has delivered as many messages as were pending when it was created. It
+// is also complete when the consumer is idle, because some of the pending messages may have been
+// deleted before they were sent.
 func (l *line) follow(ctx context.Context) error {
-	from, end := l.where()
+	from, end := l.startingPoint()
 	c, err := l.nearest(ctx, from)
 	if err != nil {
 		return err
@@ -179,9 +180,9 @@ func (l *line) follow(ctx context.Context) error {
 	}
 }
 
-// where returns the sequence to start from. If everything must be read again, it also returns a
-// function that must be called when everything was read.
-func (l *line) where() (from uint64, end func()) {
+// startingPoint returns the sequence to start from. If everything must be read again, it also
+// returns a function that must be called when everything was read.
+func (l *line) startingPoint() (from uint64, end func()) {
 	l.mu.Lock()
 	if l.reread != nil && time.Since(l.heard) > maxSilence {
 		l.stale = true
@@ -370,8 +371,8 @@ func (l *line) mark(ctx context.Context) (uint64, error) {
 	return l.coalesce(ctx, &l.marks, l.storeFence)
 }
 
-// coalesce returns the result of a call of put that begins after coalesce was called. If a call is
-// already running, coalesce waits for the next one, which all waiting callers share.
+// coalesce returns the result of a call of the function put that begins after coalesce was called.
+// If a call is already running, coalesce waits for the next one, which all waiting callers share.
 func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Context) (uint64, error)) (uint64, error) {
 	l.mu.Lock()
 	if l.over {
@@ -445,9 +446,9 @@ func (l *line) storeFence(ctx context.Context) (uint64, error) {
 }
 
 // markWithoutFence does the work of a fence when the servers have no space for one. It purges the
-// subject of the fences. The purge needs no space, and no node needs what it removes, because fences
-// are empty. But a majority of the replicas must agree on it. So the leader that answers afterwards is the current one, and its last
-// sequence covers everything that was acknowledged before.
+// subject of the fences. A purge needs no space, and this one removes only empty messages. A
+// majority of the replicas must agree on a purge. So the leader that answers afterwards is the
+// current one, and its last sequence covers everything that was acknowledged before.
 func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {
 		return 0, err

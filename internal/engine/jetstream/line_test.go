@@ -68,10 +68,10 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A line is the engine's ordered subscription to a shard. If a server loses the consumer that the line
-// reads from, the line creates another one and misses no message.
+// A line is an ordered subscription of the engine to a shard. If a server loses the consumer that
+// the line reads from, the line creates another one and misses no message.
 func TestConsumerLost(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	a, b := open(t, s, "store"), open(t, s, "store")
@@ -112,7 +112,7 @@ func TestConsumerLost(t *testing.T) {
 
 // Nodes learn of each other and exchange data. First is true on exactly one of them.
 func TestNodes(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	a, b := open(t, s, "store"), open(t, s, "store")

@@ -40,8 +40,8 @@ type log struct {
 	wanted, freed atomic.Int64
 	leaving       atomic.Bool // this node is leaving the next turn to other nodes
 
-	// Held while the judge is asked about requests. A caller that stops waiting locks it to set
-	// request.left.
+	// The lock asking is held while the judge is asked about requests. A caller that stops waiting
+	// takes it to set request.left.
 	asking sync.Mutex
 
 	mu    sync.Mutex
@@ -182,7 +182,7 @@ func (l *log) started() bool {
 func (l *log) abandon() {
 	l.mu.Lock()
 	if l.over != nil {
-		close(l.gone) // the log was dropped while it was being opened, so the judge needs no Dropped
+		close(l.gone) // the log was dropped while it was being opened, so Judge.Dropped need not be called
 	}
 	l.over = engine.ErrClosed
 	l.rest()
@@ -269,7 +269,7 @@ func (l *log) CatchUp(ctx context.Context) error {
 	return l.requestRefresh(ctx)
 }
 
-// await waits until the worker has reported all messages to the judge that the line has delivered
+// await waits until the worker has reported to the judge all messages that the line has delivered
 // so far.
 func (l *log) await(ctx context.Context) error {
 	l.mu.Lock()
@@ -303,13 +303,13 @@ func (l *log) tell() {
 }
 
 // Headers holds l.mu while it visits the entries.
-func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
+func (l *log) Headers(start weir.Seq, visit func(engine.Header) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil {
 		return
 	}
-	i, _ := l.find(from)
+	i, _ := l.find(start)
 	for _, e := range l.index[i:] {
 		if !visit(engine.Header{Seq: e.seq, Time: e.time, Kind: e.kind, Flags: e.flags, Size: e.size, KeySize: e.keySize}) {
 			return

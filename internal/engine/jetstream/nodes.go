@@ -39,9 +39,9 @@ const (
 )
 
 // Join announces this process to the other nodes under a name, which must be unique. The engine
-// calls words at short intervals and sends the result to all other nodes, which pass it to their
-// function hear. If words returns nil, there is nothing to send. Each of the two functions is
-// called by one goroutine at a time. Call Leave before closing the engine.
+// calls the function words at short intervals and sends the result to all other nodes, which pass
+// it to their function hear. If words returns nil, there is nothing to send. Each of the two
+// functions is called by one goroutine at a time. Call Leave before closing the engine.
 func (e *Engine) Join(name string, words func() []byte, hear func(words []byte)) (*Nodes, error) {
 	n := &Nodes{e: e, name: name, quit: make(chan struct{}), heard: map[string]time.Time{}, since: time.Now()}
 	n.ctx, n.cancel = context.WithCancel(e.ctx)
@@ -111,8 +111,8 @@ func (n *Nodes) Names() []string {
 	return all
 }
 
-// First reports whether this node should do the tasks that only one node does for all. When a node
-// joins or leaves, First can be true on two nodes, or on none, for a moment.
+// First reports whether this node should do the tasks that one node does on behalf of all nodes.
+// When a node joins or leaves, First can be true on two nodes, or on none, for a moment.
 func (n *Nodes) First() bool {
 	return time.Since(n.since) >= goneAfter && n.e.nc.IsConnected() && n.Names()[0] == n.name
 }

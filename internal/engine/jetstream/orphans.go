@@ -17,7 +17,7 @@ import (
 // between leaves a log that no node reads (an orphan). The first node (Nodes.First) looks for such
 // logs from time to time.
 const (
-	orphansFirst = time.Minute // time of the first search, after the node has joined
+	orphansFirst = time.Minute // time from joining to the first search
 	orphansEvery = time.Hour
 )
 

@@ -22,7 +22,7 @@ const (
 // Read returns an entry.
 func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	l.catchUpToRead(ctx)
-	at, err := l.where(ctx, seq)
+	at, err := l.locate(ctx, seq)
 	if err != nil {
 		return engine.Entry{}, err
 	}
@@ -33,7 +33,7 @@ func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 // so Header reads the whole message. If an entry is split over several messages, it reads the first
 // one.
 func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
-	at, err := l.where(ctx, seq)
+	at, err := l.locate(ctx, seq)
 	if err != nil {
 		return engine.Header{}, err
 	}
@@ -45,8 +45,8 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	return r.Header, err
 }
 
-// where returns the index entry of a sequence: it says which message holds the entry.
-func (l *log) where(ctx context.Context, seq weir.Seq) (entry, error) {
+// locate returns the index entry of a sequence, which says which message holds the entry.
+func (l *log) locate(ctx context.Context, seq weir.Seq) (entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(ctx); err != nil {
@@ -96,7 +96,7 @@ func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 
 // firstOf reads the first message of an entry.
 func (l *log) firstOf(ctx context.Context, at entry) (parcel, error) {
-	all, err := l.found(ctx, at, 1)
+	all, err := l.entryMessages(ctx, at, 1)
 	if err != nil {
 		return parcel{}, err
 	}
@@ -105,19 +105,19 @@ func (l *log) firstOf(ctx context.Context, at entry) (parcel, error) {
 
 // entryAt reads the entry that an index entry points to.
 func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
-	all, err := l.found(ctx, at, int(at.parts))
+	all, err := l.entryMessages(ctx, at, int(at.parts))
 	if err != nil {
 		return engine.Entry{}, err
 	}
 	return assemble(at, unpackAll(all))
 }
 
-// found reads the n messages of an entry. There are two harmless reasons why the messages may not
-// be found. The entry may have been trimmed, perhaps by another node whose trim has not arrived
-// yet. Or the servers that were asked, even the leader, lag behind the server that delivered the
-// entry. Therefore this method tries again for a while and catches up in between. If the messages
-// are still missing and the entry was not trimmed, the entry is damaged.
-func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
+// entryMessages reads the n messages of an entry. There are two harmless reasons why the messages
+// may not be found. The entry may have been trimmed, perhaps by another node whose trim has not
+// arrived yet. Or the servers that were asked, even the leader, lag behind the server that
+// delivered the entry. Therefore entryMessages tries again for a while and catches up in between.
+// If the messages are still missing and the entry was not trimmed, the entry is damaged.
+func (l *log) entryMessages(ctx context.Context, at entry, n int) ([]stored, error) {
 	all, err := l.messages(ctx, at.js, n)
 	caught := false
 	for begun := time.Now(); errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) && time.Since(begun) < lagMost; {
@@ -149,8 +149,8 @@ func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 	return nil, err
 }
 
-// lagFew is how long servers usually lag behind each other. lagMost is how long found tries to find
-// an acknowledged entry.
+// lagFew is how long servers usually lag behind each other. lagMost is how long entryMessages tries
+// to find an acknowledged entry.
 const (
 	lagFew  = 50 * time.Millisecond
 	lagMost = 3 * time.Second
@@ -276,14 +276,14 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 	}
 }
 
-// Scan reads entries in runs of about run bytes. It reads entries that are stored next to each
-// other with one request.
-func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engine.Entry) bool) error {
-	if run == 0 {
-		run = longRun
+// Scan reads about runBytes at a time. If entries are stored next to each other, it reads them with
+// one request.
+func (l *log) Scan(ctx context.Context, start weir.Seq, runBytes int, visit func(*engine.Entry) bool) error {
+	if runBytes == 0 {
+		runBytes = longRun
 	}
 	for {
-		at, err := l.run(ctx, from, run)
+		at, err := l.nextRun(ctx, start, runBytes)
 		if err != nil || len(at) == 0 {
 			return err
 		}
@@ -302,19 +302,19 @@ func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engi
 				return nil
 			}
 		}
-		from = at[len(at)-1].seq + 1
+		start = at[len(at)-1].seq + 1
 	}
 }
 
-// run returns the index entries of the next run, which is the part of the log that Scan reads at
-// once.
-func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error) {
+// nextRun returns the index entries of the next run, which is the part of the log that Scan reads
+// at once.
+func (l *log) nextRun(ctx context.Context, start weir.Seq, bytes int) ([]entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	i, _ := l.find(max(from, l.low))
+	i, _ := l.find(max(start, l.low))
 	var at []entry
 	for ; i < len(l.index) && len(at) < runMost && (len(at) == 0 || bytes > 0); i++ {
 		at = append(at, l.index[i])
@@ -327,7 +327,7 @@ func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error
 // subscribers of a log often need the same run at the same time.
 type fetch struct {
 	first, last uint64 // positions of the first and the last entry in the log
-	n           int    // number of entries; it can change although first and last stay the same, when a late entry is stored between them
+	n           int    // number of entries; it changes if a late entry is stored whose sequence lies between the two
 	done        chan struct{}
 	entries     []engine.Entry
 	err         error
@@ -392,7 +392,7 @@ func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	for _, a := range at {
 		parts := gather(read, a)
 		if parts == nil {
-			all, err := l.found(ctx, a, int(a.parts))
+			all, err := l.entryMessages(ctx, a, int(a.parts))
 			if errors.Is(err, engine.ErrNotFound) {
 				continue
 			}
@@ -426,10 +426,10 @@ func gather(read map[uint64]parcel, a entry) []parcel {
 	return parts
 }
 
-// neighbours returns how many messages of the log to read to get all entries from the first to the
-// last, or 0 if reading them with one request is not worthwhile. There may be records between the
-// entries that the caller does not need. Each of them counts as a whole message, because the index
-// does not know which records share a message.
+// neighbours returns how many messages one request must read to get all entries from the first to
+// the last. It returns 0 if one request is not worthwhile. There may be records between the entries
+// that the caller does not need. Each of them counts as a whole message, because the index does not
+// know which records share a message.
 func neighbours(at []entry) int {
 	first, last := at[0], at[len(at)-1]
 	if last.position < first.position {

@@ -61,8 +61,9 @@ type record struct {
 const (
 	field = "Weir"
 
-	// unnamed is the version of messages without publishers, and named that of messages with them.
-	// Nodes that know only the first still read all messages in which no batch has a publisher.
+	// unnamed is the version of messages in which no batch has a publisher, and named is the
+	// version of all other messages. Nodes that know only the version unnamed can still read the
+	// messages of that version.
 	unnamed = 2
 	named   = 3
 )
@@ -170,7 +171,7 @@ func (d *decoder) record() record {
 
 func (r *record) isEntry() bool { return r.kind == batch || r.kind == gapClosed }
 
-// decoder reads fields one after another. short is set if the bytes run out.
+// decoder reads fields one after another. The field short is set if the bytes run out.
 type decoder struct {
 	b     []byte
 	short bool

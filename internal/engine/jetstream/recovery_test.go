@@ -47,7 +47,7 @@ const (
 // Two answers of a server do not settle a write: that another write is in flight, and that there is
 // a conflict although no newer message exists. In both cases the node sends the write again.
 func TestInProcess(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -193,14 +193,14 @@ func TestLongSilence(t *testing.T) {
 // A fence is an empty message that CatchUp stores and waits for. If it expires before it is
 // delivered, the caller waits only until the next heartbeat.
 func TestFenceExpired(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
 	defer e.Close()
 	sh := e.shards[0]
 	sh.join(ctx)
-	defer sh.part()
+	defer sh.unjoin()
 	deafen(e)
 	at, err := sh.storeFence(ctx)
 	if err == nil {
@@ -321,7 +321,7 @@ func TestReadFromLaggingReplica(t *testing.T) {
 		_, err := l.Read(ctx, m.Seq)
 		read <- err
 	}()
-	l.shard.reach(over, last+1) // wait until the read has not found the entry and catches up
+	l.shard.reach(over, last+1) // wait until the read, which did not find the entry, has stored a fence to catch up
 	for at := last; at < m.js-1; {
 		if at, err = l.shard.storeFence(ctx); err != nil {
 			t.Fatal(err)

@@ -36,7 +36,7 @@ const (
 	roomEvery = 500 * time.Millisecond
 	fullFor   = 5 * time.Second
 
-	reserveMost = 256 << 20 // the reserve is a quarter of the limit up to this many bytes, or a twentieth of the limit if that is more
+	reserveMost = 256 << 20 // the reserve is a quarter of the limit, but at most this many bytes; for large limits it is a twentieth of the limit
 )
 
 // reserve returns how many bytes of a limit are reserved and must not be used by entries.
@@ -140,7 +140,7 @@ func (e *Engine) watchRoom() {
 		case <-tick.C:
 			e.measureRoom(e.ctx)
 			e.tidy()
-			e.attendances(time.Now())
+			e.reviewLogs(time.Now())
 		case <-e.ending:
 			return
 		}

@@ -15,7 +15,7 @@ import (
 // A store without space refuses entries and new documents, and its Status is Full. All other
 // operations work, even after a restart. Space that was freed can be used again.
 func TestFull(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestFull(t *testing.T) {
 // If the server of one node is full, all nodes refuse entries, because this server stores their
 // writes too.
 func TestFullElsewhere(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	var full atomic.Bool
@@ -105,7 +105,7 @@ func TestFullElsewhere(t *testing.T) {
 	defer cancel()
 	for e.Status().State != engine.Full {
 		if pause(within, roomEvery/10) != nil {
-			t.Fatal("the other node did not become full")
+			t.Fatal("the node did not learn that the server of the other node is full")
 		}
 	}
 	if _, err := e.Create(ctx, "a", nil); !errors.Is(err, engine.ErrFull) {

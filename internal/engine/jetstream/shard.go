@@ -18,7 +18,8 @@ import (
 type shard struct {
 	line
 	prefix string // common prefix of the subjects of all logs
-	// Limits atomic batches in flight: JetStream accepts 50 at a time, counted over all processes.
+	// The channel batches limits the atomic batches in flight: JetStream accepts 50 at a time,
+	// counted over all processes.
 	batches chan struct{}
 	users   int // number of logs that need the shard to be followed; guarded by line.mu
 }
@@ -46,8 +47,8 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 			s.line.begin(e, info.CachedInfo().State.LastSeq)
 			return nil
 		}
-		// This node or another one has just created the stream. A server may not know it yet, so it
-		// is asked again.
+		// This node or another one has just created the stream. A server may not know the stream
+		// yet, so begin asks again.
 		if !errors.Is(err, jetstream.ErrStreamNotFound) || pause(ctx, retry/4) != nil {
 			return fmt.Errorf("follow %s: %w", s.stream, err)
 		}
@@ -143,11 +144,11 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 	}
 }
 
-// since returns the records of a subject after a known message. The result includes every record
-// that was acknowledged before the call. It reads the records with their payloads, so it is
-// suitable only if there are few. On the other hand, it needs only the servers of the shard.
-// readHeaders creates a consumer, which needs the meta leader, the leader of JetStream as a whole.
-func (s *shard) since(ctx context.Context, subject string, known uint64) ([]message, error) {
+// recordsAfter returns the records of a subject after a known message. The result includes every
+// record that was acknowledged before the call. recordsAfter reads the payloads too, so it is
+// suitable only for few records. But it needs only the servers of the shard, while readHeaders
+// creates a consumer and therefore also needs the leader of JetStream as a whole (the meta leader).
+func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	var all []message
 	from := known + 1
 	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
-		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: sinceAtOnce, MaxBytes: sinceBytes})
+		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: afterAtOnce, MaxBytes: afterBytes})
 		for _, m := range got {
 			records, err := decode(m.header, m.seq)
 			if err != nil {
@@ -182,11 +183,11 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	return all, nil
 }
 
-// sinceAtOnce is how many messages the method since requests at once. sinceBytes is the maximum
-// size of these messages in bytes; a server returns at least one message even if it is larger.
+// afterAtOnce is how many messages recordsAfter requests at once. afterBytes is the maximum size of
+// these messages in bytes; a server returns at least one message even if it is larger.
 const (
-	sinceAtOnce = 64
-	sinceBytes  = 4 << 20
+	afterAtOnce = 64
+	afterBytes  = 4 << 20
 )
 
 // readHeadersOnce is one attempt of readHeaders.

@@ -25,8 +25,8 @@ type Standing struct {
 // standWithin is how long servers may take to answer.
 const standWithin = time.Second
 
-// Stand asks for the state of every stream. Leader is the name of a server; Led counts the streams
-// that it leads.
+// Stand asks for the state of every stream. The parameter leader is the name of a server;
+// Standing.Led counts the streams that this server leads.
 func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 	ctx, cancel := context.WithTimeout(ctx, standWithin)
 	defer cancel()
@@ -72,14 +72,14 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 	return all
 }
 
-// silent is how long a leader may receive nothing from a replica before the replica counts as lost.
-// Live replicas send something every second.
-const silent = 5 * time.Second
+// lostAfter is how long a leader may receive nothing from a replica before the replica counts as
+// lost. Live replicas send something every second.
+const lostAfter = 5 * time.Second
 
 // led returns nil if the stream has a leader that is in contact with a majority of the replicas.
 // The name of the leader alone proves nothing, because a server that is cut off from the others
-// still answers. At first such a server says that it is the leader. Once it has noticed, it says
-// that there is no leader.
+// still answers. At first such a server says that it is the leader. Once it has noticed that it is
+// cut off, it says that there is no leader.
 func led(c *jetstream.ClusterInfo) error {
 	if c == nil {
 		return nil // a single server
@@ -89,7 +89,7 @@ func led(c *jetstream.ClusterInfo) error {
 	}
 	heard := 1
 	for _, r := range c.Replicas {
-		if !r.Offline && r.Active < silent {
+		if !r.Offline && r.Active < lostAfter {
 			heard++
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // A server that is cut off from the others still answers requests about a stream. The function led
 // must not trust this answer.
 func TestLed(t *testing.T) {
-	here, gone, unheard := &jetstream.PeerInfo{Active: time.Second}, &jetstream.PeerInfo{Active: time.Second, Offline: true}, &jetstream.PeerInfo{Active: silent}
+	here, gone, unheard := &jetstream.PeerInfo{Active: time.Second}, &jetstream.PeerInfo{Active: time.Second, Offline: true}, &jetstream.PeerInfo{Active: lostAfter}
 	behind := &jetstream.PeerInfo{Active: time.Second, Lag: 1000}
 	for name, c := range map[string]struct {
 		info *jetstream.ClusterInfo

@@ -20,7 +20,7 @@ import (
 // The results:
 //
 //	others != nil   Other records came first. The group was not stored and never will be. But if
-//	                g.doubt is set, the group may have been stored and purged since.
+//	                g.doubt is set, the group may have been stored and then purged.
 //	ErrFull,        not stored, and never will be
 //	errRefused
 //	ErrUnavailable  unknown; happens only when Close has stopped waiting
@@ -43,7 +43,7 @@ func (l *log) store(g *group) (others []message, err error) {
 				return l.settled(g, found, doubt), nil
 			}
 		case errors.Is(err, errConflict), doubt && (errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull)):
-			found, unread := l.others(g)
+			found, unread := l.readOthers(g)
 			switch {
 			case unread != nil:
 				return nil, unread
@@ -98,11 +98,12 @@ func (l *log) send(g *group) (uint64, error) {
 	return l.e.publish(l.e.ctx, g.msgs)
 }
 
-// others returns the records after the last one that the judge knows. These are records of another
-// node, or those of this group. It also makes this node follow the log, which means that the line
-// delivers new records as they are stored. If the log was already followed, the line will deliver
-// the records soon. So this method waits for them, and asks the servers only if they do not arrive.
-func (l *log) others(g *group) ([]message, error) {
+// readOthers returns the records after the last one that the judge knows. Another node wrote them,
+// or they are the records of this group. readOthers also makes this node follow the log, which
+// means that the line delivers new records as they are stored. If the log was already followed, the
+// line will deliver the records soon. So readOthers waits for them, and asks the servers only if
+// they do not arrive.
+func (l *log) readOthers(g *group) ([]message, error) {
 	l.mu.Lock()
 	followed := l.attendance.followed && l.shard.live.Load()
 	l.keepFollowing(l.e.opts.rivalry)
@@ -145,25 +146,25 @@ func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	}
 }
 
-// errAlone means that several processes write to a log, but the judge of this process cannot share
-// it.
+// errAlone means that several processes write to a log, but the judge of this process cannot handle
+// entries of other processes.
 var errAlone = errors.New("another process appends to this log, but its judge is not a Follower")
 
-// rewind makes the judge forget its decisions about a group that was not stored. It returns the
-// argument why, the reason why the group was not stored. If the judge cannot forget its decisions,
-// rewind makes the log unusable (fail) and returns the error of fail.
-func (l *log) rewind(g *group, why error) error {
+// rewind makes the judge forget its decisions about a group that was not stored. It returns cause,
+// the reason why the group was not stored. If the judge cannot forget its decisions, rewind makes
+// the log unusable (fail) and returns the error of fail.
+func (l *log) rewind(g *group, cause error) error {
 	if g.admitted == 0 {
-		return why
+		return cause
 	}
 	if l.follower != nil {
 		l.follower.Rewind()
-		return why
+		return cause
 	}
-	if why == nil {
-		why = errAlone
+	if cause == nil {
+		cause = errAlone
 	}
-	return l.fail(why)
+	return l.fail(cause)
 }
 
 // fail ends the use of a log because the judge's state differs from the stored log. The log can be
@@ -278,7 +279,7 @@ func (l *log) contiguous(found []message) error {
 // because no other work on the log is possible until it succeeds.
 func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
-		found, err := l.shard.since(ctx, l.subject, l.last)
+		found, err := l.shard.recordsAfter(ctx, l.subject, l.last)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
 			return found, err
 		}
@@ -305,7 +306,7 @@ func (l *log) apply(m message) error {
 	}
 	if m.kind == trim {
 		// Trimmed must be called before the index is cut, because the judge may still visit the
-		// removed entries.
+		// entries that the cut removes.
 		l.follower.Trimmed(m.Seq)
 	}
 	l.rival = time.Now()

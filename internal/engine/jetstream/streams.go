@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Names of the metadata that the stream of documents has. The metadata is written when the store is
+// Keys in the metadata of the stream of documents. The metadata is written when the store is
 // created.
 const (
 	formatKey = "weir-format"
@@ -26,7 +26,7 @@ const (
 	// or its answer got lost.
 	attempt = 2 * time.Second
 	// readWithin is how long a replica may take to answer a read before the engine asks the leader
-	// instead. A replica may hang, and no other server notices it.
+	// instead. A replica may hang without any other server noticing it.
 	readWithin = time.Second
 )
 

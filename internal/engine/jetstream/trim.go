@@ -11,15 +11,15 @@ import (
 	"weir/internal/engine"
 )
 
-// Trim stores low, the lowest sequence that is kept, and the judge's note in one message of the log.
-// The messages of the removed entries are purged later.
+// Trim stores the lowest kept sequence (low) and the judge's note in one message of the log. The
+// messages of the removed entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
 }
 
 // purgeAfter is how long trimmed messages stay in JetStream. Other nodes may not know of the trim
 // yet, and may still read these messages or the records after them. purgeAfter must be longer than
-// sureFor, because every node knows of the trim after sureFor.
+// sureFor, because a node that does not follow the log may learn of the trim only after sureFor.
 const purgeAfter = sureFor + 8*time.Second
 
 // purging is a scheduled purge.
@@ -99,10 +99,10 @@ func (l *log) purge(floor uint64) {
 	l.purgeLater() // the log may have been trimmed again
 }
 
-// purge removes the messages of a subject whose sequence is lower than the argument before. If before
-// is 0, it removes all of them.
-func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
-	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
+// purge removes the messages of a subject whose sequence is below floor. If floor is 0, it removes
+// all of them.
+func (e *Engine) purge(ctx context.Context, stream, subject string, floor uint64) error {
+	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": floor})
 	if err != nil {
 		return err
 	}

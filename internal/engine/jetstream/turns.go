@@ -14,9 +14,9 @@ import (
 // leader of the shard would succeed nearly every time, and the other nodes would decide and send in
 // vain. Therefore the nodes take turns:
 //
-//   - A node whose write failed for this reason asks for a turn (wanted) and waits.
+//   - A node whose write failed for this reason asks for a turn (message wanted) and waits.
 //   - The node whose write succeeded continues for a while. Then it announces that the log is free
-//     (free), and leaves the log to the others.
+//     (message free), and leaves the log to the others.
 //
 // These messages are not stored and may get lost. Only fairness depends on them, so no node waits
 // long for one.
@@ -115,12 +115,12 @@ func (l *log) yield() {
 	l.leaving.Store(false)
 }
 
-// linger applies the records that other nodes write, until the condition so is true. It returns
-// after the duration most at the latest.
-func (l *log) linger(most time.Duration, so func() bool) {
-	late := time.NewTimer(most)
+// linger applies the records that other nodes write, until done returns true. It returns after the
+// duration limit at the latest.
+func (l *log) linger(limit time.Duration, done func() bool) {
+	late := time.NewTimer(limit)
 	defer late.Stop()
-	for l.follow(); !so(); l.follow() {
+	for l.follow(); !done(); l.follow() {
 		l.mu.Lock()
 		over := l.over != nil || l.closing
 		l.mu.Unlock()

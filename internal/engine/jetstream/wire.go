@@ -44,7 +44,8 @@ const (
 	streamOffline    = 10118
 )
 
-// expecting makes a message conditional on the last message of its subject (0: there is none).
+// expecting makes a message conditional on the sequence of the last message of its subject (0 if
+// there is none).
 func expecting(m *nats.Msg, last uint64) {
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
 }
@@ -115,7 +116,7 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 
 // acknowledged parses the usual acknowledgement, {"stream":"weir-log-0","seq":7}, in a fiftieth of
 // the time that decoding JSON takes. If it returns false, the answer is not in this form and must
-// be decoded as JSON. For example, servers before 2.15 put a space into it.
+// be decoded as JSON. For example, servers before 2.15 put a space into the acknowledgement.
 func acknowledged(answer []byte) (seq uint64, ok bool) {
 	const begin, number = `{"stream":"`, `"seq":`
 	rest, ok := bytes.CutPrefix(answer, []byte(begin))
@@ -222,7 +223,7 @@ func withRetry[T any](ctx context.Context, e *Engine, ask func(ctx context.Conte
 
 // read asks any replica for messages and returns them in order. The replica may lag behind, so a
 // message may exist even if read does not return it. If the messages have more than MaxBytes in
-// total, read returns only the first of them.
+// total, read returns only the first ones.
 func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, error) {
 	ask, err := json.Marshal(q)
 	if err != nil {
@@ -245,11 +246,11 @@ func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, er
 	return all, err
 }
 
-// readMany asks any replica for messages, which arrive one by one. The argument most limits their
-// number (0: no limit). Each must arrive within readWithin. End is the header of the message that
-// marks the end of the answer. Its status is 204 if there were messages, and 404 if there were
-// none.
-func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
+// readMany asks any replica for messages, which arrive one by one. It reads at most limit messages,
+// or all if limit is 0. Each must arrive within readWithin. The result end is the header of the
+// message that marks the end of the answer. Its status is 204 if there were messages, and 404 if
+// there were none.
+func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, limit int) (all []stored, end nats.Header, err error) {
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
 	if err != nil {
@@ -273,7 +274,7 @@ func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most i
 		if err != nil {
 			return nil, nil, err
 		}
-		if all = append(all, got); len(all) == most {
+		if all = append(all, got); len(all) == limit {
 			return all, nil, nil
 		}
 	}
@@ -282,9 +283,9 @@ func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most i
 // newest asks any replica for the newest message of a subject. It returns the sequence of this
 // message (0: there is none), and the last sequence of the stream that the replica has (0: the
 // replica did not report it). A replica reports its last sequence only if it finds a message, so
-// second must be a subject that has a message.
-func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at, upTo uint64, err error) {
-	ask, err := json.Marshal(query{Newest: []string{subject, second}})
+// nonEmpty must be a subject that has a message.
+func (e *Engine) newest(ctx context.Context, stream, subject, nonEmpty string) (at, upTo uint64, err error) {
+	ask, err := json.Marshal(query{Newest: []string{subject, nonEmpty}})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // request is a call that waits for the worker, the goroutine that does everything in the order of
-// one log. It is an append, a trim, or a refresh (reading what other nodes wrote), which has
+// one log. It is an append, a trim, or a refresh (reading what other nodes wrote). A refresh has
 // neither entry nor note.
 type request struct {
 	entry *engine.Entry
@@ -46,10 +46,10 @@ func (l *log) propose(ctx context.Context, r *request) error {
 	return l.ask(ctx, r, func() { l.queue = append(l.queue, r) })
 }
 
-// ask calls put, which passes a request to the worker, and waits for the answer. It stops waiting
-// when ctx ends or Patience has passed. Then it marks the request as left. If the judge
-// (engine.Judge, the rules of the stream) has not been asked about such a request yet, the worker
-// skips it. Otherwise the worker completes it and discards the answer.
+// ask calls the function put, which passes a request to the worker, and waits for the answer. It
+// stops waiting when ctx ends or Patience has passed. Then it marks the request as left. If the
+// judge (engine.Judge, the rules of the stream) has not been asked about such a request yet, the
+// worker skips it. Otherwise the worker completes it and discards the answer.
 func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	l.mu.Lock()
 	err := l.usable(ctx)
@@ -274,8 +274,8 @@ func (l *log) write(requests []*request) {
 			return
 		}
 		l.e.tooFull(err)
-		// After ErrFull the loop continues if the judge admitted entries. In the next round,
-		// fitting refuses the appends, and the trims of the group are written without them.
+		// After ErrFull the loop continues if the judge admitted entries. In the next round, the
+		// method fitting refuses the appends, and the trims of the group are written without them.
 		if failed := l.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
 			answer(g.requests, failed)
 			return
@@ -283,8 +283,9 @@ func (l *log) write(requests []*request) {
 		first := l.position + 1
 		if err := l.applyAll(others); err != nil {
 			if g.doubt && others[0].position > first && errors.Is(err, engine.ErrBehind) {
-				// The records before others were purged. This group may have been among them:
-				// stored, trimmed by another node, and purged. So its outcome is unknown.
+				// The records between the last known record and others[0] were purged. This group
+				// may have been among them: stored, trimmed by another node, and purged. So its
+				// outcome is unknown.
 				err = fmt.Errorf("%w: a write got no answer, and other nodes have trimmed that part of the log: %v", engine.ErrUnavailable, err)
 			}
 			answer(g.requests, err)
@@ -317,7 +318,7 @@ func (l *log) certain() error {
 	return l.over
 }
 
-// fitting checks whether there is space for the requests. If not, it answers all appends with the
+// fitting checks whether there is space for the requests. If not, it answers all appends with an
 // error and returns only the trims, because trims free space.
 func (l *log) fitting(requests []*request) []*request {
 	bytes := 0

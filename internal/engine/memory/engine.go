@@ -163,22 +163,22 @@ func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Rev
 }
 
 // List returns documents in order of keys.
-func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]engine.Document, error) {
+func (e *Engine) List(ctx context.Context, prefix, afterKey string, limit int) ([]engine.Document, error) {
 	if err := e.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer e.mu.Unlock()
 	var docs []engine.Document
 	for _, key := range slices.Sorted(maps.Keys(e.docs)) {
-		if len(docs) < limit && key > after && strings.HasPrefix(key, prefix) {
+		if len(docs) < limit && key > afterKey && strings.HasPrefix(key, prefix) {
 			docs = append(docs, e.docs[key])
 		}
 	}
 	return docs, nil
 }
 
-// Watch calls visit for all documents, and later for every change. It visits a change before the
-// call that makes the change returns.
+// Watch calls visit for all documents, and later for every change. For each change, visit runs
+// before Create, Update or Delete returns.
 func (e *Engine) Watch(ctx context.Context, visit func(engine.Change)) error {
 	if err := e.lock(ctx); err != nil {
 		return err

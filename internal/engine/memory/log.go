@@ -14,11 +14,12 @@ import (
 
 // log is the content of one document's log, whether it is open or not.
 type log struct {
-	// Held during every call to the judge, so the judge sees one append at a time. The order in
-	// which appends get this lock is the order of the log.
+	// The lock order is held during every call to the judge, so the judge sees one append at a
+	// time. The order in which appends get this lock is the order of the log.
 	order sync.Mutex
 
-	// Guards the fields below. It is not held while a judge or a visitor runs, except in Headers.
+	// The lock mu guards the fields below. It is not held while a judge or a visitor runs, except
+	// in Headers.
 	mu      sync.Mutex
 	entries []engine.Entry
 	low     weir.Seq
@@ -69,7 +70,8 @@ func (l *log) drop() *handle {
 	return h
 }
 
-// close waits for the append that holds the lock order. Appends that still wait for this lock fail.
+// close waits for the append that holds the lock l.order. Appends that still wait for this lock
+// fail.
 func (l *log) close() {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -97,7 +99,7 @@ func (h *handle) lock(ctx context.Context) error {
 }
 
 // find returns the index of the entry with sequence seq, or the index at which this entry would be
-// inserted. It never finds an entry below low, even if the judge admitted one.
+// inserted. It never finds an entry below the low mark, even if the judge admitted one.
 func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
 		return cmp.Compare(e.Seq, seq)
@@ -113,7 +115,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	}
 	h.mu.Unlock()
 	if p, ok := e.Proposer.(engine.Placeable); ok {
-		p.Placed() // the next entry waits for h.order
+		p.Placed() // later appends wait for h.order
 	}
 	e.Size = uint32(len(e.Payload))
 	if !h.judge.Admit(e) {
@@ -158,33 +160,33 @@ func (h *handle) get(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	return h.entries[i], nil
 }
 
-// Scan locks the log for one entry at a time. So it does not visit an entry that was trimmed during
-// the scan.
-func (h *handle) Scan(ctx context.Context, from weir.Seq, _ int, visit func(*engine.Entry) bool) error {
+// Scan locks the log again for each entry, so it does not visit entries that were trimmed in the
+// meantime.
+func (h *handle) Scan(ctx context.Context, start weir.Seq, _ int, visit func(*engine.Entry) bool) error {
 	for {
 		if err := h.lock(ctx); err != nil {
 			return err
 		}
-		i, _ := h.find(from)
+		i, _ := h.find(start)
 		if i == len(h.entries) {
 			h.mu.Unlock()
 			return nil
 		}
 		e := h.entries[i]
 		h.mu.Unlock()
-		if from = e.Seq + 1; !visit(&e) {
+		if start = e.Seq + 1; !visit(&e) {
 			return nil
 		}
 	}
 }
 
 // Headers holds the log's mu while it visits the entries.
-func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
+func (h *handle) Headers(start weir.Seq, visit func(engine.Header) bool) {
 	if h.lock(context.Background()) != nil {
 		return
 	}
 	defer h.mu.Unlock()
-	i, _ := h.find(from)
+	i, _ := h.find(start)
 	for _, e := range h.entries[i:] {
 		if !visit(engine.Header{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Flags: e.Flags, Size: e.Size, KeySize: uint16(len(e.Key))}) {
 			return

@@ -17,8 +17,8 @@ type Disk struct {
 // NewDisk returns an engine that has space.
 func NewDisk() *Disk { return &Disk{Engine: memory.New()} }
 
-// SetFull makes the engine report that it is full. The engine then refuses each entry for whose
-// payload refuse returns true. SetFull(nil) makes space again.
+// SetFull makes the engine report that it is full. The engine then refuses an entry if the function
+// refuse returns true for its payload. SetFull(nil) makes space again.
 func (d *Disk) SetFull(refuse func(payload []byte) bool) {
 	if refuse == nil {
 		d.refuse.Store(nil)

@@ -1,5 +1,5 @@
 // Package servicetest starts services for tests. A test gets the service that weir serve starts, on
-// free ports of 127.0.0.1, with a project and a key, and the service stops when the test ends.
+// free ports of 127.0.0.1, with a project and a key. The service stops when the test ends.
 package servicetest
 
 import (
@@ -27,8 +27,8 @@ import (
 // clients by then. Only a test that left a request open waits for the whole period.
 const grace = 10 * time.Second
 
-// Options say how a service differs from the default. By default, HTTP is on a free port, HTTPS,
-// metrics and the demo are off, there are no rate limits, and the engine stores everything in
+// Options say how a service differs from the default. By default, HTTP is on a free port. HTTPS,
+// metrics and the demo are off. There are no rate limits, and the engine stores everything in
 // memory.
 type Options struct {
 	// Args are arguments of weir serve. They override the defaults.
@@ -39,8 +39,8 @@ type Options struct {
 	KeepEngine bool
 	// Journal stores the data in a journal in the data directory, as weir serve does by default.
 	Journal bool
-	// Data is a data directory that outlives the service, so that another one can start on it. The
-	// default is a directory that is removed when the test ends.
+	// Data is a data directory that outlives the service, so that another service can start on it.
+	// The default is a directory that is removed when the test ends.
 	Data string
 	// LogLevel is the lowest level that Log holds. The default is slog.LevelInfo.
 	LogLevel slog.Level
@@ -72,8 +72,8 @@ type Service struct {
 // service created in this moment would be unusable.
 var starting sync.Mutex
 
-// Start starts a service and stops it when the test ends. If starting or stopping
-// the service returns an error, the test fails.
+// Start starts a service and stops it when the test ends. If starting or stopping the service
+// returns an error, the test fails.
 //
 // Start calls only the methods Helper, Fatal, Error and Cleanup of t. TestMain, which has no
 // testing.TB, can pass a type that implements these four.

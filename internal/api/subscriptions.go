@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// ends closes the subscriptions of a key when the key is revoked (D18), and all subscriptions when
-// the server stops. It needs one goroutine per key, not one per subscription.
-type ends struct {
+// subscriptions is the set of open subscriptions. It ends the subscriptions of a key when the key
+// is revoked (D18), and all subscriptions when the server stops. It needs one goroutine per key,
+// not one per subscription.
+type subscriptions struct {
 	mu   sync.Mutex
 	keys map[<-chan struct{}]*watched // the map key is the channel that is closed on revocation
 }
@@ -33,8 +34,8 @@ func (e *ender) end() {
 	_ = e.control.SetWriteDeadline(longAgo)
 }
 
-// all ends every subscription.
-func (s *ends) all() {
+// endAll ends every subscription.
+func (s *subscriptions) endAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.keys {
@@ -45,7 +46,7 @@ func (s *ends) all() {
 }
 
 // count returns the number of open subscriptions of the key whose revocation closes this channel.
-func (s *ends) count(ended <-chan struct{}) int {
+func (s *subscriptions) count(ended <-chan struct{}) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.keys[ended]; w != nil {
@@ -54,7 +55,7 @@ func (s *ends) count(ended <-chan struct{}) int {
 	return 0
 }
 
-func (s *ends) add(ended <-chan struct{}, e *ender) {
+func (s *subscriptions) add(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.keys[ended]
@@ -71,7 +72,7 @@ func (s *ends) add(ended <-chan struct{}, e *ender) {
 
 // remove removes a subscription that has ended. After remove has returned, e.end is not called any
 // more. The connection may then serve another request, which a late call of e.end would break.
-func (s *ends) remove(ended <-chan struct{}, e *ender) {
+func (s *subscriptions) remove(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.keys[ended]
@@ -85,7 +86,7 @@ func (s *ends) remove(ended <-chan struct{}, e *ender) {
 	}
 }
 
-func (s *ends) watch(ended <-chan struct{}, w *watched) {
+func (s *subscriptions) watch(ended <-chan struct{}, w *watched) {
 	select {
 	case <-w.idle:
 		return
