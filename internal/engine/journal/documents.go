@@ -97,10 +97,14 @@ func (o *documentOp) settle(*group) {
 
 // finish passes the outcome to the announcer, which answers the caller. Refusals take the same
 // path: the earlier change that caused the refusal may not be announced yet, and the caller must
-// not learn of it before the watchers do.
+// not learn of it before the watchers do. A deletion that could not be written leaves the log as it
+// was. Without that, the document would exist until the next start, but its log could not be opened.
 func (o *documentOp) finish(err error) {
-	if err == nil {
+	switch {
+	case err == nil:
 		err = o.err
+	case o.log != nil:
+		o.log.doomed.Store(false)
 	}
 	o.j.announce.add(o, err)
 }

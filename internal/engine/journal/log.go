@@ -31,7 +31,10 @@ type log struct {
 	owner  *handle  // the handle that attached judge
 	commit int      // position of this log in group.commits
 	staged weir.Seq // value of low after all trims, including those in flight
-	doomed bool     // the document is deleted, or its deletion is in flight
+
+	// doomed means that the document is deleted, or that its deletion is in flight. The committer
+	// sets doomed. The writer takes it back if the deletion fails.
+	doomed atomic.Bool
 }
 
 // handle is an open log, as returned to callers of the engine.
@@ -157,19 +160,22 @@ func (o *attachOp) bound() (int, int) { return 0, 0 }
 func (o *attachOp) class() class      { return freeing }
 func (o *attachOp) settle(*group)     {}
 func (o *attachOp) stage(*group) {
-	if o.l.doomed && o.judge != nil {
+	if o.l.doomed.Load() && o.judge != nil {
 		o.err = engine.ErrDropped
-		return
 	}
 	o.l.judge, o.l.owner = o.judge, o.owner
 }
 
-// finish succeeds in a read-only journal too, so that its logs can be opened, read and closed. A
-// detached judge gets no more calls, so the announcer answers a detach only after it has announced
-// earlier deletions.
+// finish succeeds in a read-only journal too, so that its logs can be opened, read and closed. The
+// write that failed may have been the deletion because of which stage refused the judge: then the
+// log is no longer doomed. A detached judge gets no more calls, so the announcer answers a detach
+// only after it has announced earlier deletions.
 func (o *attachOp) finish(err error) {
-	if err == nil || errors.Is(err, engine.ErrReadOnly) {
+	switch {
+	case err == nil, errors.Is(err, engine.ErrReadOnly) && o.l.doomed.Load():
 		err = o.err
+	case errors.Is(err, engine.ErrReadOnly):
+		err = nil
 	}
 	if o.judge == nil {
 		o.l.j.announce.add(o, err)
@@ -302,7 +308,7 @@ func (o *appendOp) class() class { return growing }
 // stage asks the judge and, if the entry is admitted, adds its record to the group.
 func (o *appendOp) stage(g *group) {
 	switch {
-	case o.l.doomed:
+	case o.l.doomed.Load():
 		o.err = engine.ErrDropped
 		return
 	case o.l.judge == nil || o.l.owner != o.owner: // the log was closed, and perhaps reopened, while this append was queued
@@ -391,7 +397,7 @@ func (o *trimOp) class() class      { return deleting }
 // stage raises low at this position in the order. staged includes trims that are not settled yet,
 // so low never goes down.
 func (o *trimOp) stage(g *group) {
-	if o.l.doomed {
+	if o.l.doomed.Load() {
 		o.err = engine.ErrDropped
 		return
 	}

@@ -213,7 +213,7 @@ func (s *store) doom(j *Journal, id engine.LogID) *log {
 		l = &log{j: j, id: id}
 		s.logs[id] = l
 	}
-	l.doomed = true
+	l.doomed.Store(true)
 	return l
 }
 
@@ -231,7 +231,7 @@ func (g *group) current(at place, r *record) bool {
 			return false
 		}
 	default:
-		if l := g.j.store.log(engine.LogID(r.log)); l == nil || l.doomed {
+		if l := g.j.store.log(engine.LogID(r.log)); l == nil || l.doomed.Load() {
 			return false
 		}
 	}
