@@ -39,6 +39,8 @@ type Stream struct {
 
 	owner *projectStreams // set by catalog.add
 
+	opened int // position in catalog.opened, counted from 1; 0: not in it; guarded by catalog.mu
+
 	mu      sync.Mutex
 	feed    *feed       // set while the log is open; otherwise nil
 	busy    *transition // set while the feed is being opened or closed; otherwise nil
@@ -75,7 +77,7 @@ type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
-	opened   map[*Stream]struct{} // streams with a feed
+	opened   []*Stream // streams with a feed; a slice, so that the order depends on the history alone
 
 	loaded     bool  // Open has read all documents
 	unreadable error // the error about the first document that Open could not read
@@ -97,7 +99,6 @@ type projectStreams struct {
 func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*projectStreams)
-	c.opened = make(map[*Stream]struct{})
 }
 
 // load reads the catalog from the store, and follows the store from then on.
@@ -216,7 +217,7 @@ func (c *catalog) remove(s *Stream, r *room) {
 			r.projects.Add(-1)
 		}
 	}
-	delete(c.opened, s)
+	c.closed(s)
 }
 
 // reserve checks that the id is free and that the project may have one more stream, and counts the
@@ -254,11 +255,7 @@ func (c *catalog) isLoaded() bool {
 func (c *catalog) open() []*Stream {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	all := make([]*Stream, 0, len(c.opened))
-	for s := range c.opened {
-		all = append(all, s)
-	}
-	return all
+	return slices.Clone(c.opened)
 }
 
 // setOpen records whether a stream has a feed. It ignores the feed of a stream that was deleted
@@ -266,11 +263,25 @@ func (c *catalog) open() []*Stream {
 func (c *catalog) setOpen(s *Stream, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if open && c.byID[s.ID] == s {
-		c.opened[s] = struct{}{}
-	} else {
-		delete(c.opened, s)
+	switch {
+	case !open:
+		c.closed(s)
+	case c.byID[s.ID] == s && s.opened == 0:
+		c.opened = append(c.opened, s)
+		s.opened = len(c.opened)
 	}
+}
+
+// closed removes a stream from the streams with a feed. Called with c.mu held.
+func (c *catalog) closed(s *Stream) {
+	if s.opened == 0 {
+		return
+	}
+	end := len(c.opened) - 1
+	last := c.opened[end]
+	c.opened[s.opened-1], last.opened = last, s.opened
+	c.opened[end] = nil
+	c.opened, s.opened = c.opened[:end], 0
 }
 
 // Create creates a stream. The stream is durable when the call returns. On a shared store, any

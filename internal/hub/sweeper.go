@@ -1,10 +1,13 @@
 package hub
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,7 +91,8 @@ func (w *sweeper) init(h *Hub) {
 	w.h = h
 	h.catalog.mu.RLock()
 	defer h.catalog.mu.RUnlock()
-	for _, s := range h.catalog.byID {
+	all := slices.SortedFunc(maps.Values(h.catalog.byID), func(a, b *Stream) int { return cmp.Compare(a.log, b.log) })
+	for _, s := range all { // oldest first, so that every start does the same
 		if !h.shared {
 			w.unchecked = append(w.unchecked, s)
 		} else {

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"weir"
-	"weir/internal/access"
 )
 
 // client is one client of the service. It makes one request after another.
@@ -21,22 +19,36 @@ type client struct {
 	count int    // number of gates
 	idle  bool   // the client waits between two requests
 	last  string // the last request and its response, for the trace
+	x     *exchange
+	subs  map[int]*subscriber // by number of the stream
 }
 
-const secret = "svc_live_00000000000000000000000000000001"
+const (
+	secret  = "svc_live_00000000000000000000000000000001"
+	rawType = "application/octet-stream; of=sim"
+)
 
-// newClient starts a client.
+// newClient starts a client. Its number decides what it does.
 func (w *world) newClient(n int) {
-	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, uint64(n)+2))}
-	acts := []func(*server){c.publishAt, c.publishAt, c.publishKeyed, c.read, c.subscribe, c.manage}
-	act := acts[n%len(acts)]
+	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, uint64(n)+2)), subs: map[int]*subscriber{}}
+	roles := []struct {
+		name string
+		act  func(*server)
+	}{
+		{"publishAt", c.publishAt}, {"subscribe", c.subscribe}, {"manage", c.manage}, {"publishAt", c.publishAt},
+		{"publishKeyed", c.publishKeyed}, {"read", c.read}, {"subscribe", c.subscribe}, {"backup", c.backup},
+	}
+	role := roles[n%len(roles)]
+	if !w.has(role.name) {
+		return
+	}
 	w.clients.Go(func() {
 		for !w.stops() {
 			c.idle = true
 			_ = c.step("is idle" + c.last)
 			c.idle = false
 			if g := w.current(); g != nil && !w.stops() {
-				act(g)
+				role.act(g)
 			}
 		}
 	})
@@ -55,7 +67,7 @@ func (c *client) step(what string) error {
 }
 
 // ask sends a request with the key that all clients share. It returns nil if the response does not
-// count, because the client hung up or the server crashed.
+// count, because the client hung up or was too slow, or the server crashed.
 func (c *client) ask(g *server, method, path string, body []byte, fields ...string) *exchange {
 	h := http.Header{"Authorization": {"Bearer " + secret}}
 	if body != nil {
@@ -64,14 +76,18 @@ func (c *client) ask(g *server, method, path string, body []byte, fields ...stri
 	for i := 0; i < len(fields); i += 2 {
 		h.Set(fields[i], fields[i+1])
 	}
-	x := c.do(g, method, path, h, body, nil)
-	if x.gone || g.dead.Load() {
+	x := c.do(g, &exchange{}, method, path, h, body, nil)
+	if x.gone || x.late || g.dead.Load() {
 		return nil
 	}
-	if x.status == 500 && g.hurt.Load() {
+	var refusal struct{ Error struct{ Code string } }
+	_ = json.Unmarshal(x.got.Bytes(), &refusal)
+	switch code := refusal.Error.Code; {
+	case x.status == 500 && g.hurt.Load():
 		return nil // a disk call failed
-	}
-	if x.status == 401 || x.status == 403 || x.status == 400 {
+	case x.status == 503 && code == string(weir.StorageUnavailable) && (g.hurt.Load() || g.limited.Load() || g.stopping.Load()):
+	case x.status == 503 && code == string(weir.Overloaded) && (len(body) > 4<<10 || g.stopping.Load()):
+	case x.status >= 500 || x.status == 401 || x.status == 403 || x.status == 400 || x.status == 413 || x.status == 415 || x.status == 429:
 		c.w.violation("client %d: %s %s: %d %s", c.n, method, path, x.status, x.got.String())
 	}
 	return x
@@ -79,25 +95,39 @@ func (c *client) ask(g *server, method, path string, body []byte, fields ...stri
 
 func (c *client) stream() *stream {
 	m := c.w.model
-	return m.streams[m.ids[c.rng.IntN(len(m.ids))]]
+	return m.streams[c.rng.IntN(len(m.streams))]
 }
 
-func (c *client) payload() string {
+func (c *client) payload(s *stream) string {
 	c.sent++
-	return fmt.Sprintf("p%d-%d-%s", c.n, c.sent, strings.Repeat("x", c.rng.IntN(1<<c.rng.IntN(13))))
+	n := c.rng.IntN(1 << c.rng.IntN(13))
+	if s.mode == weir.Raw && c.rng.IntN(10) == 0 {
+		n = c.rng.IntN(90 << 10)
+	}
+	if n = min(n, int(s.maxBytes)-40); s.mode == weir.Raw && n%7 == 0 {
+		return fmt.Sprintf("p%d-%d-%s", c.n, c.sent, strings.Repeat("\x00\xff", n/2))
+	}
+	return fmt.Sprintf("p%d-%d-%s", c.n, c.sent, strings.Repeat("x", n))
 }
 
-func bodyOf(payload string) []byte { return []byte(`{"events":["` + payload + `"]}`) }
+// request returns the body and the header fields for a batch.
+func (s *stream) request(b *batch) (body []byte, fields []string) {
+	if s.mode == weir.Raw {
+		return []byte(b.payload), []string{"Content-Type", rawType}
+	}
+	return []byte(`{"events":["` + b.payload + `"]}`), nil
+}
 
 // ack is a publish acknowledgement.
 type ack struct {
 	Seq       weir.Seq `json:"seq"`
+	Accepted  int      `json:"accepted"`
 	Duplicate bool     `json:"duplicate"`
 	Cursor    weir.Seq `json:"cursor"`
 }
 
 func (c *client) ackOf(x *exchange) (a ack) {
-	if err := json.Unmarshal(x.got.Bytes(), &a); err != nil {
+	if err := json.Unmarshal(x.got.Bytes(), &a); err != nil && x.status < 300 {
 		c.w.violation("client %d: acknowledgement %s: %v", c.n, x.got.String(), err)
 	}
 	return a
@@ -107,48 +137,42 @@ func (c *client) ackOf(x *exchange) (a ack) {
 // one that was sent before.
 func (c *client) publishAt(g *server) {
 	s := c.stream()
-	seq, payload := s.choose(c)
-	var fields []string
-	if c.rng.IntN(3) == 0 {
-		fields = []string{"x-svc-contiguous", "true", "x-svc-publisher", "c" + strconv.Itoa(c.n)}
+	seq, b := s.choose(c)
+	before := s.seen()
+	body, fields := s.request(b)
+	contiguous := c.rng.IntN(3) == 0
+	if contiguous {
+		fields = append(fields, "x-svc-contiguous", "true")
 	}
-	x := c.ask(g, "POST", fmt.Sprintf("/v1/streams/%s/%d", s.id, seq), bodyOf(payload), fields...)
-	if x == nil {
+	if b.publisher != "" {
+		fields = append(fields, "x-svc-publisher", b.publisher)
+	}
+	x := c.ask(g, "POST", fmt.Sprintf("/v1/streams/%s/%d", s.id, seq), body, fields...)
+	if x == nil || x.status == 503 {
 		return
 	}
-	switch x.status {
-	case 202:
-		s.stored(c.ackOf(x), seq, payload)
-	case 200:
-		s.repeated(c.ackOf(x), seq)
-	case 409:
-		s.refused(seq, payload)
-	case 412:
-		if fields == nil {
-			c.w.violation("412 without x-svc-contiguous")
-		}
-	case 422, 429, 503:
-	default:
-		c.w.violation("publish %d: %d %s", seq, x.status, x.got.String())
-	}
+	s.published(x, c.ackOf(x), seq, b, contiguous, before)
+	s.describes(x)
 }
 
 // publishKeyed publishes a batch under the next sequence, with an idempotency key or without one.
 func (c *client) publishKeyed(g *server) {
 	s := c.stream()
-	key, payload := s.chooseKey(c)
-	var fields []string
-	if key != "" {
-		fields = []string{"Idempotency-Key", key}
-	}
-	x := c.ask(g, "POST", fmt.Sprintf("/v1/streams/%s/publish", s.id), bodyOf(payload), fields...)
-	if x == nil {
+	if !s.loose {
 		return
 	}
-	switch x.status {
-	case 200, 202:
-		s.storedKeyed(c.ackOf(x), x.status, key, payload)
-	case 429, 503:
+	b := s.chooseKey(c)
+	before := s.seen()
+	body, fields := s.request(b)
+	if b.key != "" {
+		fields = append(fields, "Idempotency-Key", b.key)
+	}
+	x := c.ask(g, "POST", fmt.Sprintf("/v1/streams/%s/publish", s.id), body, fields...)
+	switch {
+	case x == nil || x.status == 503:
+	case x.status == 200 || x.status == 202:
+		s.publishedNext(x.status, c.ackOf(x), b, before)
+		s.describes(x)
 	default:
 		c.w.violation("publish: %d %s", x.status, x.got.String())
 	}
@@ -158,102 +182,78 @@ func (c *client) publishKeyed(g *server) {
 func (c *client) read(g *server) {
 	s := c.stream()
 	before := s.seen()
-	if c.rng.IntN(2) == 0 {
-		x := c.ask(g, "GET", "/v1/streams/"+string(s.id)+"/cursor", nil)
-		if x != nil && x.status == 200 {
-			var cursor struct{ Cursor weir.Seq }
-			if err := json.Unmarshal(x.got.Bytes(), &cursor); err != nil {
-				c.w.violation("cursor %s: %v", x.got.String(), err)
-			}
-			s.cursorIs(cursor.Cursor, before)
-		} else if x != nil && x.status != 503 {
-			c.w.violation("cursor: %d %s", x.status, x.got.String())
-		}
+	if c.rng.IntN(3) > 0 {
+		c.readBatch(g, s, weir.Seq(max(0, int(before.cursor)+2-c.rng.IntN(int(before.cursor)+3))))
 		return
 	}
-	seq := weir.Seq(c.rng.IntN(int(before.cursor) + 3))
+	x := c.ask(g, "GET", "/v1/streams/"+string(s.id)+"/cursor", nil)
+	switch {
+	case x == nil || x.status == 503:
+	case x.status == 200:
+		var cursor struct{ Cursor weir.Seq }
+		if err := json.Unmarshal(x.got.Bytes(), &cursor); err != nil {
+			c.w.violation("cursor %s: %v", x.got.String(), err)
+		}
+		s.cursorIs(cursor.Cursor, before)
+		s.describes(x)
+	default:
+		c.w.violation("cursor: %d %s", x.status, x.got.String())
+	}
+}
+
+// readBatch reads a batch, and returns its size, or -1 if it cannot be read.
+func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
+	before, at := s.seen(), c.w.clock()
 	x := c.ask(g, "GET", fmt.Sprintf("/v1/streams/%s/batches/%d", s.id, seq), nil)
 	switch {
 	case x == nil || x.status == 503:
 	case x.status == 200:
-		var b delivery
-		if err := json.Unmarshal(x.got.Bytes(), &b); err != nil || len(b.Events) != 1 || b.Seq != seq {
-			c.w.violation("batch %d: %v %s", seq, err, x.got.String())
-			return
+		d, ok := delivery{Seq: seq, payload: x.got.String()}, x.header.Get("Content-Type") == rawType
+		if s.mode == weir.JSON {
+			d, ok = s.decode(x.got.Bytes())
 		}
-		s.learn(seq, b.Events[0])
+		if !ok || d.Seq != seq {
+			c.w.violation("stream %s: batch %d: %.300s", s.id, seq, x.got.String())
+			return -1
+		}
+		s.read(d, at, before)
+		s.describes(x)
+		return s.size(&batch{payload: d.payload})
 	case x.status == 404:
-		if _, ok := before.acked[seq]; ok {
-			c.w.violation("acknowledged batch %d of %s: %s", seq, s.id, x.got.String())
-		}
+		s.gone(seq, x.got.String(), strings.Contains(x.got.String(), "evicted"), before)
 	default:
-		c.w.violation("batch %d: %d %s", seq, x.status, x.got.String())
+		c.w.violation("stream %s: batch %d: %d %s", s.id, seq, x.status, x.got.String())
 	}
+	return -1
 }
 
-// manage creates and deletes a stream of its own, and makes and revokes keys.
-func (c *client) manage(g *server) {
-	o := c.w.model.own(c.n)
-	path := "/v1/streams/" + string(o.id)
-	switch c.rng.IntN(4) {
-	case 0:
-		x := c.ask(g, "POST", "/v1/streams", []byte(fmt.Sprintf(`{"name":"own","id":%q}`, o.id)))
-		o.changed(c.w, "create", x, 201, 409, true)
-	case 1:
-		o.changed(c.w, "delete", c.ask(g, "DELETE", path, nil), 204, 404, false)
-	case 2:
-		o.look(c.w, c.ask(g, "GET", path, nil))
-	case 3:
-		c.keys(g, o)
-	}
-}
-
-// keys makes, uses or revokes a key.
-func (c *client) keys(g *server, o *own) {
-	ctx, x := g.opened(c)
-	defer g.closed(x)
-	if c.step("asks for keys") != nil {
-		x.leave()
-	}
-	switch p, ok := g.access.ProjectNamed("sim"); {
-	case !ok:
-	case o.key == "":
-		if k, made, err := g.access.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live}); err == nil && !g.dead.Load() {
-			o.key, o.secret, o.valid, o.known = k.ID, made.Reveal(), true, true
-		}
-	case o.valid && c.rng.IntN(3) == 0:
-		_, err := g.access.Revoke(ctx, o.key)
-		o.known = err == nil && !g.dead.Load()
-		o.valid = false
-	default:
-		_, err := g.access.Authenticate([]string{"Bearer " + o.secret})
-		if o.known && (err == nil) != o.valid && !g.dead.Load() {
-			c.w.violation("key %s: valid %v, but the server says %v", o.key, o.valid, err)
-		}
-		if !o.valid && c.rng.IntN(4) == 0 {
-			o.key = ""
-		}
-	}
-}
-
-// delivery is a batch as clients receive it.
-type delivery struct {
-	Seq    weir.Seq `json:"seq"`
-	Events []string `json:"events"`
-}
-
-// subscribe follows a stream for a while.
+// subscribe follows a stream for a while: a shared one, or the stream of another client with that
+// client's key.
 func (c *client) subscribe(g *server) {
+	if c.rng.IntN(4) == 0 {
+		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))
+		return
+	}
 	s := c.stream()
 	sub := s.subscriber(c)
+	c.subscribeTo(g, &exchange{}, s.id, secret, sub.from, sub.resume, sub.receive)
+}
+
+// subscribeTo passes up to 40 frames to receive. The watcher receives all frames.
+func (c *client) subscribeTo(g *server, x *exchange, id weir.StreamID, secret, from, resume string, receive func(frame string)) {
 	left := 1 + c.rng.IntN(40)
+	if c.n == watcher {
+		left = 1 << 30
+	}
 	var rest strings.Builder
 	h := http.Header{"Authorization": {"Bearer " + secret}, "Accept": {"text/event-stream"}}
-	path := "/v1/streams/" + string(s.id) + "?cursor=" + sub.from
-	if sub.resumed {
-		h.Set("Last-Event-ID", sub.from)
+	if resume != "" {
+		h.Set("Last-Event-ID", resume)
 	}
-	c.do(g, "GET", path, h, nil, func(b []byte) bool {
+	c.do(g, x, "GET", "/v1/streams/"+string(id)+"?cursor="+from, h, nil, func(b []byte) bool {
+		if x.status >= 300 {
+			return true
+		}
 		rest.Write(b)
 		for left > 0 && !g.dead.Load() {
 			frame, more, ok := strings.Cut(rest.String(), "\n\n")
@@ -262,10 +262,19 @@ func (c *client) subscribe(g *server) {
 			}
 			rest.Reset()
 			rest.WriteString(more)
-			sub.receive(frame)
+			receive(frame)
 			left--
 		}
 		return false
 	})
-	s.unsubscribe(sub)
+}
+
+// field returns the value of a field of a frame.
+func field(frame, name string) (string, bool) {
+	for line := range strings.Lines(frame) {
+		if value, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), name+": "); ok {
+			return value, true
+		}
+	}
+	return "", false
 }

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -20,8 +19,7 @@ type scheduler struct {
 	mu      sync.Mutex
 	waiting []*waiter
 
-	trace strings.Builder
-	sum   uint64 // hash of the trace
+	sum uint64 // hash of the trace
 }
 
 // waiter is a goroutine that waits at a gate.
@@ -55,12 +53,14 @@ func (s *scheduler) settled() []*waiter {
 	return slices.Clone(s.waiting)
 }
 
-// release lets a waiter go on.
+// release lets a waiter go on. Each step takes a millisecond. Timers that end at the same time fire
+// in random order, so two steps must not set timers for the same time.
 func (s *scheduler) release(w *waiter, err error) {
 	s.mu.Lock()
 	s.waiting = slices.DeleteFunc(s.waiting, func(o *waiter) bool { return o == w })
 	s.mu.Unlock()
 	w.free <- err
+	time.Sleep(time.Millisecond)
 }
 
 // note adds a line to the trace.
@@ -69,7 +69,9 @@ func (s *scheduler) note(format string, args ...any) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%x %d %s", s.sum, time.Since(s.start), line)
 	s.sum = h.Sum64()
-	fmt.Fprintf(&s.trace, "%10.3fs  %s\n", time.Since(s.start).Seconds(), line)
+	if *traced {
+		fmt.Printf("%10.3fs  %s\n", time.Since(s.start).Seconds(), line)
+	}
 }
 
 // pass lets simulated time pass. Goroutines at gates stay there, which simulates slow disks and

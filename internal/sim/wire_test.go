@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -18,10 +20,18 @@ var errVanished = errors.New("the client has hung up")
 // client may hang up before each of them and before each piece of the response.
 type exchange struct {
 	client *client
+	server *server
 	cancel context.CancelFunc
 	body   []byte
-	piece  []byte // the part of the body that has arrived and was not read yet
-	gone   bool   // the client has hung up
+	piece  []byte    // the part of the body that has arrived and was not read yet
+	begun  bool      // the server has asked for the body
+	gone   bool      // the client has hung up
+	late   bool      // the body or the response missed a deadline
+	until  time.Time // the subscription must end by then; guarded by model.mu
+
+	mu          sync.Mutex
+	read, write time.Time // deadlines
+	writing     bool      // the client waits before it takes a piece of the response
 
 	status int
 	header http.Header
@@ -30,10 +40,12 @@ type exchange struct {
 }
 
 // do sends a request to a server and returns when the handler has returned.
-func (c *client) do(g *server, method, path string, header http.Header, body []byte, onData func([]byte) bool) *exchange {
-	ctx, x := g.opened(c)
-	x.body, x.onData = body, onData
-	defer g.closed(x)
+func (c *client) do(g *server, x *exchange, method, path string, header http.Header, body []byte, onData func([]byte) bool) *exchange {
+	ctx, cancel := context.WithCancel(context.Background())
+	x.client, x.server, x.cancel, x.header, x.body, x.onData = c, g, cancel, http.Header{}, body, onData
+	g.enter(x)
+	c.x = x
+	defer func() { c.x = nil; g.closed(x) }()
 	u, err := url.Parse(path)
 	if err != nil {
 		panic(err)
@@ -62,8 +74,26 @@ func (x *exchange) leave() {
 	x.cancel()
 }
 
+// expired reports whether the deadline for what the client waits for has passed.
+func (x *exchange) expired() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	deadline := x.read
+	if x.writing {
+		deadline = x.write
+	}
+	return !deadline.IsZero() && !time.Now().Before(deadline)
+}
+
+func (x *exchange) waits(writing bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing = writing
+}
+
 // Read returns the next piece of the request's body.
 func (x *exchange) Read(p []byte) (int, error) {
+	x.begun = true
 	if x.gone {
 		return 0, errVanished
 	}
@@ -71,7 +101,12 @@ func (x *exchange) Read(p []byte) (int, error) {
 		if len(x.body) == 0 {
 			return 0, io.EOF
 		}
-		if x.client.step("sends") != nil {
+		x.waits(false)
+		switch err := x.client.step("sends"); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			x.late = true
+			return 0, err
+		case err != nil:
 			x.leave()
 			return 0, errVanished
 		}
@@ -92,21 +127,39 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.gone {
 		return 0, errVanished
 	}
-	if x.onData != nil {
-		if x.client.step("receives") != nil {
-			x.leave()
-			return 0, errVanished
-		}
-		if !x.onData(b) || x.client.w.stops() {
-			x.leave()
-		}
+	if x.onData == nil {
+		x.got.Write(b)
 		return len(b), nil
 	}
-	x.got.Write(b)
+	x.waits(true)
+	switch err := x.client.step("receives"); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		x.late = true
+		x.leave()
+		return 0, err
+	case err != nil:
+		x.leave()
+		return 0, errVanished
+	}
+	if !x.onData(b) || x.client.w.stops() && x.client.n < watcher {
+		x.leave()
+	}
 	return len(b), nil
 }
 
-func (x *exchange) Flush()                           {}
-func (x *exchange) SetReadDeadline(time.Time) error  { return nil }
-func (x *exchange) SetWriteDeadline(time.Time) error { return nil }
-func (x *exchange) EnableFullDuplex() error          { return nil }
+func (x *exchange) SetReadDeadline(t time.Time) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.read = t
+	return nil
+}
+
+func (x *exchange) SetWriteDeadline(t time.Time) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.write = t
+	return nil
+}
+
+func (x *exchange) Flush()                  {}
+func (x *exchange) EnableFullDuplex() error { return nil }

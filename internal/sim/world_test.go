@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/api"
+	"weir/internal/budget"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine/journal"
 	"weir/internal/hub"
@@ -27,9 +29,11 @@ type config struct {
 	seed    uint64
 	steps   int // number of scheduling steps before the final check
 	clients int
-	crashes bool
-	faults  bool // EIO and full disks
+	without []string // features that are left out
 }
+
+// has reports whether a feature is part of the simulation.
+func (c config) has(feature string) bool { return !slices.Contains(c.without, feature) }
 
 // world is one simulation.
 type world struct {
@@ -39,6 +43,12 @@ type world struct {
 	model    *model
 	violence int          // how often something fails: crashes in 1,000 steps
 	shift    atomic.Int64 // how far the server's clock is ahead of the simulated time
+	stepped  time.Time    // when shift last changed
+	least    int64        // the lowest value of shift so far
+	greatest int64        // the highest value of shift so far
+	back     bool         // the clock was set back
+	limited  bool         // the disk was full, or could become full
+	again    atomic.Bool  // the final check wants a restart
 
 	mu       sync.Mutex
 	fs       *faulty.FS
@@ -54,15 +64,21 @@ type world struct {
 
 // server is one process of the service.
 type server struct {
-	mu      sync.Mutex
-	open    []*exchange // requests that the server works on
-	dead    atomic.Bool // the process has crashed: its disk calls fail, and its responses do not count
-	hurt    atomic.Bool // a disk call of the process failed
-	journal *journal.Journal
-	hub     *hub.Hub
-	access  *access.Access
-	handler *api.Handler
+	mu       sync.Mutex
+	open     []*exchange // requests that the server works on
+	dead     atomic.Bool // the process has crashed: its disk calls fail, and its responses do not count
+	hurt     atomic.Bool // a disk call of the process failed
+	limited  atomic.Bool // the disk was full, or could become full
+	stopping atomic.Bool
+	bodies   *budget.Budget
+	journal  *journal.Journal
+	hub      *hub.Hub
+	access   *access.Access
+	handler  *api.Handler
 }
+
+// segmentSize is small, so that segments are sealed and freed.
+const segmentSize = 256 << 10
 
 var errCrashed = errors.New("the process has crashed")
 
@@ -73,6 +89,12 @@ func newWorld(t *testing.T, c config) *world {
 	w.model = newModel(w)
 	return w
 }
+
+// clock returns the time on the server.
+func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
+
+// swing returns how much older than it is a batch may seem to the server.
+func (w *world) swing() time.Duration { return time.Duration(w.greatest - w.least) }
 
 // violation reports that the service broke its contract.
 func (w *world) violation(format string, args ...any) {
@@ -97,8 +119,9 @@ func (w *world) current() *server {
 // start starts a process on the disk, in a goroutine of its own, because its disk calls wait at
 // gates.
 func (w *world) start() {
-	g := &server{}
+	g := &server{bodies: budget.New(300<<10, 100<<10)}
 	w.mu.Lock()
+	g.limited.Store(w.limited)
 	w.owner, w.up = g, false
 	fs := w.fs
 	w.mu.Unlock()
@@ -127,17 +150,16 @@ func (w *world) start() {
 }
 
 func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
-	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: 256 << 10}); err != nil {
+	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize}); err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
-	now := func() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
-	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: now, Frame: api.Frame}); err != nil {
+	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.clock, Frame: api.Frame}); err != nil {
 		return fmt.Errorf("open the hub: %w", err)
 	}
-	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: now}); err != nil {
+	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: w.clock}); err != nil {
 		return fmt.Errorf("open access: %w", err)
 	}
-	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Logger: slog.New(slog.DiscardHandler)})
+	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler)})
 	return w.bootstrap(g)
 }
 
@@ -148,9 +170,11 @@ func (w *world) bootstrap(g *server) error {
 	if err == nil {
 		_, err = g.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "sim"}, secret)
 	}
-	for _, id := range w.model.ids {
+	for _, s := range w.model.streams {
 		if err == nil {
-			_, err = g.hub.Create(ctx, hub.Spec{ID: id, Project: p.ID, Name: "s", RetentionSeconds: 86400, MaxBytes: 64 << 20, Mode: weir.JSON})
+			_, err = g.hub.Create(ctx, hub.Spec{
+				ID: s.id, Project: p.ID, Name: "s", RetentionSeconds: int64(s.retention / time.Second), MaxBytes: s.maxBytes, Mode: s.mode,
+			})
 			if refused, ok := err.(*weir.Error); ok && refused.Code == weir.StreamNameTaken {
 				err = nil
 			}
@@ -227,11 +251,15 @@ func (g *server) request() *exchange {
 // opened adds a request. Its context ends when the client hangs up.
 func (g *server) opened(c *client) (context.Context, *exchange) {
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &exchange{client: c, cancel: cancel, header: http.Header{}}
+	x := &exchange{client: c, server: g, cancel: cancel, header: http.Header{}}
+	g.enter(x)
+	return ctx, x
+}
+
+func (g *server) enter(x *exchange) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open = append(g.open, x)
-	return ctx, x
 }
 
 func (g *server) closed(x *exchange) {
@@ -278,6 +306,7 @@ func (w *world) restart() {
 	w.up = false
 	w.mu.Unlock()
 	w.note("restart")
+	g.stopping.Store(true)
 	g.hub.StopSubscriptions()
 	w.draining = g
 }
@@ -326,7 +355,8 @@ func (w *world) calm() {
 	w.mu.Lock()
 	w.ending = true
 	w.fs.Capacity(-1)
-	hurt := w.owner.hurt.Load() && w.up
+	w.limited = false
+	hurt := (w.owner.hurt.Load() || w.owner.limited.Load()) && w.up
 	w.mu.Unlock()
 	if hurt {
 		w.restart()
@@ -339,6 +369,11 @@ func (w *world) until(what string, done func() bool) {
 		list := w.settled()
 		if done() {
 			return
+		}
+		if w.again.Load() && w.current() != nil {
+			w.restart()
+			w.again.Store(false)
+			continue
 		}
 		if w.draining != nil && w.draining.request() == nil {
 			w.drained()
@@ -363,10 +398,24 @@ func (w *world) advance(o *waiter, err error) {
 	w.release(o, err)
 }
 
+// step sets the server's clock forwards or backwards.
+func (w *world) step(d time.Duration) {
+	shift := w.shift.Add(int64(d))
+	w.stepped, w.back = time.Now(), w.back || d < 0
+	w.least, w.greatest = min(w.least, shift), max(w.greatest, shift)
+}
+
 // oneStep lets one waiter go on, or lets something else happen.
 func (w *world) oneStep() {
 	list := w.settled()
+	w.overdue(list)
 	up := w.current() != nil
+	for _, o := range list {
+		if o.client != nil && o.client.x != nil && !o.idle && o.client.x.expired() {
+			w.advance(o, os.ErrDeadlineExceeded)
+			return
+		}
+	}
 	if !up {
 		list = slices.DeleteFunc(list, func(o *waiter) bool { return o.idle })
 	}
@@ -379,21 +428,23 @@ func (w *world) oneStep() {
 		return
 	}
 	switch r := w.rng.IntN(1000); {
-	case w.crashes && r < w.violence:
+	case w.has("crashes") && r < w.violence:
 		w.crash()
 		return
-	case w.crashes && up && (r < 2*w.violence || w.owner.hurt.Load() && r < 30):
+	case w.has("restarts") && up && (r < 2*w.violence || w.owner.hurt.Load() && r < 30):
 		w.restart()
 		return
 	case r < 60:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(12))+1) * time.Millisecond)
 		return
-	case r < 62:
-		w.shift.Add(int64(time.Duration(w.rng.IntN(20_000)-10_000) * time.Millisecond))
+	case r < 62 && w.has("clock"):
+		w.step(time.Duration(w.rng.IntN(20_000)-10_000) * time.Millisecond)
 		w.note("the clock is %v ahead", time.Duration(w.shift.Load()))
 		return
-	case w.faults && r < 62+w.violence:
+	case w.has("faults") && 62 <= r && r < 62+w.violence:
 		room := int64(-1)
+		w.limited = true
+		w.owner.limited.Store(true)
 		if w.rng.IntN(2) == 0 {
 			room = w.fs.Size() + int64(w.rng.IntN(64<<10))
 		}
@@ -404,9 +455,9 @@ func (w *world) oneStep() {
 	o := list[w.rng.IntN(len(list))]
 	var err error
 	switch {
-	case o.disk && w.faults && w.rng.IntN(4000) < w.violence:
+	case o.disk && w.has("faults") && w.rng.IntN(4000) < w.violence:
 		err = syscall.EIO
-	case !o.disk && w.rng.IntN(60) == 0:
+	case !o.disk && w.has("hangups") && w.rng.IntN(60) == 0:
 		err = errVanished
 	}
 	w.advance(o, err)
