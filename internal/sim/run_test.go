@@ -36,6 +36,7 @@ var (
 	worker = flag.Bool("worker", false, "run simulations in this process")
 	stride = flag.Uint64("stride", 1, "distance between two seeds of a worker")
 	traced = flag.Bool("traced", false, "print the traces")
+	once   = flag.Bool("once", false, "stop at the first violation")
 )
 
 // features can be left out of a simulation. Shrinking tries each of them.
@@ -113,6 +114,9 @@ func work(t *testing.T) {
 		fmt.Printf("run %d\n", c.seed)
 		if violation := simulate(t, c); violation != "" {
 			fmt.Printf("bad %d %s\n", c.seed, violation)
+			if *once {
+				return
+			}
 		}
 	}
 }
