@@ -274,7 +274,9 @@ func TestContiguousAfterACrash(t *testing.T) {
 		for _, i := range rand.Perm(80) {
 			all.Go(func() {
 				<-time.After(rand.N(arrivalPatience / 2))
-				ack, err := send(s, contiguous(weir.Seq(i+1)), rand.N(time.Second))
+				// Lower sequences have shorter bodies. If the body of 1 could be the last, all batches
+				// would be stored at once, and no crash would come in between.
+				ack, err := send(s, contiguous(weir.Seq(i+1)), rand.N(time.Duration(i+1)*time.Second/80))
 				if err != nil {
 					t.Error(err)
 				}
@@ -348,4 +350,30 @@ func TestContiguousOnSeveralNodes(t *testing.T) {
 			t.Errorf("node %d closed %d gaps", i, closed)
 		}
 	}
+}
+
+// A gap never closes while the body of a contiguous batch for the gap is being received, even if the
+// request arrived before the batch below it was stored (D4, D38).
+func TestContiguousStaysOpenUnderABody(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		one, two := contiguous(1), contiguous(2)
+		for _, p := range []*Publish{one, two} {
+			if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
+				t.Fatalf("decide on %d: got acknowledgement %v and error %v, want neither", p.Seq, ack, err)
+			}
+		}
+		publish(t, s, one)
+		one.Release()
+		publish(t, s, at(3, "batch 3"))
+		<-time.After(10 * time.Minute)
+		publish(t, s, two)
+		two.Release()
+		noGaps(t, s)
+		if len(s.holds.seqs) != 0 {
+			t.Errorf("sequences %v are still held after Release", s.holds.seqs)
+		}
+	})
 }

@@ -107,8 +107,9 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 }
 
 // preview returns two verdicts: that of f.ahead, which includes unsynced entries, and that of the
-// durable state. A client may only see an answer on which both agree. If p may be stored, preview
-// makes the stream hold the chosen sequence, which keeps the sequence open until Release.
+// durable state. A client may only see an answer on which both agree. If p may be stored, now or
+// behind the batches below it (D38), preview makes the stream hold the chosen sequence, which keeps
+// the sequence open until Release.
 func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
@@ -118,17 +119,18 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 	}
 	f.evict(now)
 	v = f.ahead.Decide(rules, now)
-	seen = v
+	seen, cursor = v, f.state.Cursor().Cursor
 	if v.Outcome != stream.Stored {
 		seen = f.durableVerdict(rules, v, now)
-	} else if p.Chosen && p.held == nil {
+	}
+	if p.Chosen && p.held == nil && (v.Outcome == stream.Stored || p.early(v, cursor)) {
 		f.s.holds.add(p.Seq)
 		p.held = f.s
 		if v.Header.Late {
 			f.updateHeld(now)
 		}
 	}
-	return v, seen, f.state.Cursor().Cursor, nil
+	return v, seen, cursor, nil
 }
 
 // durableVerdict returns the verdict of the durable state, which does not know idempotency keys. If

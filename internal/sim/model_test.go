@@ -313,7 +313,7 @@ func (s *stream) closed(x *exchange, seq weir.Seq) {
 		s.w.violation("stream %s: sequence %d is stored, but a publish was refused with 409", s.id, seq)
 	}
 	if x.begun && seq > 0 { // sequence 0 is never waited for
-		s.w.violation("stream %s: the gap at %d was closed while the batch was being received", s.id, seq)
+		s.w.violation("stream %s: the gap at %d was closed while the batch was being received: %s", s.id, seq, x.got.String())
 	}
 	if since, ok := s.above[seq]; !s.loose && seq > 0 && (!ok || time.Since(since) < grace && s.w.stepped.Before(since)) {
 		s.w.violation("stream %s: the gap at %d was closed %v after a batch above it was sent", s.id, seq, time.Since(since))

@@ -131,8 +131,43 @@ func program(t *testing.T) string {
 		}
 		return path
 	}
-	path := filepath.Join(t.TempDir(), "sim.test")
-	return build(t, path)
+	unraced.Do(func() {
+		dir, err := os.MkdirTemp("", "sim")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unracedDir = dir
+		build(t, filepath.Join(dir, "sim.test"))
+	})
+	return filepath.Join(unracedDir, "sim.test")
+}
+
+var (
+	unraced    sync.Once
+	unracedDir string
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if unracedDir != "" {
+		os.RemoveAll(unracedDir)
+	}
+	os.Exit(code)
+}
+
+// TestRaces runs a few simulations under the race detector. Their histories cannot be repeated, but
+// the model holds for them too.
+func TestRaces(t *testing.T) {
+	if !raced {
+		t.Skip("needs the race detector")
+	}
+	for i := range uint64(5) {
+		c := flagged()
+		c.seed = uint64(time.Now().UnixNano())%1_000_000_000 + i
+		if violation := simulate(t, c); violation != "" {
+			t.Errorf("seed %d under the race detector: %s", c.seed, violation)
+		}
+	}
 }
 
 func build(t *testing.T, path string, args ...string) string {
