@@ -39,17 +39,17 @@ func (c *client) manage(g *server) {
 	switch c.rng.IntN(8) {
 	case 0:
 		x := c.ask(g, "POST", "/v1/streams", []byte(fmt.Sprintf(`{"name":"own","id":%q}`, o.id)))
-		o.changed(c.w, "create", x, 201, 409, true)
+		o.changed(c.w, g, "create", x, 201, 409, true)
 	case 1:
 		x := c.ask(g, "DELETE", path, nil)
-		o.changed(c.w, "delete", x, 204, 404, false)
+		o.changed(c.w, g, "delete", x, 204, 404, false)
 		if x != nil && x.status == 204 {
 			c.w.mustEnd(o, g)
 		}
 	case 2, 3:
-		o.look(c.w, c.ask(g, "GET", path, nil))
+		o.look(c.w, g, c.ask(g, "GET", path, nil))
 	case 4, 5:
-		o.published(c, c.ask(g, "POST", path+"/publish", []byte(`{"events":[1]}`)))
+		o.published(c, g, c.ask(g, "POST", path+"/publish", []byte(`{"events":[1]}`)))
 	case 6:
 		c.list(g, o)
 	case 7:
@@ -59,7 +59,7 @@ func (c *client) manage(g *server) {
 
 // changed checks the response to a create or delete. yes is the status of a success, and no the
 // status if there was nothing to do.
-func (o *own) changed(w *world, what string, x *exchange, yes, no int, exists bool) {
+func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int, exists bool) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
 		o.sure, o.exact = false, false
@@ -80,18 +80,26 @@ func (o *own) changed(w *world, what string, x *exchange, yes, no int, exists bo
 	default:
 		w.violation("%s of %s: %d %s", what, o.id, x.status, x.got.String())
 	}
-	o.exists, o.sure = exists, true
+	o.settle(g, exists)
+}
+
+// settle notes whether the stream exists. If a write failed before, its outcome stays unknown until
+// the next start.
+func (o *own) settle(g *server, exists bool) {
+	if o.sure || !g.hurt.Load() {
+		o.exists, o.sure = exists, true
+	}
 }
 
 // look checks the stream object.
-func (o *own) look(w *world, x *exchange) {
+func (o *own) look(w *world, g *server, x *exchange) {
 	if x == nil || x.status == 503 {
 		return
 	}
 	if exists := x.status == 200; o.sure && exists != o.exists {
 		w.violation("GET of %s: %d, but exists is %v", o.id, x.status, o.exists)
 	} else {
-		o.exists, o.sure = exists, true
+		o.settle(g, exists)
 	}
 	if x.status != 200 {
 		return
@@ -101,17 +109,20 @@ func (o *own) look(w *world, x *exchange) {
 	if err != nil || got.ID != o.id || o.exact && (got.Cursor != o.count || got.BytesStored != int64(3*o.count)) {
 		w.violation("stream %s has %d batches, but its object is %s", o.id, o.count, x.got.String())
 	}
-	o.count, o.exact = got.Cursor, true
+	if o.exact || !g.hurt.Load() {
+		o.count, o.exact = got.Cursor, true
+	}
 }
 
-func (o *own) published(c *client, x *exchange) {
+// published checks the response to a publish.
+func (o *own) published(c *client, g *server, x *exchange) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
 		o.exact = false
 	case x.status == 404 || x.status == 202:
 		if exists := x.status == 202; o.sure && exists != o.exists {
 			c.w.violation("publish to %s: %d, but exists is %v", o.id, x.status, o.exists)
-		} else if o.exists, o.sure = exists, true; !exists {
+		} else if o.settle(g, exists); !exists {
 			return
 		}
 		a := c.ackOf(x)

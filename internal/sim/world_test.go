@@ -419,12 +419,12 @@ func (w *world) oneStep() {
 	if !up {
 		list = slices.DeleteFunc(list, func(o *waiter) bool { return o.idle })
 	}
-	if len(list) == 0 {
-		w.pass(time.Duration(w.rng.IntN(3000)+1) * time.Millisecond)
-		return
-	}
 	if w.draining != nil && (w.draining.request() == nil || w.rng.IntN(30) == 0) {
 		w.drained()
+		return
+	}
+	if len(list) == 0 {
+		w.pass(time.Duration(w.rng.IntN(3000)+1) * time.Millisecond)
 		return
 	}
 	switch r := w.rng.IntN(1000); {
