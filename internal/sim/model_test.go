@@ -77,7 +77,7 @@ type stream struct {
 	acked    map[weir.Seq]bool      // sequences whose batch was acknowledged
 	refused  map[weir.Seq]time.Time // sequences that were refused for good, and when
 	cursor   weir.Seq               // the highest cursor that a client has seen
-	low      weir.Seq               // clients were told that everything below was evicted
+	low      weir.Seq               // clients were told that everything below was evicted; if the clock was set back, a restart may undo that
 	subs     []*subscriber
 }
 
@@ -267,7 +267,7 @@ func (s *stream) stored(x *exchange, a ack, seq weir.Seq, b *batch, contiguous b
 	if a.Seq != seq || a.Duplicate || a.Cursor < seq || a.Accepted != 1 || x.header.Get(weir.HeaderPublisher) != b.publisher {
 		s.w.violation("stream %s: publish %d was acknowledged by %+v, publisher %q", s.id, seq, a, x.header.Get(weir.HeaderPublisher))
 	}
-	if s.acked[seq] || before.low > seq {
+	if s.acked[seq] || before.low > seq && !s.w.back {
 		s.w.violation("stream %s: sequence %d was stored twice, or after it was evicted", s.id, seq)
 	}
 	if at, ok := s.refused[seq]; ok && at.Before(before.time) {
@@ -306,7 +306,9 @@ func (s *stream) repeated(x *exchange, a ack, seq weir.Seq, _ *batch) {
 // closed checks a 409: the sequence can never be stored (again).
 func (s *stream) closed(x *exchange, seq weir.Seq) {
 	if s.evictable(seq) {
-		s.refused[seq] = time.Now()
+		if !s.w.back {
+			s.refused[seq] = time.Now()
+		}
 		return
 	}
 	if s.acked[seq] || s.known[seq] != nil {

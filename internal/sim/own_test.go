@@ -17,6 +17,8 @@ type own struct {
 	sure   bool     // exists is certain
 	count  weir.Seq // number of batches in the stream
 	exact  bool     // count is certain
+	view   *server  // the process that said so last
+	seen   bool     // whether the stream exists according to view
 
 	key, secret  string
 	valid, known bool
@@ -63,8 +65,13 @@ func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
 		o.sure, o.exact = false, false
+		if x == nil {
+			o.view = nil
+		}
 		return
 	case x.status == yes:
+		o.agrees(w, g, what, !exists)
+		o.seen = exists
 		if o.sure && o.exists == exists {
 			w.violation("%s of %s: %d, but exists is %v", what, o.id, x.status, o.exists)
 		}
@@ -74,6 +81,7 @@ func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int
 			w.violation("a new stream is not empty: %s", x.got.String())
 		}
 	case x.status == no:
+		o.agrees(w, g, what, exists)
 		if o.sure && o.exists != exists {
 			w.violation("%s of %s: %d, but exists is %v", what, o.id, x.status, o.exists)
 		}
@@ -81,6 +89,15 @@ func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int
 		w.violation("%s of %s: %d %s", what, o.id, x.status, x.got.String())
 	}
 	o.settle(g, exists)
+}
+
+// agrees checks that a process contradicts itself nowhere, even if the outcome of a change is unknown
+// because its write failed.
+func (o *own) agrees(w *world, g *server, what string, exists bool) {
+	if o.view == g && o.seen != exists {
+		w.violation("%s: the stream %s exists: %v, but the same server said %v", what, o.id, exists, o.seen)
+	}
+	o.view, o.seen = g, exists
 }
 
 // settle notes whether the stream exists. If a write failed before, its outcome stays unknown until
@@ -96,6 +113,7 @@ func (o *own) look(w *world, g *server, x *exchange) {
 	if x == nil || x.status == 503 {
 		return
 	}
+	o.agrees(w, g, "GET", x.status == 200)
 	if exists := x.status == 200; o.sure && exists != o.exists {
 		w.violation("GET of %s: %d, but exists is %v", o.id, x.status, o.exists)
 	} else {
@@ -120,6 +138,7 @@ func (o *own) published(c *client, g *server, x *exchange) {
 	case x == nil || x.status == 503 || x.status == 500:
 		o.exact = false
 	case x.status == 404 || x.status == 202:
+		o.agrees(c.w, g, "publish", x.status == 202)
 		if exists := x.status == 202; o.sure && exists != o.exists {
 			c.w.violation("publish to %s: %d, but exists is %v", o.id, x.status, o.exists)
 		} else if o.settle(g, exists); !exists {

@@ -12,7 +12,10 @@ import (
 	"time"
 )
 
-var planted = flag.String("planted", "", `plant bugs whose name contains this, or "all", and see whether simulations find them`)
+var (
+	planted = flag.String("planted", "", `plant bugs whose name contains this, or "all", and see whether simulations find them`)
+	hunting = flag.Duration("hunting", time.Minute, "processor time for each planted bug")
+)
 
 // bug is a mistake that TestPlanted builds into the product. In the new text, PLANTED is an
 // expression that is true if this bug is switched on. So one build holds all bugs.
@@ -24,9 +27,6 @@ type bug struct {
 
 // plantedFile is added to each package with a bug.
 const plantedFile = "package %s\n\nimport \"os\"\n\nvar plantedBug = os.Getenv(\"WEIR_PLANTED\")\n"
-
-// most is how much processor time a bug may need until it is found.
-const mostCPU = time.Minute
 
 // TestPlanted shows that simulations find bugs. It plants mistakes that were made before, or could
 // be made, and runs simulations until one of them reports a violation:
@@ -43,7 +43,7 @@ func TestPlanted(t *testing.T) {
 		}
 		t.Run(b.name, func(t *testing.T) {
 			used, runs := time.Duration(0), 0
-			for from := uint64(1); used < mostCPU; from += 20 {
+			for from := uint64(1); used < *hunting; from += 20 {
 				found, cpu := hunt(t, binary, b.name, from)
 				used, runs = used+cpu, runs+1
 				if found != "" {
