@@ -24,7 +24,7 @@ var bugs = []bug{
 		"\t\to.log.doomed.Store(PLANTED)\n"},
 	{"journal: the name of a new file is not synced", journalDir + "preparer.go",
 		"\tif err := p.j.fs.SyncDir(); err != nil {\n",
-		"\tif err := p.j.fs.SyncDir(); err != nil && !(PLANTED) {\n"},
+		"\tif err := func() error {\n\t\tif PLANTED {\n\t\t\treturn nil\n\t\t}\n\t\treturn p.j.fs.SyncDir()\n\t}(); err != nil {\n"},
 	{"journal: a live segment is freed", journalDir + "reclaimer.go",
 		"\t\tif here == 0 {\n",
 		"\t\tif here == 0 || PLANTED {\n"},

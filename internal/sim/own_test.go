@@ -43,7 +43,9 @@ func (c *client) manage(g *server) {
 		x := c.ask(g, "POST", "/v1/streams", []byte(fmt.Sprintf(`{"name":"own","id":%q}`, o.id)))
 		o.changed(c.w, g, "create", x, 201, 409, true)
 	case 1:
+		g.deleting.Add(1)
 		x := c.ask(g, "DELETE", path, nil)
+		g.deleting.Add(-1)
 		o.changed(c.w, g, "delete", x, 204, 404, false)
 		if x != nil && x.status == 204 {
 			c.w.mustEnd(o, g)

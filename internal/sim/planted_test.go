@@ -42,6 +42,7 @@ func TestPlanted(t *testing.T) {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			used, runs := time.Duration(0), 0
 			for from := uint64(1); used < *hunting; from += 20 {
 				found, cpu := hunt(t, binary, b.name, from)

@@ -70,6 +70,7 @@ type server struct {
 	hurt     atomic.Bool // a disk call of the process failed
 	limited  atomic.Bool // the disk was full, or could become full
 	stopping atomic.Bool
+	deleting atomic.Int64 // number of deletions in progress; their writes fail more often
 	bodies   *budget.Budget
 	journal  *journal.Journal
 	hub      *hub.Hub
@@ -455,7 +456,8 @@ func (w *world) oneStep() {
 	o := list[w.rng.IntN(len(list))]
 	var err error
 	switch {
-	case o.disk && w.has("faults") && w.rng.IntN(4000) < w.violence:
+	case o.disk && w.has("faults") && w.rng.IntN(1500) < w.violence,
+		o.disk && w.has("faults") && w.violence > 0 && w.owner.deleting.Load() > 0 && w.rng.IntN(40) == 0:
 		err = syscall.EIO
 	case !o.disk && w.has("hangups") && w.rng.IntN(60) == 0:
 		err = errVanished
