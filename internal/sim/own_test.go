@@ -233,8 +233,8 @@ func (w *world) mustEnd(o *own, g *server) {
 	}
 }
 
-// overdue checks the subscriptions that must have ended by now. A subscription whose client does not
-// take the data is not checked.
+// overdue checks the subscriptions that must have ended by now. Subscriptions are not checked while
+// a disk call waits, because they may wait for it, nor while their client takes no data.
 func (w *world) overdue(list []*waiter) {
 	w.model.mu.Lock()
 	defer w.model.mu.Unlock()
@@ -245,7 +245,7 @@ func (w *world) overdue(list []*waiter) {
 		}
 		blocked := false
 		for _, waiting := range list {
-			blocked = blocked || waiting.client == o.user.client
+			blocked = blocked || waiting.disk || waiting.client == o.user.client
 		}
 		if !blocked {
 			w.violation("client %d still has its subscription, %v after the key was revoked or the stream deleted",
