@@ -55,8 +55,9 @@ type world struct {
 	owner    *server // the process that uses the disk; it may still be starting, or already stopping
 	up       bool    // owner accepts requests
 	draining *server // process that waits for its requests to end before it stops; used by the scheduler only
-	ending   bool    // clients stop, and nothing fails any more
-	faulty   string  // first violation of the contract
+	servers  []*server
+	ending   bool   // clients stop, and nothing fails any more
+	faulty   string // first violation of the contract
 
 	clients sync.WaitGroup
 	graves  sync.WaitGroup // processes that are being ended
@@ -122,6 +123,7 @@ func (w *world) current() *server {
 func (w *world) start() {
 	g := &server{bodies: budget.New(300<<10, 100<<10)}
 	w.mu.Lock()
+	w.servers = append(w.servers, g)
 	g.limited.Store(w.limited)
 	w.owner, w.up = g, false
 	fs := w.fs
@@ -344,6 +346,11 @@ func (w *world) run() string {
 	var ended atomic.Bool
 	go func() { w.owner.end(); w.graves.Wait(); ended.Store(true) }()
 	w.until("the server ends", ended.Load)
+	for _, g := range w.servers {
+		if held := g.bodies.Stats().Held; held != 0 || g.handler != nil && g.handler.Subscribers() != 0 {
+			w.violation("a server kept %d bytes of bodies, or subscriptions", held)
+		}
+	}
 	return w.faulty
 }
 
