@@ -7,7 +7,7 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build client test browser clients chaos bench lint fmt run screenshots
+.PHONY: help build client test browser clients chaos sim bench lint fmt run screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ screenshots: browser ## take the manual's screenshots again; writes all pages in
 # A failure prints the seed. make chaos ARGS="-trials.seed=N" repeats the same random choices.
 chaos: ## kill nodes of a cluster 25 times under load, cut its network 15 times, and more; about 20 minutes
 	go test -count=1 -timeout 60m -run '^Test(Chaos|Partition)$$' -v ./internal/trials -trials.kills 25 -trials.cuts 15 $(ARGS)
+
+# A failure prints the command that repeats it, such as make sim ARGS="-seed N".
+sim: ## run simulations for 10 minutes, or as ARGS="-time 1h" says, with a process per core
+	go test -count=1 -timeout 0 -run '^TestSim$$' -v ./internal/sim -time 10m $(ARGS)
 
 bench: ## measure Weir, the limits of this machine and other servers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

@@ -15,10 +15,12 @@ var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/
 // testArrows are additional imports that only the tests of a room may use. The hub's tests run on
 // every engine and repair the journal. In the tests of access, clients hang up while the journal
 // writes. The tests of the JetStream engine start a NATS server. The tests of the API and of the
-// client check the version. The trials use the Go client over every protocol.
+// client check the version. The trials use the Go client over every protocol. The simulation consists of
+// tests only.
 var testArrows = map[string][]string{
 	"hub": {"engine/journal", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
 	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
+	"sim": {"access", "api", "budget", "hub", "engine/journal", "weir"},
 }
 
 // table holds the rooms that each room imports, or that it may import. A room is a package. The

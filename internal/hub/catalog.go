@@ -52,6 +52,7 @@ type Stream struct {
 	deleted bool
 
 	// Guarded by sweeper.mu.
+	opened  int32     // position in catalog.opened, counted from 1; 0: not in it; guarded by catalog.mu instead
 	gone    bool      // the stream was deleted and must not be queued again
 	queued  int32     // position in the sweeper's queue, counted from 1; 0: not in the queue
 	checkAt weir.Time // when the sweeper opens the stream to evict
@@ -111,7 +112,7 @@ type catalog struct {
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
 	terms    map[terms]*sharedTerms
-	opened   map[*Stream]struct{} // streams with a feed
+	opened   []*Stream // streams with a feed; a slice, so that the order depends on the history alone
 
 	loaded     bool  // Open has read all documents
 	unreadable error // the error about the first document that Open could not read
@@ -134,7 +135,6 @@ func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*projectStreams)
 	c.terms = make(map[terms]*sharedTerms)
-	c.opened = make(map[*Stream]struct{})
 }
 
 // load reads the catalog from the store, and follows the store from then on.
@@ -277,7 +277,7 @@ func (c *catalog) remove(s *Stream, r *room) {
 			delete(c.terms, *s.terms)
 		}
 	}
-	delete(c.opened, s)
+	c.closed(s)
 }
 
 // reserve checks that the id is free and that the project may have one more stream, and counts the
@@ -315,11 +315,7 @@ func (c *catalog) isLoaded() bool {
 func (c *catalog) open() []*Stream {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	all := make([]*Stream, 0, len(c.opened))
-	for s := range c.opened {
-		all = append(all, s)
-	}
-	return all
+	return slices.Clone(c.opened)
 }
 
 // setOpen records whether a stream has a feed. It ignores the feed of a stream that was deleted
@@ -327,11 +323,25 @@ func (c *catalog) open() []*Stream {
 func (c *catalog) setOpen(s *Stream, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if open && c.byID[s.ID] == s {
-		c.opened[s] = struct{}{}
-	} else {
-		delete(c.opened, s)
+	switch {
+	case !open:
+		c.closed(s)
+	case c.byID[s.ID] == s && s.opened == 0:
+		c.opened = append(c.opened, s)
+		s.opened = int32(len(c.opened))
 	}
+}
+
+// closed removes a stream from the streams with a feed. Called with c.mu held.
+func (c *catalog) closed(s *Stream) {
+	if s.opened == 0 {
+		return
+	}
+	end := len(c.opened) - 1
+	last := c.opened[end]
+	c.opened[s.opened-1], last.opened = last, s.opened
+	c.opened[end] = nil
+	c.opened, s.opened = c.opened[:end], 0
 }
 
 // Create creates a stream. The stream is durable when the call returns. On a shared store, any

@@ -2,6 +2,8 @@ package hub
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,7 +138,7 @@ func (o *order) end() {
 	o.over.Store(true)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for seq := range o.turns {
+	for _, seq := range slices.Sorted(maps.Keys(o.turns)) {
 		o.tell(seq)
 	}
 }

@@ -20,7 +20,7 @@ type documentOp struct {
 	result  *document       // state after a creation or update
 	deleted *tombstone      // deletion only: the record of the deletion
 	log     *log            // deletion only: the document's log
-	judge   engine.Judge    // deletion only: the judge of that log
+	handle  *handle         // deletion only: the handle of that log, or nil if the log is not open
 	err     error           // why the change was refused; nil if it was not
 	done    chan error
 }
@@ -73,7 +73,7 @@ func (o *documentOp) stage(g *group) {
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}
 		o.deleted.at = extent{g.add(&r), r.bytes()}
-		o.log, o.judge = o.j.store.doom(o.j, created)
+		o.log, o.handle = o.j.store.doom(o.j, created)
 		g.setDocument(o.key, nil)
 		return
 	}
@@ -97,10 +97,14 @@ func (o *documentOp) settle(*group) {
 
 // finish passes the outcome to the announcer, which answers the caller. Refusals take the same
 // path: the earlier change that caused the refusal may not be announced yet, and the caller must
-// not learn of it before the watchers do.
+// not learn of it before the watchers do. A deletion that could not be written leaves the log as it
+// was. Without that, the document would exist until the next start, but its log could not be opened.
 func (o *documentOp) finish(err error) {
-	if err == nil {
+	switch {
+	case err == nil:
 		err = o.err
+	case o.log != nil:
+		o.log.spare(o.handle)
 	}
 	o.j.announce.add(o, err)
 }
@@ -113,7 +117,7 @@ func (o *documentOp) announce(a *announcer, err error) {
 	if err == nil {
 		a.tell(o.changed())
 		if o.log != nil {
-			o.log.drop(o.judge)
+			o.log.drop(o.handle)
 		}
 	}
 	o.done <- err

@@ -216,14 +216,22 @@ func (h *handle) Close() error {
 
 // drop removes all entries after the deletion of the document is durable, and notifies the judge.
 // The announcer calls it.
-func (l *log) drop(judge engine.Judge) {
+func (l *log) drop(h *handle) {
 	l.mu.Lock()
 	gone, mark := l.index, l.mark
 	l.index, l.mark, l.note, l.dropped = index{}, extent{}, nil, true
 	l.mu.Unlock()
 	l.j.reclaim.forget(gone, mark)
-	if judge != nil {
-		judge.Dropped()
+	if h != nil && h.judge != nil {
+		h.judge.Dropped()
+	}
+}
+
+// spare takes back what doom did, because the deletion could not be written. The argument is the
+// result of doom. If Close was called in the meantime, the log is not attached any more.
+func (l *log) spare(h *handle) {
+	if h != doomed && l.attached.CompareAndSwap(doomed, h) && h != nil && h.closed.Load() {
+		l.attached.CompareAndSwap(h, nil)
 	}
 }
 

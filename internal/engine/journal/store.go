@@ -237,9 +237,9 @@ func (s *store) log(id engine.LogID) *log {
 // doom marks a log as doomed: its document is being deleted, so opening the log or appending to it
 // fails from now on. If the store has no such log yet, doom creates it, because a caller may try to
 // open the log before the deletion is settled. That is possible even before the creation of the
-// document is settled. doom also returns the judge of the log, or nil if the log is not open. The
-// committer calls doom.
-func (s *store) doom(j *Journal, id engine.LogID) (*log, engine.Judge) {
+// document is settled. doom also returns the handle of the log, or nil if the log is not open. The
+// committer calls doom. If the deletion cannot be written, spare takes the mark back.
+func (s *store) doom(j *Journal, id engine.LogID) (*log, *handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.logs[id]
@@ -247,10 +247,7 @@ func (s *store) doom(j *Journal, id engine.LogID) (*log, engine.Judge) {
 		l = &log{j: j, id: id}
 		s.logs[id] = l
 	}
-	if h := l.attached.Swap(doomed); h != nil {
-		return l, h.judge
-	}
-	return l, nil
+	return l, l.attached.Swap(doomed)
 }
 
 // current reports whether the record at this place will still be needed when all groups in flight

@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"weir"
+	"weir/internal/api"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+)
+
+// backup takes a snapshot of the running server, restores it and reads it. The copy holds every
+// batch that was acknowledged before, unless it may be evicted.
+func (c *client) backup(g *server) {
+	if c.rng.IntN(4) > 0 {
+		return
+	}
+	var before []seen
+	for _, s := range c.w.model.streams {
+		before = append(before, s.seen())
+	}
+	ctx, x := g.opened(c)
+	defer g.closed(x)
+	snap, err := g.journal.Snapshot(ctx)
+	if err != nil {
+		return
+	}
+	defer snap.Close()
+	copied := faulty.New()
+	err = restore(snap, copied)
+	if x.gone || g.dead.Load() || g.hurt.Load() {
+		return
+	}
+	if err == nil {
+		err = c.compare(copied, before)
+	}
+	c.last = " after a backup"
+	if err != nil {
+		c.w.violation("backup: %v", err)
+	}
+}
+
+func restore(snap *journal.Snapshot, fs *faulty.FS) error {
+	r, err := journal.NewRestore(fs)
+	if err != nil {
+		return err
+	}
+	for i, f := range snap.Files() {
+		var b bytes.Buffer
+		if err = snap.Copy(&b, i); err == nil {
+			err = r.Add(f.Name, &b)
+		}
+		if err != nil {
+			r.Abort()
+			return err
+		}
+	}
+	report, err := r.Finish(journal.CheckOptions{})
+	if err == nil && (len(report.Damages) > 0 || len(snap.Damages()) > 0) {
+		err = fmt.Errorf("damaged: %+v, %v", report.Damages, snap.Damages())
+	}
+	return err
+}
+
+// compare reads the restored journal through a hub of its own.
+func (c *client) compare(fs *faulty.FS, before []seen) error {
+	j, err := journal.Open(fs, journal.Options{SegmentSize: segmentSize})
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	h, err := hub.Open(context.Background(), j, hub.Options{Now: c.w.clock, Frame: api.Frame})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for i, s := range c.w.model.streams {
+		copied, err := h.Stream(s.id)
+		if err != nil {
+			return err
+		}
+		for _, seq := range slices.Sorted(maps.Keys(before[i].acked)) {
+			b, err := copied.Batch(context.Background(), seq)
+			s.mu.Lock()
+			switch payload := string(b.Payload); {
+			case err != nil && s.evictable(seq):
+			case err != nil:
+				err = fmt.Errorf("batch %d of %s: %w", seq, s.id, err)
+			case s.mode == weir.JSON:
+				s.learn(seq, payload[len(`["`):len(payload)-len(`"]`)])
+			default:
+				s.learn(seq, payload)
+			}
+			mayLack := s.evictable(seq)
+			s.mu.Unlock()
+			if err != nil && !mayLack {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+
+	"weir"
+)
+
+// client is one client of the service. It makes one request after another.
+type client struct {
+	w     *world
+	n     int
+	rng   *rand.Rand
+	sent  int    // number of payloads that the client has made
+	count int    // number of gates
+	idle  bool   // the client waits between two requests
+	last  string // the last request and its response, for the trace
+	x     *exchange
+	subs  map[int]*subscriber // by number of the stream
+}
+
+const (
+	secret  = "svc_live_00000000000000000000000000000001"
+	rawType = "application/octet-stream; of=sim"
+)
+
+// newClient starts a client. Its number decides what it does.
+func (w *world) newClient(n int) {
+	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, uint64(n)+2)), subs: map[int]*subscriber{}}
+	roles := []struct {
+		name string
+		act  func(*server)
+	}{
+		{"publishAt", c.publishAt}, {"subscribe", c.subscribe}, {"manage", c.manage}, {"publishAt", c.publishAt},
+		{"publishKeyed", c.publishKeyed}, {"read", c.read}, {"subscribe", c.subscribe}, {"backup", c.backup},
+	}
+	role := roles[n%len(roles)]
+	if !w.has(role.name) {
+		return
+	}
+	w.clients.Go(func() {
+		for !w.stops() {
+			c.idle = true
+			_ = c.step("is idle" + c.last)
+			c.idle = false
+			if g := w.current(); g != nil && !w.stops() {
+				role.act(g)
+			}
+		}
+	})
+}
+
+func (w *world) stops() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ending || w.faulty != ""
+}
+
+// step waits at a gate of the client. An error means that the client hangs up here.
+func (c *client) step(what string) error {
+	c.count++
+	return c.w.gate(fmt.Sprintf("client %d %s #%d", c.n, what, c.count), c)
+}
+
+// ask sends a request with the key that all clients share. It returns nil if the response does not
+// count, because the client hung up or was too slow, or the server crashed.
+func (c *client) ask(g *server, method, path string, body []byte, fields ...string) *exchange {
+	h := http.Header{"Authorization": {"Bearer " + secret}}
+	if body != nil {
+		h.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(fields); i += 2 {
+		h.Set(fields[i], fields[i+1])
+	}
+	x := c.do(g, &exchange{}, method, path, h, body, nil)
+	if x.gone || x.late || g.dead.Load() {
+		return nil
+	}
+	var refusal struct{ Error struct{ Code string } }
+	_ = json.Unmarshal(x.got.Bytes(), &refusal)
+	switch code := refusal.Error.Code; {
+	case x.status == 500 && g.hurt.Load():
+		return nil // a disk call failed
+	case x.status == 503 && code == string(weir.StorageUnavailable) && (g.hurt.Load() || g.limited.Load() || g.stopping.Load()):
+	case x.status == 503 && code == string(weir.Overloaded) && (len(body) > 4<<10 || g.stopping.Load()):
+	case x.status >= 500 || x.status == 401 || x.status == 403 || x.status == 400 || x.status == 413 || x.status == 415 || x.status == 429:
+		c.w.violation("client %d: %s %s: %d %s", c.n, method, path, x.status, x.got.String())
+	}
+	return x
+}
+
+func (c *client) stream() *stream {
+	m := c.w.model
+	return m.streams[c.rng.IntN(len(m.streams))]
+}
+
+func (c *client) payload(s *stream) string {
+	c.sent++
+	n := c.rng.IntN(1 << c.rng.IntN(13))
+	if s.mode == weir.Raw && c.rng.IntN(10) == 0 {
+		n = c.rng.IntN(90 << 10)
+	}
+	if n = min(n, int(s.maxBytes)-40); s.mode == weir.Raw && n%7 == 0 {
+		return fmt.Sprintf("p%d-%d-%s", c.n, c.sent, strings.Repeat("\x00\xff", n/2))
+	}
+	return fmt.Sprintf("p%d-%d-%s", c.n, c.sent, strings.Repeat("x", n))
+}
+
+// request returns the body and the header fields for a batch.
+func (s *stream) request(b *batch) (body []byte, fields []string) {
+	if s.mode == weir.Raw {
+		return []byte(b.payload), []string{"Content-Type", rawType}
+	}
+	return []byte(`{"events":["` + b.payload + `"]}`), nil
+}
+
+// ack is a publish acknowledgement.
+type ack struct {
+	Seq       weir.Seq `json:"seq"`
+	Accepted  int      `json:"accepted"`
+	Duplicate bool     `json:"duplicate"`
+	Cursor    weir.Seq `json:"cursor"`
+}
+
+func (c *client) ackOf(x *exchange) (a ack) {
+	if err := json.Unmarshal(x.got.Bytes(), &a); err != nil && x.status < 300 {
+		c.w.violation("client %d: acknowledgement %s: %v", c.n, x.got.String(), err)
+	}
+	return a
+}
+
+// publishAt publishes a batch under a sequence that it chooses: a new one, perhaps out of order, or
+// one that was sent before.
+func (c *client) publishAt(g *server) {
+	s := c.stream()
+	seq, b := s.choose(c)
+	before := s.seen()
+	body, fields := s.request(b)
+	contiguous := c.rng.IntN(3) == 0
+	if contiguous {
+		fields = append(fields, "x-svc-contiguous", "true")
+	}
+	if b.publisher != "" {
+		fields = append(fields, "x-svc-publisher", b.publisher)
+	}
+	x := c.ask(g, "POST", fmt.Sprintf("/v1/streams/%s/%d", s.id, seq), body, fields...)
+	if x == nil || x.status == 503 {
+		return
+	}
+	s.published(x, c.ackOf(x), seq, b, contiguous, before)
+	s.describes(x)
+}
+
+// publishKeyed publishes a batch under the next sequence, with an idempotency key or without one.
+func (c *client) publishKeyed(g *server) {
+	s := c.stream()
+	if !s.loose {
+		return
+	}
+	b := s.chooseKey(c)
+	before := s.seen()
+	body, fields := s.request(b)
+	if b.key != "" {
+		fields = append(fields, "Idempotency-Key", b.key)
+	}
+	x := c.ask(g, "POST", fmt.Sprintf("/v1/streams/%s/publish", s.id), body, fields...)
+	switch {
+	case x == nil || x.status == 503:
+	case x.status == 200 || x.status == 202:
+		s.publishedNext(x.status, c.ackOf(x), b, before)
+		s.describes(x)
+	default:
+		c.w.violation("publish: %d %s", x.status, x.got.String())
+	}
+}
+
+// read reads a batch or the cursor of a stream.
+func (c *client) read(g *server) {
+	s := c.stream()
+	before := s.seen()
+	if c.rng.IntN(3) > 0 {
+		c.readBatch(g, s, weir.Seq(max(0, int(before.cursor)+2-c.rng.IntN(int(before.cursor)+3))))
+		return
+	}
+	x := c.ask(g, "GET", "/v1/streams/"+string(s.id)+"/cursor", nil)
+	switch {
+	case x == nil || x.status == 503:
+	case x.status == 200:
+		var cursor struct{ Cursor weir.Seq }
+		if err := json.Unmarshal(x.got.Bytes(), &cursor); err != nil {
+			c.w.violation("cursor %s: %v", x.got.String(), err)
+		}
+		s.cursorIs(cursor.Cursor, before)
+		s.describes(x)
+	default:
+		c.w.violation("cursor: %d %s", x.status, x.got.String())
+	}
+}
+
+// readBatch reads a batch, and returns its size, or -1 if it cannot be read.
+func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
+	before, at := s.seen(), c.w.clock()
+	x := c.ask(g, "GET", fmt.Sprintf("/v1/streams/%s/batches/%d", s.id, seq), nil)
+	switch {
+	case x == nil || x.status == 503:
+	case x.status == 200:
+		d, ok := delivery{Seq: seq, payload: x.got.String()}, x.header.Get("Content-Type") == rawType
+		if s.mode == weir.JSON {
+			d, ok = s.decode(x.got.Bytes())
+		}
+		if !ok || d.Seq != seq {
+			c.w.violation("stream %s: batch %d: %.300s", s.id, seq, x.got.String())
+			return -1
+		}
+		s.read(d, at, before)
+		s.describes(x)
+		return s.size(&batch{payload: d.payload})
+	case x.status == 404:
+		s.gone(seq, x.got.String(), strings.Contains(x.got.String(), "evicted"), before)
+	default:
+		c.w.violation("stream %s: batch %d: %d %s", s.id, seq, x.status, x.got.String())
+	}
+	return -1
+}
+
+// subscribe follows a stream for a while: a shared one, or the stream of another client with that
+// client's key.
+func (c *client) subscribe(g *server) {
+	if c.rng.IntN(4) == 0 {
+		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))
+		return
+	}
+	s := c.stream()
+	sub := s.subscriber(c)
+	c.subscribeTo(g, &exchange{}, s.id, secret, sub.from, sub.resume, sub.receive)
+}
+
+// subscribeTo passes up to 40 frames to receive. The watcher receives all frames.
+func (c *client) subscribeTo(g *server, x *exchange, id weir.StreamID, secret, from, resume string, receive func(frame string)) {
+	left := 1 + c.rng.IntN(40)
+	if c.n == watcher {
+		left = 1 << 30
+	}
+	var rest strings.Builder
+	h := http.Header{"Authorization": {"Bearer " + secret}, "Accept": {"text/event-stream"}}
+	if resume != "" {
+		h.Set("Last-Event-ID", resume)
+	}
+	c.do(g, x, "GET", "/v1/streams/"+string(id)+"?cursor="+from, h, nil, func(b []byte) bool {
+		if x.status >= 300 {
+			return true
+		}
+		rest.Write(b)
+		for left > 0 && !g.dead.Load() {
+			frame, more, ok := strings.Cut(rest.String(), "\n\n")
+			if !ok {
+				return true
+			}
+			rest.Reset()
+			rest.WriteString(more)
+			receive(frame)
+			left--
+		}
+		return false
+	})
+}
+
+// field returns the value of a field of a frame.
+func field(frame, name string) (string, bool) {
+	for line := range strings.Lines(frame) {
+		if value, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), name+": "); ok {
+			return value, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,11 @@
+// Package sim runs the real hub, access, api and journal in simulations. A simulation is a history
+// of many clients, disk faults, crashes and restarts that a single number, the seed, determines.
+// Time is simulated, so a history of minutes takes milliseconds.
+//
+// Every disk call of the journal and every step of a client waits at a gate. The scheduler waits
+// until all goroutines are blocked, chooses one of the waiting steps by the seed, and lets it go on.
+// It may also let time pass, cut the power, fail the call or fill the disk. A model of the contract,
+// written from the decisions in docs/decisions.md, checks every response and every delivery.
+//
+// The package has no code but tests. make sim runs as many seeds as it is told.
+package sim

@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+
+	"weir"
+)
+
+// watcher is the number of the client that makes the final checks. It goes on when the others stop.
+const watcher = 1000
+
+// finish checks the server, restarts it, and checks it again: memory and store must agree.
+func (w *world) finish(done *atomic.Bool) {
+	c := &client{w: w, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
+	w.until("the server is up", func() bool { return w.current() != nil })
+	go func() {
+		defer done.Store(true)
+		before := c.inspect()
+		w.again.Store(true)
+		_ = c.step("asks for a restart")
+		for g := w.current(); g == nil || w.again.Load(); g = w.current() {
+			_ = c.step("waits")
+		}
+		after := c.inspect()
+		for i, s := range w.model.streams {
+			if before[i].Cursor != after[i].Cursor || before[i].CreatedAt != after[i].CreatedAt || before[i].BytesStored < after[i].BytesStored && !w.back {
+				w.violation("stream %s before and after the restart: %+v, %+v", s.id, before[i], after[i])
+			}
+			if w.faulty == "" {
+				c.drain(w.current(), s)
+			}
+		}
+		if g := w.current(); g.handler.Subscribers() != 0 || g.bodies.Stats().Held != 0 {
+			w.violation("%d subscriptions and %d bytes of bodies are left", g.handler.Subscribers(), g.bodies.Stats().Held)
+		}
+	}()
+}
+
+// inspect reads everything.
+func (c *client) inspect() (objects []weir.Stream) {
+	g := c.w.current()
+	for _, s := range c.w.model.streams {
+		objects = append(objects, s.inspect(c, g))
+	}
+	for n := range c.w.config.clients {
+		if o := c.w.model.owns[n]; o != nil {
+			o.look(c.w, g, c.ask(g, "GET", "/v1/streams/"+string(o.id), nil))
+			if _, err := g.access.Authenticate([]string{"Bearer " + o.secret}); o.secret != "" && o.known && (err == nil) != o.valid {
+				c.w.violation("key %s: valid %v, but the server says %v", o.key, o.valid, err)
+			}
+		}
+	}
+	return objects
+}
+
+// inspect reads every batch of a stream. The stream object must match, and no batch may be evicted
+// without need.
+func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
+	for range 20 { // until nothing expires meanwhile
+		object = c.object(g, s)
+		var bytes, charge int64
+		lowest, cursor := object.Cursor+1, object.Cursor
+		for seq := cursor; ; seq-- {
+			if size := c.readBatch(g, s, seq); size >= 0 {
+				bytes += size
+				charge += s.charge(s.known[seq])
+				lowest = seq
+			}
+			if seq == 0 || s.w.faulty != "" {
+				break
+			}
+		}
+		if c.object(g, s) != object || s.w.faulty != "" {
+			continue
+		}
+		if bytes != object.BytesStored {
+			s.w.violation("stream %s: bytes_stored is %d, but the batches have %d bytes", s.id, object.BytesStored, bytes)
+		}
+		if charge > s.maxBytes && lowest != cursor {
+			s.w.violation("stream %s: the batches are charged %d bytes of %d", s.id, charge, s.maxBytes)
+		}
+		if b := s.known[lowest-min(lowest, 1)]; lowest > 0 && b != nil && charge+s.charge(b) <= s.maxBytes && !s.aged(b) {
+			s.w.violation("stream %s: batch %d is evicted, although it would fit", s.id, lowest-1)
+		}
+		for seq := range s.acked {
+			if seq > lowest && s.known[seq] == nil {
+				s.w.violation("stream %s: batch %d is lost", s.id, seq)
+			}
+		}
+		return object
+	}
+	return object
+}
+
+func (c *client) object(g *server, s *stream) (object weir.Stream) {
+	before := s.seen()
+	x := c.ask(g, "GET", "/v1/streams/"+string(s.id), nil)
+	if x == nil || x.status != 200 || json.Unmarshal(x.got.Bytes(), &object) != nil {
+		c.w.violation("stream %s: the final check failed", s.id)
+		return object
+	}
+	s.cursorIs(object.Cursor, before)
+	return object
+}
+
+// drain subscribes to a stream, receives everything, and deletes the stream. The subscription ends
+// with an end event, and the stream is gone.
+func (c *client) drain(g *server, s *stream) {
+	object := c.object(g, s)
+	sub := &subscriber{s: s, from: "0", got: map[weir.Seq]bool{}}
+	deleter := &client{w: c.w, n: watcher + 1 + s.n, rng: c.rng}
+	var deleted bool
+	reached := func() {
+		if (sub.pos > object.Cursor || object.BytesStored == 0) && !deleted {
+			deleted = true
+			go func() {
+				_ = deleter.step("deletes")
+				if x := deleter.ask(g, "DELETE", "/v1/streams/"+string(s.id), nil); x == nil || x.status != 204 {
+					c.w.violation("stream %s cannot be deleted: %v", s.id, x)
+				}
+			}()
+		}
+	}
+	c.subscribeTo(g, &exchange{}, s.id, secret, "0", "", func(frame string) {
+		if !strings.HasPrefix(frame, ":") {
+			sub.receive(frame)
+		}
+		reached()
+	})
+	if !sub.ended {
+		c.w.violation("stream %s: the subscription ended without an end event", s.id)
+	}
+	if x := c.ask(g, "GET", fmt.Sprintf("/v1/streams/%s", s.id), nil); x == nil || x.status != 404 {
+		c.w.violation("stream %s was deleted, but exists: %v", s.id, x)
+	}
+}

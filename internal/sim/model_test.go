@@ -1,0 +1,395 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"weir"
+)
+
+// model is what clients may expect of the service. It is written from the decisions, not from the
+// code.
+type model struct {
+	w       *world
+	streams []*stream
+	mu      sync.Mutex
+	owns    map[int]*own
+}
+
+// grace is the time for which a gap stays open (D4).
+const grace = 2 * time.Second
+
+// newModel chooses the streams. The first two have no server-chosen sequences, so that the model
+// knows exactly when a gap can open.
+func newModel(w *world) *model {
+	m := &model{w: w, owns: map[int]*own{}}
+	for i := range 4 {
+		s := &stream{
+			w: w, n: i, id: weir.StreamID(fmt.Sprintf("stream%016d", i)), mode: weir.JSON, loose: i > 1, maxBytes: 64 << 20, retention: 24 * time.Hour,
+			sent: map[weir.Seq][]*batch{}, unplaced: map[string]*batch{}, keys: map[string]*batch{}, known: map[weir.Seq]*batch{}, at: map[*batch]weir.Seq{},
+			acked: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, above: map[weir.Seq]time.Time{},
+		}
+		if w.rng.IntN(3) == 0 {
+			s.mode = weir.Raw
+		}
+		switch w.rng.IntN(5) {
+		case 0, 1:
+			s.maxBytes = int64(1500 + w.rng.IntN(1<<(8+w.rng.IntN(8))))
+		case 2:
+			s.retention = time.Duration(2+w.rng.IntN(10)) * time.Second
+		}
+		m.streams = append(m.streams, s)
+	}
+	return m
+}
+
+// batch is a batch that a client sends.
+type batch struct {
+	payload   string
+	publisher string
+	key       string
+	first     time.Time // when it was first sent
+	acked     bool      // of a batch with a key: it was acknowledged
+}
+
+// stream is what the clients know about a stream.
+type stream struct {
+	w         *world
+	n         int
+	id        weir.StreamID
+	mode      weir.Mode
+	maxBytes  int64
+	retention time.Duration
+	loose     bool // clients publish without a sequence too
+
+	mu       sync.Mutex
+	created  string                 // x-svc-stream-created
+	most     weir.Seq               // no sequence above it was sent; only without loose
+	above    map[weir.Seq]time.Time // when a batch above this sequence was first sent; only without loose
+	sent     map[weir.Seq][]*batch  // batches that were sent under a sequence
+	unplaced map[string]*batch      // batches that were sent without a sequence, by payload
+	keys     map[string]*batch      // those of them with an idempotency key, by key
+	known    map[weir.Seq]*batch    // batches that are stored
+	at       map[*batch]weir.Seq    // the reverse of known
+	acked    map[weir.Seq]bool      // sequences whose batch was acknowledged
+	refused  map[weir.Seq]time.Time // sequences that were refused for good, and when
+	cursor   weir.Seq               // the highest cursor that a client has seen
+	low      weir.Seq               // clients were told that everything below was evicted; if the clock was set back, a restart may undo that
+	subs     []*subscriber
+}
+
+// seen is the knowledge at the beginning of a request.
+type seen struct {
+	time   time.Time
+	cursor weir.Seq
+	low    weir.Seq
+	acked  map[weir.Seq]bool
+}
+
+func (s *stream) seen() seen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return seen{time.Now(), s.cursor, s.low, maps.Clone(s.acked)}
+}
+
+// size is the number of bytes that a batch counts in bytes_stored (D11).
+func (s *stream) size(b *batch) int64 {
+	if s.mode == weir.Raw {
+		return int64(len(b.payload))
+	}
+	return int64(len(b.payload) + len(`[""]`))
+}
+
+// charge is the number of bytes that a batch counts towards max_bytes (D12).
+func (s *stream) charge(b *batch) int64 { return max(s.size(b), 128) + int64(len(b.key)) }
+
+// evictable reports whether a batch may be evicted: by its age, by the batches above it, or because
+// a batch above it was evicted (D12). Batches whose fate is unknown count as stored.
+func (s *stream) evictable(seq weir.Seq) bool {
+	if seq < s.low {
+		return true
+	}
+	total, oldest := int64(0), time.Now()
+	add := func(b *batch) {
+		total += s.charge(b)
+		if b.first.Before(oldest) {
+			oldest = b.first
+		}
+	}
+	for other, list := range s.sent {
+		if other >= seq {
+			for _, b := range list {
+				add(b)
+			}
+		}
+	}
+	for _, b := range s.unplaced {
+		if at, known := s.at[b]; !known || at >= seq {
+			add(b)
+		}
+	}
+	return total > s.maxBytes || time.Since(oldest)+s.w.swing() >= s.retention
+}
+
+// evicted checks that everything below low may be evicted, and remembers it.
+func (s *stream) evicted(low weir.Seq, source string) {
+	for _, seq := range slices.Sorted(maps.Keys(s.acked)) {
+		if seq < low && !s.evictable(seq) {
+			s.w.violation("stream %s: batch %d is evicted without need (%s)", s.id, seq, source)
+			return
+		}
+	}
+	s.low = max(s.low, low)
+}
+
+// choose returns a sequence to publish under, and the batch.
+func (s *stream) choose(c *client) (weir.Seq, *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seq := max(s.next(), s.cursor+1)
+	switch r := c.rng.IntN(20); {
+	case r < 6: // again
+		if all := slices.Sorted(maps.Keys(s.sent)); len(all) > 0 {
+			seq = all[max(0, len(all)-1-c.rng.IntN(6))]
+			return seq, s.sent[seq][c.rng.IntN(len(s.sent[seq]))]
+		}
+	case r < 9: // leave a gap
+		seq += weir.Seq(c.rng.IntN(4))
+	case r < 12: // below
+		seq -= min(seq, weir.Seq(c.rng.IntN(6)))
+	case r == 12 && !s.loose:
+		return seq + weir.MaxAhead + weir.Seq(c.rng.IntN(3)), &batch{payload: "far", first: time.Now()}
+	}
+	b := &batch{payload: c.payload(s), first: time.Now()}
+	if c.rng.IntN(3) == 0 {
+		b.publisher = fmt.Sprintf("c%d-%d", c.n, c.rng.IntN(3))
+	}
+	s.sent[seq] = append(s.sent[seq], b)
+	for ; s.most < seq; s.most++ {
+		s.above[s.most] = time.Now()
+	}
+	return seq, b
+}
+
+// next is the lowest sequence above all that clients have chosen.
+func (s *stream) next() weir.Seq {
+	next := weir.Seq(0)
+	for seq := range s.sent {
+		next = max(next, seq+1)
+	}
+	return next
+}
+
+// chooseKey returns a batch to publish under the next sequence, perhaps one that was sent before.
+func (s *stream) chooseKey(c *client) *batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := ""
+	if c.rng.IntN(4) > 0 {
+		key = fmt.Sprintf("key-%d-%d", c.n, c.rng.IntN(2+len(s.keys)))
+		if b := s.keys[key]; b != nil {
+			return b
+		}
+	}
+	b := &batch{payload: c.payload(s), key: key, first: time.Now()}
+	s.unplaced[b.payload] = b
+	if key != "" {
+		s.keys[key] = b
+	}
+	return b
+}
+
+// find returns the batch with this payload that may be stored under a sequence.
+func (s *stream) find(seq weir.Seq, payload string) *batch {
+	for _, b := range s.sent[seq] {
+		if b.payload == payload {
+			return b
+		}
+	}
+	return s.unplaced[payload]
+}
+
+// learn checks that a payload may be stored under a sequence.
+func (s *stream) learn(seq weir.Seq, payload string) {
+	b := s.find(seq, payload)
+	if b == nil {
+		s.w.violation("stream %s: sequence %d holds %d bytes that no client sent: %.20q", s.id, seq, len(payload), payload)
+		return
+	}
+	if old := s.known[seq]; old != nil && old != b {
+		s.w.violation("stream %s: sequence %d holds %.20s and %.20s", s.id, seq, old.payload, payload)
+	}
+	if old, ok := s.at[b]; ok && old != seq {
+		s.w.violation("stream %s: batch %.20s is stored under %d and %d", s.id, payload, old, seq)
+	}
+	s.known[seq], s.at[b] = b, seq
+	s.cursor = max(s.cursor, seq)
+}
+
+// acknowledged checks that no subscriber has passed a sequence without its batch.
+func (s *stream) acknowledged(seq weir.Seq) {
+	s.acked[seq] = true
+	for _, sub := range s.subs {
+		if sub.started && sub.start <= seq && seq < sub.pos && !sub.got[seq] {
+			s.w.violation("stream %s: batch %d was acknowledged, but a subscriber waits for %d and did not receive it", s.id, seq, sub.pos)
+		}
+	}
+}
+
+// published checks the response to a publish under a chosen sequence.
+func (s *stream) published(x *exchange, a ack, seq weir.Seq, b *batch, contiguous bool, before seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	far := b.payload == "far"
+	switch {
+	case x.status == 422 && far, x.status == 412 && far && contiguous:
+	case far:
+		s.w.violation("stream %s: publish %d far above %d: %d %s", s.id, seq, before.cursor, x.status, x.got.String())
+	case x.status == 202:
+		s.stored(x, a, seq, b, contiguous, before)
+	case x.status == 200:
+		s.repeated(x, a, seq, b)
+	case x.status == 409:
+		s.closed(x, seq)
+	case x.status == 412:
+		if !contiguous || seq <= before.cursor+1 {
+			s.w.violation("stream %s: publish %d: 412, but the cursor was %d", s.id, seq, before.cursor)
+		}
+	default:
+		s.w.violation("stream %s: publish %d: %d %s", s.id, seq, x.status, x.got.String())
+	}
+}
+
+func (s *stream) stored(x *exchange, a ack, seq weir.Seq, b *batch, contiguous bool, before seen) {
+	if a.Seq != seq || a.Duplicate || a.Cursor < seq || a.Accepted != 1 || x.header.Get(weir.HeaderPublisher) != b.publisher {
+		s.w.violation("stream %s: publish %d was acknowledged by %+v, publisher %q", s.id, seq, a, x.header.Get(weir.HeaderPublisher))
+	}
+	if s.acked[seq] || before.low > seq && !s.w.back {
+		s.w.violation("stream %s: sequence %d was stored twice, or after it was evicted", s.id, seq)
+	}
+	if at, ok := s.refused[seq]; ok && at.Before(before.time) {
+		s.w.violation("stream %s: sequence %d was stored after a refusal", s.id, seq)
+	}
+	if contiguous && !s.loose && seq > 1 && !s.reachable(seq) {
+		s.w.violation("stream %s: a contiguous publish of %d opened a gap", s.id, seq)
+	}
+	s.learn(seq, b.payload)
+	s.acknowledged(seq)
+	s.cursor = max(s.cursor, a.Cursor)
+}
+
+// reachable reports whether the cursor can have been at seq-1 or above before seq was stored.
+func (s *stream) reachable(seq weir.Seq) bool {
+	for other := range s.sent {
+		if other >= seq-1 && other != seq {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *stream) repeated(x *exchange, a ack, seq weir.Seq, _ *batch) {
+	if a.Seq != seq || !a.Duplicate || a.Cursor < seq || a.Accepted != 1 || len(s.sent[seq]) == 0 && !s.loose {
+		s.w.violation("stream %s: publish %d is a duplicate by %+v", s.id, seq, a)
+	}
+	who := x.header.Get(weir.HeaderPublisher)
+	if b := s.known[seq]; b != nil && b.publisher != who {
+		s.w.violation("stream %s: duplicate %d of publisher %q is said to be of %q", s.id, seq, b.publisher, who)
+	}
+	s.acknowledged(seq)
+	s.cursor = max(s.cursor, a.Cursor)
+}
+
+// closed checks a 409: the sequence can never be stored (again).
+func (s *stream) closed(x *exchange, seq weir.Seq) {
+	if s.evictable(seq) {
+		if !s.w.back {
+			s.refused[seq] = time.Now()
+		}
+		return
+	}
+	if s.acked[seq] || s.known[seq] != nil {
+		s.w.violation("stream %s: sequence %d is stored, but a publish was refused with 409", s.id, seq)
+	}
+	if x.begun && seq > 0 { // sequence 0 is never waited for
+		s.w.violation("stream %s: the gap at %d was closed while the batch was being received: %s", s.id, seq, x.got.String())
+	}
+	if since, ok := s.above[seq]; !s.loose && seq > 0 && (!ok || time.Since(since) < grace && s.w.stepped.Before(since)) {
+		s.w.violation("stream %s: the gap at %d was closed %v after a batch above it was sent", s.id, seq, time.Since(since))
+	}
+	s.refused[seq] = time.Now()
+}
+
+// publishedNext checks the response to a publish without a sequence.
+func (s *stream) publishedNext(status int, a ack, b *batch, before seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.Duplicate != (status == 200) || a.Accepted != 1 || a.Cursor < a.Seq {
+		s.w.violation("stream %s: status %d with %+v", s.id, status, a)
+	}
+	if a.Duplicate && b.key == "" {
+		s.w.violation("stream %s: a publish without a key is a duplicate: %+v", s.id, a)
+	}
+	if at, ok := s.at[b]; b.key != "" && ok && at != a.Seq || b.acked && !a.Duplicate {
+		s.w.violation("stream %s: key %s was stored under %d, and now %+v", s.id, b.key, at, a)
+	}
+	if !a.Duplicate && a.Seq <= before.cursor {
+		s.w.violation("stream %s: sequence %d was assigned, but the cursor was %d", s.id, a.Seq, before.cursor)
+	}
+	b.acked = true
+	s.learn(a.Seq, b.payload)
+	s.acknowledged(a.Seq)
+}
+
+func (s *stream) cursorIs(cursor weir.Seq, before seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cursor < before.cursor {
+		s.w.violation("stream %s: the cursor went from %d down to %d", s.id, before.cursor, cursor)
+	}
+	s.cursor = max(s.cursor, cursor)
+}
+
+// describes checks the header field that identifies the incarnation of a stream (D39).
+func (s *stream) describes(x *exchange) {
+	created := x.header.Get(weir.HeaderStreamCreated)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.created == "" {
+		s.created = created
+	}
+	if created != s.created || created == "" {
+		s.w.violation("stream %s was created at %s, and now at %s", s.id, s.created, created)
+	}
+}
+
+// aged reports whether a batch may be evicted for its age.
+func (s *stream) aged(b *batch) bool { return time.Since(b.first)+s.w.swing() >= s.retention }
+
+// gone checks a 404 for a batch.
+func (s *stream) gone(seq weir.Seq, message string, wasEvicted bool, before seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case wasEvicted:
+		s.evicted(seq+1, "404")
+	case before.acked[seq]:
+		s.w.violation("stream %s: acknowledged batch %d: %s", s.id, seq, message)
+	}
+}
+
+// read checks a batch that a client has read. at is when the request began, by the server's clock.
+func (s *stream) read(d delivery, at time.Time, before seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.Seq < before.low && !s.w.back {
+		s.w.violation("stream %s: batch %d can be read, but everything below %d was evicted", s.id, d.Seq, before.low)
+	}
+	if s.mode == weir.JSON && s.w.stepped.Before(before.time) && !d.TS.Add(s.retention).After(at) {
+		s.w.violation("stream %s: batch %d of %s can be read at %s", s.id, d.Seq, d.TS, at)
+	}
+	s.learn(d.Seq, d.payload)
+}

@@ -1,0 +1,369 @@
+package sim
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seed     = flag.Uint64("seed", 0, "run this seed only, and print its trace")
+	first    = flag.Uint64("first", 0, "first seed; 0 means a random one")
+	seeds    = flag.Int("seeds", 0, "number of seeds; 0 means as many as -time allows")
+	duration = flag.Duration("time", 15*time.Second, "how long to run, unless -seeds is given")
+	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
+	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
+	clients  = flag.Int("clients", 14, "number of clients of a simulation")
+	without  = flag.String("without", "", "what a simulation leaves out, separated by commas: "+strings.Join(features, ", "))
+	keep     = flag.Bool("keep", false, "do not make a failing simulation smaller")
+
+	// The parent passes these flags to the processes that it starts.
+	worker = flag.Bool("worker", false, "run simulations in this process")
+	stride = flag.Uint64("stride", 1, "distance between two seeds of a worker")
+	traced = flag.Bool("traced", false, "print the traces")
+	once   = flag.Bool("once", false, "stop at the first violation")
+)
+
+// features can be left out of a simulation. Shrinking tries each of them.
+var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "publishAt", "publishKeyed", "read", "subscribe", "manage", "backup"}
+
+// simulate runs one simulation.
+func simulate(t *testing.T, c config) (violation string) {
+	// Two collections empty all pools. What they hold would depend on the simulations before.
+	runtime.GC()
+	runtime.GC()
+	synctest.Test(t, func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, c.seed)
+		w := newWorld(t, c)
+		violation = w.run()
+	})
+	return violation
+}
+
+func flagged() config {
+	c := config{seed: *seed, steps: *steps, clients: *clients}
+	for name := range strings.SplitSeq(*without, ",") {
+		if slices.Contains(features, name) {
+			c.without = append(c.without, name)
+		} else if name != "" {
+			panic("unknown feature " + name)
+		}
+	}
+	return c
+}
+
+// args returns the flags that select this simulation.
+func (c config) args() []string {
+	args := []string{"-seed", strconv.FormatUint(c.seed, 10)}
+	if c.steps != 1500 {
+		args = append(args, "-steps", strconv.Itoa(c.steps))
+	}
+	if c.clients != 14 {
+		args = append(args, "-clients", strconv.Itoa(c.clients))
+	}
+	if len(c.without) > 0 {
+		args = append(args, "-without", strings.Join(c.without, ","))
+	}
+	return args
+}
+
+// TestSim runs simulations with new seeds in processes of their own, one per core. A violation is
+// made smaller and printed with the command that repeats it.
+func TestSim(t *testing.T) {
+	switch {
+	case *worker:
+		work(t)
+	case *seed != 0:
+		c := flagged()
+		if bad := launch(t, program(t), c, true); bad != "" {
+			t.Errorf("seed %d: %s", c.seed, bad)
+		}
+	default:
+		drive(t)
+	}
+}
+
+// work is the life of a worker. It prints a line at the start of each simulation, so that the parent
+// knows which one made the process panic, and a line for each violation.
+func work(t *testing.T) {
+	c := flagged()
+	if *seed != 0 {
+		if violation := simulate(t, c); violation != "" {
+			fmt.Printf("bad %d %s\n", c.seed, violation)
+		}
+		return
+	}
+	begun := time.Now()
+	for i := 0; *seeds > 0 && i < *seeds || *seeds == 0 && (i == 0 || time.Since(begun) < *duration); i++ {
+		c.seed = *first + uint64(i)**stride
+		fmt.Printf("run %d\n", c.seed)
+		if violation := simulate(t, c); violation != "" {
+			fmt.Printf("bad %d %s\n", c.seed, violation)
+			if *once {
+				return
+			}
+		}
+	}
+}
+
+// program returns the path of a test binary without the race detector. The race detector makes pools
+// forget things at random, so the same seed would give different histories.
+func program(t *testing.T) string {
+	if !raced {
+		path, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	unraced.Do(func() {
+		dir, err := os.MkdirTemp("", "sim")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unracedDir = dir
+		build(t, filepath.Join(dir, "sim.test"))
+	})
+	return filepath.Join(unracedDir, "sim.test")
+}
+
+var (
+	unraced    sync.Once
+	unracedDir string
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if unracedDir != "" {
+		os.RemoveAll(unracedDir)
+	}
+	os.Exit(code)
+}
+
+// TestRaces runs a few simulations under the race detector. Their histories cannot be repeated, but
+// the model holds for them too.
+func TestRaces(t *testing.T) {
+	if !raced {
+		t.Skip("needs the race detector")
+	}
+	for i := range uint64(5) {
+		c := flagged()
+		c.seed = uint64(time.Now().UnixNano())%1_000_000_000 + i
+		if violation := simulate(t, c); violation != "" {
+			t.Errorf("seed %d under the race detector: %s", c.seed, violation)
+		}
+	}
+}
+
+func build(t *testing.T, path string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", slices.Concat([]string{"test", "-c", "-o", path}, args, []string{"."})...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the simulation: %v\n%s", err, out)
+	}
+	return path
+}
+
+// child prepares a process in which simulations are deterministic: one thread, no preemption, and no
+// garbage collection while a simulation runs.
+func child(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, append([]string{"-test.run=^TestSim$", "-test.timeout=0", "-worker"}, args...)...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
+	return cmd
+}
+
+// launch runs one simulation and returns its violation. It prints the trace if show is true.
+func launch(t *testing.T, program string, c config, show bool) string {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	args := c.args()
+	if show {
+		args = append(args, "-traced")
+	}
+	cmd := child(ctx, program, args...)
+	out, err := cmd.CombinedOutput()
+	if show {
+		os.Stdout.Write(out)
+	}
+	return verdict(string(out), err)
+}
+
+var (
+	badLine   = regexp.MustCompile(`(?m)^bad \d+ (.*)$`)
+	panicLine = regexp.MustCompile(`(?m)^(panic|fatal error): .*$`)
+)
+
+func verdict(out string, err error) string {
+	if m := badLine.FindStringSubmatch(out); m != nil {
+		return m[1]
+	}
+	if err == nil {
+		return ""
+	}
+	if m := panicLine.FindString(out); m != "" {
+		return m
+	}
+	return err.Error()
+}
+
+// drive starts the workers and reports the violations that they find.
+func drive(t *testing.T) {
+	from := *first
+	if from == 0 {
+		from = uint64(time.Now().UnixNano()) % 1_000_000_000
+	}
+	fmt.Printf("simulations from seed %d in %d processes\n", from, *procs)
+	p := &pool{t: t, program: program(t), begun: time.Now()}
+	share := *seeds / *procs
+	var all sync.WaitGroup
+	for i := range *procs {
+		all.Go(func() { p.worker(from+uint64(i), share) })
+	}
+	all.Wait()
+	p.progress(true)
+	for _, f := range p.found {
+		c, message := f.config, f.message
+		if !*keep {
+			c, message = shrink(t, p.program, c, message)
+		}
+		t.Errorf("seed %d: %s\n  smaller: %s\n  repeat it with: make sim ARGS=%q", f.config.seed, f.message, message, strings.Join(c.args(), " "))
+	}
+}
+
+type pool struct {
+	t       *testing.T
+	program string
+	begun   time.Time
+
+	mu    sync.Mutex
+	count int
+	shown time.Time
+	found []finding
+}
+
+type finding struct {
+	config  config
+	message string
+}
+
+// mostFindings is the number of violations after which a run ends.
+const mostFindings = 5
+
+// worker runs a worker process. It starts another one if the process panics.
+func (p *pool) worker(from uint64, share int) {
+	for {
+		left := *duration - time.Since(p.begun)
+		if *seeds > 0 && share <= 0 || *seeds == 0 && left <= 0 {
+			return
+		}
+		args := []string{"-first", fmt.Sprint(from), "-stride", fmt.Sprint(*procs), "-steps", fmt.Sprint(*steps),
+			"-clients", fmt.Sprint(*clients), "-without", *without, "-seeds", fmt.Sprint(share), "-time", left.String()}
+		last, ran, err := p.follow(args)
+		if err == nil {
+			return
+		}
+		if last == 0 {
+			p.t.Errorf("worker: %v", err)
+			return
+		}
+		p.add(last, err.Error())
+		if p.full() {
+			return
+		}
+		from, share = last+uint64(*procs), share-ran
+		if *seeds > 0 && share <= 0 {
+			return
+		}
+	}
+}
+
+// follow reads the output of a worker until it ends. It returns the last seed, the number of seeds,
+// and an error if the last simulation made the process panic.
+func (p *pool) follow(args []string) (last uint64, ran int, err error) {
+	ctx, cancel := context.WithCancel(p.t.Context())
+	defer cancel()
+	stuck := time.AfterFunc(5*time.Minute, cancel)
+	defer stuck.Stop()
+	cmd := child(ctx, p.program, args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, 0, err
+	}
+	var rest strings.Builder
+	cmd.Stderr = &rest
+	if err := cmd.Start(); err != nil {
+		return 0, 0, err
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		kind, value, _ := strings.Cut(line, " ")
+		switch number, message, _ := strings.Cut(value, " "); kind {
+		case "run":
+			last, _ = strconv.ParseUint(number, 10, 64)
+			ran++
+			stuck.Reset(5 * time.Minute)
+			p.one()
+		case "bad":
+			p.add(last, message)
+			if p.full() {
+				cancel()
+			}
+		default:
+			rest.WriteString(line + "\n")
+		}
+	}
+	err = cmd.Wait()
+	if p.full() || err == nil {
+		return last, ran, nil
+	}
+	return last, ran, errors.New(verdict(rest.String(), err))
+}
+
+func (p *pool) add(seed uint64, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := flagged()
+	c.seed = seed
+	p.found = append(p.found, finding{c, message})
+	fmt.Printf("seed %d: %s\n", seed, message)
+}
+
+func (p *pool) full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.found) >= mostFindings
+}
+
+func (p *pool) one() {
+	p.mu.Lock()
+	p.count++
+	p.mu.Unlock()
+	p.progress(false)
+}
+
+// progress prints a line every few seconds, and at the end.
+func (p *pool) progress(end bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if end || time.Since(p.shown) > 10*time.Second {
+		p.shown = time.Now()
+		fmt.Printf("%d simulations in %s, %d violations\n", p.count, time.Since(p.begun).Round(time.Second), len(p.found))
+	}
+}

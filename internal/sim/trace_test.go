@@ -1,0 +1,46 @@
+package sim
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"fmt"
+)
+
+// The same seed gives the same history, in the same process and in another one.
+func TestSameTrace(t *testing.T) {
+	binary := program(t)
+	from := uint64(time.Now().UnixNano()) % 1_000_000_000
+	for i := range uint64(5) {
+		c := flagged()
+		c.seed = from + i
+		var traces []string
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			out, err := child(ctx, binary, append(c.args(), "-traced")...).CombinedOutput()
+			cancel()
+			if err != nil {
+				t.Fatalf("seed %d: %v\n%s", c.seed, err, out)
+			}
+			traces = append(traces, string(out))
+		}
+		for _, other := range traces[1:] {
+			if other != traces[0] {
+				t.Errorf("seed %d: the histories differ:\n%s", c.seed, difference(traces[0], other))
+				break
+			}
+		}
+	}
+}
+
+func difference(a, b string) string {
+	la, lb := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(la), len(lb)) {
+		if la[i] != lb[i] {
+			return fmt.Sprintf("line %d of %d and %d\n%s\n--- %s\n+++ %s", i, len(la), len(lb), strings.Join(la[max(0, i-5):i], "\n"), la[i], lb[i])
+		}
+	}
+	return "one is longer"
+}

@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+var errVanished = errors.New("the client has hung up")
+
+// exchange is one HTTP request of a client and its response. The body arrives in pieces, and the
+// client may hang up before each of them and before each piece of the response.
+type exchange struct {
+	client *client
+	server *server
+	cancel context.CancelFunc
+	body   []byte
+	piece  []byte    // the part of the body that has arrived and was not read yet
+	begun  bool      // the server has asked for the body
+	gone   bool      // the client has hung up
+	late   bool      // the body or the response missed a deadline
+	until  time.Time // the subscription must end by then; guarded by model.mu
+
+	mu          sync.Mutex
+	read, write time.Time // deadlines
+	writing     bool      // the client waits before it takes a piece of the response
+
+	status int
+	header http.Header
+	got    bytes.Buffer
+	onData func(b []byte) (more bool) // called with each piece of the response; the client hangs up if more is false
+}
+
+// do sends a request to a server and returns when the handler has returned.
+func (c *client) do(g *server, x *exchange, method, path string, header http.Header, body []byte, onData func([]byte) bool) *exchange {
+	ctx, cancel := context.WithCancel(context.Background())
+	x.client, x.server, x.cancel, x.header, x.body, x.onData = c, g, cancel, http.Header{}, body, onData
+	g.enter(x)
+	c.x = x
+	defer func() { c.x = nil; g.closed(x) }()
+	u, err := url.Parse(path)
+	if err != nil {
+		panic(err)
+	}
+	r := (&http.Request{
+		Method: method, URL: u, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
+		Host: "sim", RemoteAddr: "10.0.0." + strconv.Itoa(c.n%250+1) + ":1", ContentLength: int64(len(body)), Body: io.NopCloser(x),
+	}).WithContext(ctx)
+	if body == nil {
+		r.Body = http.NoBody
+	}
+	g.handler.ServeHTTP(x, r)
+	if x.status == 0 {
+		x.status = 200
+	}
+	c.last = fmt.Sprintf(" after %s %s: %d", method, path, x.status)
+	if x.gone {
+		c.last += ", hung up"
+	}
+	return x
+}
+
+// leave makes the client hang up.
+func (x *exchange) leave() {
+	x.gone = true
+	x.cancel()
+}
+
+// expired reports whether the deadline for what the client waits for has passed.
+func (x *exchange) expired() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	deadline := x.read
+	if x.writing {
+		deadline = x.write
+	}
+	return !deadline.IsZero() && !time.Now().Before(deadline)
+}
+
+func (x *exchange) waits(writing bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing = writing
+}
+
+// Read returns the next piece of the request's body.
+func (x *exchange) Read(p []byte) (int, error) {
+	x.begun = true
+	if x.gone {
+		return 0, errVanished
+	}
+	if len(x.piece) == 0 {
+		if len(x.body) == 0 {
+			return 0, io.EOF
+		}
+		x.waits(false)
+		switch err := x.client.step("sends"); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			x.late = true
+			return 0, err
+		case err != nil:
+			x.leave()
+			return 0, errVanished
+		}
+		n := 1 + x.client.rng.IntN(len(x.body))
+		x.piece, x.body = x.body[:n], x.body[n:]
+	}
+	n := copy(p, x.piece)
+	x.piece = x.piece[n:]
+	return n, nil
+}
+
+func (x *exchange) Header() http.Header { return x.header }
+
+func (x *exchange) WriteHeader(status int) { x.status = status }
+
+// Write receives a piece of the response.
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.gone {
+		return 0, errVanished
+	}
+	if x.onData == nil {
+		x.got.Write(b)
+		return len(b), nil
+	}
+	x.waits(true)
+	switch err := x.client.step("receives"); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		x.late = true
+		x.leave()
+		return 0, err
+	case err != nil:
+		x.leave()
+		return 0, errVanished
+	}
+	if !x.onData(b) || x.client.w.stops() && x.client.n < watcher {
+		x.leave()
+	}
+	return len(b), nil
+}
+
+func (x *exchange) SetReadDeadline(t time.Time) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.read = t
+	return nil
+}
+
+func (x *exchange) SetWriteDeadline(t time.Time) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.write = t
+	return nil
+}
+
+func (x *exchange) Flush()                  {}
+func (x *exchange) EnableFullDuplex() error { return nil }
