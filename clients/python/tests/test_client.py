@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import unittest
 from typing import Any, List
 
@@ -18,6 +19,11 @@ OBJECT = {
 
 def ack(seq: int = 1, **more: object) -> object:
     return {"stream_id": STREAM, "seq": seq, "accepted": 1, "cursor": seq, "duplicate": False, **more}
+
+
+def different_key() -> str:
+    """A key function that returns another key each time."""
+    return "svc_live_" + secrets.token_hex(16)
 
 
 class ClientTest(unittest.TestCase):
@@ -107,6 +113,14 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(keys, [])
         with self.assertRaises(weir.Refused):
             server.client(self, key="svc_live_" + "b" * 32).create_stream("x")
+
+    def test_refused_keys(self) -> None:
+        """A call asks for another key once. It does not go on while each new key is refused too."""
+        server = Scripted(self, lambda request: response(200, OBJECT) if len(server.requests) > 9 else refused(401, "invalid_api_key"))
+        client = weir.Client(server.url, different_key)
+        with self.assertRaises(weir.Refused) as caught:
+            client.stream(STREAM)
+        self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
 
     def test_arguments(self) -> None:
         for url in ("127.0.0.1:8080", "ftp://x", "http://x?y"):

@@ -8,7 +8,7 @@ import unittest
 from typing import Any, List, Optional
 
 from .fixtures import KEY, PATIENCE, Scripted, Server, refused, response
-from .test_client import OBJECT, STREAM, ack
+from .test_client import OBJECT, STREAM, ack, different_key
 
 import weir
 
@@ -205,6 +205,25 @@ class PublisherTest(unittest.TestCase):
                     publisher.flush()
                     server.run("key", "revoke", made["id"])
         self.assertEqual(stored(client, stream), list(range(100)))
+
+    def test_refused_keys(self) -> None:
+        """A publisher asks for another key once. It fails when that key is refused too."""
+        refusals = 0
+
+        def answer(request: bytes) -> Optional[bytes]:
+            nonlocal refusals
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            refusals += 1
+            if refusals > 4:
+                return response(202, ack(1), x_svc_publisher=identity(request))
+            return refused(401, "invalid_api_key")
+
+        publisher = weir.Client(Scripted(self, answer).url, different_key).publisher(STREAM)
+        publisher.add(1)
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.close()
+        self.assertEqual((caught.exception.reason, refusals), ("refused", 2))
 
     def test_reset(self) -> None:
         """A stream that ends below what was stored is an error: something was restored or created again."""

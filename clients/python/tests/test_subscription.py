@@ -7,8 +7,8 @@ import threading
 import unittest
 from typing import Iterator, List
 
-from .fixtures import PATIENCE, Scripted, Server, response
-from .test_client import STREAM
+from .fixtures import PATIENCE, Scripted, Server, refused, response
+from .test_client import STREAM, different_key
 
 import weir
 
@@ -120,3 +120,10 @@ class SubscriptionTest(unittest.TestCase):
         with self.assertRaises(weir.Refused) as caught:
             next(iter(client.subscribe("z" * 22)))
         self.assertEqual(caught.exception.code, "stream_not_found")
+
+    def test_refused_keys(self) -> None:
+        """A subscription asks for another key once. It does not go on while each new key is refused too."""
+        server = Scripted(self, lambda request: refused(*((404, "stream_not_found") if len(server.requests) > 9 else (401, "invalid_api_key"))))
+        with self.assertRaises(weir.Refused) as caught:
+            next(iter(weir.Client(server.url, different_key).subscribe(STREAM)))
+        self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))

@@ -138,7 +138,7 @@ class Caller:
         the last attempts got no response, the error is OutcomeUnknown.
         """
         deadline = time.monotonic() + self.give_up
-        failures, unknown = 0, False
+        failures, unknown, renewed = 0, False, False
         while True:
             key = self.endpoint.keys.get()
             try:
@@ -149,7 +149,9 @@ class Caller:
                     check(answer)
                 return answer
             except WeirError as error:
-                if isinstance(error, Refused) and error.status == 401 and self.endpoint.keys.renew(key):
+                # Once only: if each new key is refused too, a retry without a pause would never end.
+                if isinstance(error, Refused) and error.status == 401 and not renewed and self.endpoint.keys.renew(key):
+                    renewed = True
                     continue
                 unknown = unknown or isinstance(error, ConnectionFailed)
                 if not transient(error):

@@ -97,6 +97,7 @@ class Publisher:
         self._leap = fixed  # the first batch may leave a gap on purpose, because the program chose its number
         self._held = 0  # bytes that were added and are not acknowledged
         self._acked: Optional[int] = None
+        self._renewed = False  # whether the key was renewed since the last acknowledgement
         self._progress = time.monotonic()  # of the last acknowledgement, or of the first batch after a pause
         self._error: Optional[PublishError] = None
         self._closing = False
@@ -332,6 +333,7 @@ class Publisher:
             if not self._window and not self._group:
                 self._held = 0
             self._acked, self._progress, self._leap = flight.seq, time.monotonic(), False
+            self._renewed = False
             self._changed.notify_all()
         if self._on_ack:
             self._on_ack(ack)
@@ -489,7 +491,8 @@ class _Connection:
         p = self.p
         if not isinstance(error, Refused) or transient(error):
             return error
-        if error.status == 401 and p._endpoint.keys.renew(self.key):
+        if error.status == 401 and not p._renewed and p._endpoint.keys.renew(self.key):
+            p._renewed = True
             return ConnectionFailed("the key was renewed")
         if error.code == "sequence_not_next":
             cursor = parse_json(p._caller.call("GET", p._path + "/cursor").body).get("cursor")

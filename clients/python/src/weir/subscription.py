@@ -56,6 +56,7 @@ class Subscription:
             raise ValueError(f"{self._seq} is not a sequence number")
         self._retry = 1.0  # seconds that the service asks a client to wait before it reconnects
         self._failures = 0
+        self._renewed = False  # whether the key was renewed since the last connection that the service accepted
         self._ended = False
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -136,12 +137,14 @@ class Subscription:
                 headers = lower(dict(response.getheaders()))
                 if response.status != 200:
                     error = refusal(response.status, headers, response.read())
-                    if response.status == 401 and isinstance(error, Refused) and endpoint.keys.renew(key):
+                    if isinstance(error, Refused) and error.status == 401 and not self._renewed and endpoint.keys.renew(key):
+                        self._renewed = True
                         return
                     raise error
                 if headers.get("content-type", "").partition(";")[0] != "text/event-stream":
                     raise ConnectionFailed("the response is not from Weir: it is not an event stream")
                 self._compare(headers.get("x-svc-stream-created", ""))
+                self._renewed = False
                 if self._on_open:
                     self._on_open()
                 yield None
