@@ -103,6 +103,28 @@ class SubscriptionTest(unittest.TestCase):
         threading.Thread(target=lambda: opened.wait(PATIENCE) and subscription.close(), daemon=True).start()  # type: ignore[func-returns-value]
         self.assertEqual(list(subscription), [])
 
+    def test_close_after_connection_close(self) -> None:
+        """A subscription that waits can be ended although the response announced the end of the connection."""
+        opened = threading.Event()
+        server = Scripted(self, lambda request: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: hello\n\n")
+        subscription = weir.Client(server.url).subscribe(STREAM, on_open=opened.set, silence=PATIENCE)
+        batches: List[weir.Batch] = []
+        loop = threading.Thread(target=lambda: batches.extend(subscription), daemon=True)
+        loop.start()
+        self.assertTrue(opened.wait(PATIENCE))
+        subscription.close()
+        loop.join(PATIENCE / 4)
+        self.assertEqual((loop.is_alive(), batches), (False, []))
+
+    def test_close_between_heartbeats(self) -> None:
+        """A subscription that was ended does not read on, although more heartbeats have arrived."""
+        server = Scripted(self, lambda request: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + b": hello\n\n" * 3)
+        subscription = weir.Client(server.url).subscribe(STREAM)
+        signs = subscription._follow()
+        self.assertEqual([next(signs), next(signs)], [None, None])
+        subscription.close()
+        self.assertEqual(list(signs), [])
+
     def test_not_weir(self) -> None:
         """Something in between that answers does not end a subscription; the give-up time does."""
         answers = [response(404, b"no ingress"), response(200, b"<html>"), response(403, b"")]
