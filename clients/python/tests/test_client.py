@@ -122,6 +122,34 @@ class ClientTest(unittest.TestCase):
             client.stream(STREAM)
         self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
 
+    def test_failing_key_function(self) -> None:
+        """A function that fails or returns no key is asked again. What it returned is not remembered."""
+        keys: List[Any] = [OSError("no network"), "first", OSError("no network"), "second", None, "two words", "third"]
+
+        def ask() -> Any:
+            key = keys.pop(0)
+            if isinstance(key, OSError):
+                raise key
+            return key
+
+        answers = [refused(401, "invalid_api_key"), response(200, OBJECT), refused(401, "invalid_api_key")]
+        server = Scripted(self, lambda request: answers.pop(0) if answers else response(200, OBJECT))
+        client = weir.Client(server.url, ask)
+        self.assertEqual(client.stream(STREAM).name, "n")
+        for _ in range(2):
+            with self.assertRaises(ValueError):
+                client.stream(STREAM)
+        self.assertEqual(client.stream(STREAM).name, "n")
+        sent = [line[-6:].strip() for request in server.requests for line in request.split(b"\r\n") if line.startswith(b"Authorization")]
+        self.assertEqual((sent, keys), ([b"first", b"second", b"second", b"third"], []))
+
+        def fail() -> str:
+            raise OSError("no network")
+
+        with self.assertRaisesRegex(weir.ConnectionFailed, "cannot get a key: no network") as caught:
+            weir.Client(server.url, fail, give_up=0.1).delete_stream(STREAM)
+        self.assertNotIsInstance(caught.exception, weir.OutcomeUnknown)  # nothing was sent
+
     def test_arguments(self) -> None:
         for url in ("127.0.0.1:8080", "ftp://x", "http://x?y"):
             with self.assertRaises(ValueError):

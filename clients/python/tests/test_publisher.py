@@ -206,6 +206,32 @@ class PublisherTest(unittest.TestCase):
                     server.run("key", "revoke", made["id"])
         self.assertEqual(stored(client, stream), list(range(100)))
 
+    def test_failing_key_function(self) -> None:
+        """A key function that fails once delays a publisher and does not end it."""
+        refusals, asked = 0, 0
+
+        def answer(request: bytes) -> Optional[bytes]:
+            nonlocal refusals
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            if b"Bearer old" in request:
+                refusals += 1
+                return refused(401, "key_revoked")
+            return response(202, ack(1), x_svc_publisher=identity(request))
+
+        def ask() -> str:
+            nonlocal asked
+            asked += 1
+            if asked in (2, 3):  # while the publisher renews the key, and when it connects again
+                raise OSError("no network")
+            return "old" if asked == 1 else "new"
+
+        retries: List[str] = []
+        client = weir.Client(Scripted(self, answer).url, ask)
+        with client.publisher(STREAM, on_retry=lambda error, _: retries.append(str(error))) as publisher:
+            publisher.add(1)
+        self.assertEqual((retries, refusals, asked), (["cannot get a key: no network"] * 2, 1, 4))
+
     def test_refused_keys(self) -> None:
         """A publisher asks for another key once. It fails when that key is refused too."""
         refusals = 0

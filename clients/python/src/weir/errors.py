@@ -46,6 +46,16 @@ class Refused(WeirError):
 class ConnectionFailed(WeirError):
     """The service could not be reached, the connection broke, or a response did not come from Weir."""
 
+    #: Whether the service may have received the request.
+    sent = True
+
+
+def unsent(message: str) -> ConnectionFailed:
+    """Returns the error for a request that was not sent, because there is no connection or no key."""
+    error = ConnectionFailed(message)
+    error.sent = False
+    return error
+
 
 class OutcomeUnknown(ConnectionFailed):
     """The client sent a change and never got a response, so the change may or may not have happened.
