@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import unittest
-from typing import Any, List
+from typing import Any, List, Optional
 
 from .fixtures import KEY, Scripted, Server, refused, response
 
@@ -100,9 +100,35 @@ class ClientTest(unittest.TestCase):
         answers = [None, refused(409, "stream_name_taken"), response(200, OBJECT)]
         server = Scripted(self, lambda request: answers.pop(0))
         self.assertEqual(weir.Client(server.url).create_stream("n").id, STREAM)
-        with self.assertRaises(weir.Refused):
-            answers[:] = [refused(409, "stream_name_taken")]
-            weir.Client(server.url).create_stream("n", id=STREAM)
+        answers[:] = [None, refused(409, "stream_name_taken"), response(200, OBJECT)]
+        self.assertEqual(weir.Client(server.url).create_stream("n", id=STREAM).id, STREAM)
+
+    def test_taken(self) -> None:
+        """A stream that this call cannot have created is not returned."""
+        taken = refused(409, "stream_name_taken")
+        cases: List[List[Optional[bytes]]] = [
+            [taken],
+            [refused(429, "rate_limited", retry_after="0"), taken],  # no attempt was carried out
+            [None, taken, response(200, dict(OBJECT, name="other"))],
+            [None, taken, refused(403, "project_forbidden")],
+        ]
+        for answers in cases:
+            server = Scripted(self, lambda request: answers.pop(0))
+            with self.assertRaises(weir.Refused) as caught:
+                weir.Client(server.url).create_stream("n", id=STREAM)
+            self.assertEqual((caught.exception.code, answers), ("stream_name_taken", []))
+
+    def test_deleted_before(self) -> None:
+        """A delete is a success if the stream is gone because an earlier attempt got through."""
+        gone = refused(404, "stream_not_found")
+        answers = [None, gone]
+        server = Scripted(self, lambda request: answers.pop(0))
+        weir.Client(server.url).delete_stream(STREAM)
+        for refusals in ([gone], [refused(429, "rate_limited", retry_after="0"), gone]):
+            answers[:] = refusals
+            with self.assertRaises(weir.Refused) as caught:
+                weir.Client(server.url).delete_stream(STREAM)
+            self.assertEqual((caught.exception.code, caught.exception.outcome_unknown), ("stream_not_found", False))
 
     def test_key_function(self) -> None:
         """A function is asked for another key when the service refuses the one it gave."""

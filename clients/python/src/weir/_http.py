@@ -146,7 +146,9 @@ class Caller:
         the last attempts got no response, the error is OutcomeUnknown.
         """
         deadline = time.monotonic() + self.give_up
-        failures, unknown, renewed = 0, False, False
+        failures, renewed = 0, False
+        unknown = False  # whether a response was lost
+        failed = False  # whether the service failed, perhaps after it had made the change
         while True:
             try:
                 key = self.endpoint.keys.get()
@@ -164,6 +166,9 @@ class Caller:
                     renewed = True
             except WeirError as error:
                 unknown = unknown or isinstance(error, ConnectionFailed) and error.sent
+                if isinstance(error, Refused):
+                    error.outcome_unknown = changes and (unknown or failed)
+                    failed = failed or error.status >= 500
                 if not transient(error):
                     raise
                 failures += 1

@@ -41,6 +41,9 @@ class Refused(WeirError):
         self.doc_url = doc_url
         #: Seconds to wait before a retry, if the service asked for it; otherwise 0.
         self.retry_after = retry_after
+        #: Whether an earlier attempt of the same call may have succeeded although the service refused the
+        #: last one.
+        self.outcome_unknown = False
 
 
 class ConnectionFailed(WeirError):
