@@ -266,6 +266,26 @@ class PublisherTest(unittest.TestCase):
             publisher.close()
         self.assertEqual(caught.exception.reason, "reset")
 
+    def test_created_again(self) -> None:
+        """A stream that was created again is an error, although it accepts the next batch or holds another one (D39)."""
+        client = Server(self).client(self)
+        for filled in (1, 2):
+            stream = client.create_stream("again")
+            publisher = client.publisher(stream, batch_events=1)
+            publisher.add(1)
+            publisher.flush()
+            again = stream
+            while again.created_at == stream.created_at:  # a time in milliseconds
+                client.delete_stream(stream)
+                again = client.create_stream("again", id=stream.id)
+            for n in range(filled):
+                client.publish(stream, [n])
+            publisher.add("lost")
+            with self.assertRaises(weir.PublishError) as caught:
+                publisher.close()
+            self.assertEqual((caught.exception.reason, caught.exception.seq), ("reset", 2))
+            self.assertEqual([u.seq for u in publisher.unacknowledged()], [2])
+
 
 def identity(request: bytes) -> str:
     for line in request.split(b"\r\n"):

@@ -164,7 +164,7 @@ class Client:
         """
         found = self.stream(stream)
         first = found.cursor + 1 if start_at is None else _seq(start_at)
-        return Publisher(self._caller, _path(found), found.id, found.mode, first, start_at is not None, **options)
+        return Publisher(self._caller, _path(found), found, first, start_at is not None, **options)
 
     def subscribe(
         self, stream: StreamOrId, start: str = "head", *, after: Union[int, Position, None] = None, **options: Any

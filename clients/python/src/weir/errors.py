@@ -96,8 +96,8 @@ class PublishError(WeirError):
     - ``gap_closed``: the service closed the gap at this sequence number; the batch is not stored,
     - ``evicted``: the stream has moved past this sequence number, and the service no longer knows
       whether the batch was stored there before,
-    - ``reset``: the stream ends below what this publisher has stored. It was created again or
-      restored from a backup,
+    - ``reset``: the stream was created again, or ends below what this publisher has stored because it
+      was restored from a backup,
     - ``given_up``: nothing was acknowledged within ``give_up`` seconds,
     - ``closed``: the publisher is closed.
     """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Deque, List, Optional, Union
 
 from ._http import Answer, Caller, backoff, lower
-from ._types import Ack, encode, join, parse_ack, parse_json
+from ._types import Ack, Stream, encode, join, parse_ack, parse_json
 from .errors import ConnectionFailed, PublishError, Refused, WeirError, refusal, transient
 
 MAX_BODY = 8 << 20
@@ -63,8 +63,7 @@ class Publisher:
         self,
         caller: Caller,
         path: str,
-        stream: str,
-        mode: str,
+        stream: Stream,
         start: int,
         fixed: bool,
         *,
@@ -83,7 +82,7 @@ class Publisher:
         #: Identifies this publisher to the service, which stores it with every batch.
         self.id = secrets.token_hex(12)
         self._caller, self._endpoint = caller, caller.endpoint
-        self._path, self._stream, self._mode = path, stream, mode
+        self._path, self._stream, self._mode, self._created = path, stream.id, stream.mode, stream.created_at
         self._batch_events, self._batch_bytes, self._linger = batch_events, batch_bytes, linger
         self._in_flight, self._buffer, self._give_up = in_flight, buffer, give_up
         self._on_ack, self._on_retry, self._on_error = on_ack, on_retry, on_error
@@ -474,6 +473,9 @@ class _Connection:
         if answer.status not in (200, 202):
             raise self._refused(flight, refusal(answer.status, answer.headers, answer.body))
         ack = parse_ack(answer.body, p._stream, flight.seq)
+        created = answer.headers.get("x-svc-stream-created", p._created)
+        if created != p._created:
+            raise PublishError("reset", f"batch {flight.seq}: the stream was created again at {created}", flight.seq)
         stored = answer.headers.get("x-svc-publisher", "")
         if stored != p.id:
             if not ack.duplicate:
