@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import unittest
-from typing import Any, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from .fixtures import KEY, PATIENCE, Scripted, Server, refused, response
 from .test_client import OBJECT, STREAM, ack, different_key
@@ -94,6 +94,19 @@ class PublisherTest(unittest.TestCase):
         self.assertEqual(caught.exception.reason, "evicted")
         self.assertEqual(len(publisher.unacknowledged()), 1)
 
+    def test_closed(self) -> None:
+        """A number in a closed gap has a reason of its own, and so has sequence 0."""
+        client = Server(self, "--gap-grace", "1ms").client(self)
+        stream = client.create_stream("closed")
+        client.publish_at(stream, 5, ["above"])
+        next(iter(client.subscribe(stream, "oldest")))  # once 5 is delivered, the gap below it is closed
+        for seq in (0, 3):
+            publisher = client.publisher(stream, start_at=seq)
+            publisher.add("late")
+            with self.assertRaises(weir.PublishError) as caught:
+                publisher.close()
+            self.assertEqual((caught.exception.reason, caught.exception.seq), ("gap_closed", seq))
+
     def test_start_at(self) -> None:
         """The program may leave a hole on purpose in front of the first batch."""
         client = Server(self).client(self)
@@ -160,24 +173,29 @@ class PublisherTest(unittest.TestCase):
 
     def test_give_up(self) -> None:
         """A silent server, a refusing one and none at all: the publisher ends with the give-up time."""
-        silent = threading.Event()
-        self.addCleanup(silent.set)
+        over = threading.Event()
+        self.addCleanup(over.set)
 
-        def answer(request: bytes) -> Optional[bytes]:
-            if request.startswith(b"GET"):
-                return response(200, OBJECT)
-            silent.wait()
-            return None
+        def silent() -> None:
+            over.wait()
 
-        failed = threading.Event()
-        publisher = weir.Client(Scripted(self, answer).url).publisher(STREAM, give_up=0.3, on_error=lambda _: failed.set())
-        publisher.add(1)
-        self.assertTrue(failed.wait(PATIENCE))
-        with self.assertRaises(weir.PublishError) as caught:
-            publisher.add(2)
-        self.assertEqual(caught.exception.reason, "given_up")
-        self.assertEqual([u.seq for u in publisher.unacknowledged()], [1])
-        publisher.abort()
+        cases: Dict[str, Callable[[], Optional[bytes]]] = {
+            "silent": silent,
+            "refusing": lambda: refused(503, "storage_unavailable"),
+            "none": lambda: None,
+        }
+        for name, react in cases.items():
+            with self.subTest(name):
+                server = Scripted(self, lambda request: response(200, OBJECT) if request.startswith(b"GET") else react())
+                failed = threading.Event()
+                publisher = weir.Client(server.url).publisher(STREAM, give_up=0.3, on_error=lambda _: failed.set())
+                publisher.add(1)
+                self.assertTrue(failed.wait(PATIENCE))
+                with self.assertRaises(weir.PublishError) as caught:
+                    publisher.add(2)
+                self.assertEqual(caught.exception.reason, "given_up")
+                self.assertEqual([u.seq for u in publisher.unacknowledged()], [1])
+                publisher.abort()
 
     def test_backpressure(self) -> None:
         """add waits while the buffer is full, and an abort ends the wait."""

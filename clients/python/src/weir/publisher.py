@@ -502,7 +502,7 @@ class _Connection:
                 return ConnectionFailed("the predecessor was stored in the meantime")
             failed = PublishError("reset", f"the stream ends at {cursor}, below batch {flight.seq}: it was reset", flight.seq)
         elif error.code == "invalid_sequence":
-            reason = "gap_closed" if "closed gap" in str(error) else "evicted"
+            reason = "gap_closed" if "closed" in str(error) else "evicted"
             failed = PublishError(reason, f"batch {flight.seq}: {error}", flight.seq)
         else:
             failed = PublishError("refused", f"batch {flight.seq}: {error}", flight.seq)
