@@ -359,7 +359,7 @@ export class Publisher {
 
   /** @returns {Flight} the group as a batch */
   #flight() {
-    const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0], events: 1 } : bodyOf(this.#group);
+    const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0] } : bodyOf(this.#group);
     const { seq, nth } = { seq: this.#next, nth: this.#cuts + 1 };
     return { seq, nth, claim: this.#claim, payload, stored: false, early: false, tries: 0, since: 0, attempts: new Set() };
   }
