@@ -61,7 +61,7 @@ def unsent(message: str) -> ConnectionFailed:
 
 
 class OutcomeUnknown(ConnectionFailed):
-    """The client sent a change and never got a response, so the change may or may not have happened.
+    """No attempt to make a change got a response, so the change may or may not have happened.
 
     For a publish, ``idempotency_key`` is the key that was sent. Publish again with the same key to
     find out: the batch is stored at most once.
