@@ -48,7 +48,8 @@ type Options struct {
 
 	// Timeout is how long an attempt may go without progress; 0 means 30 s. An attempt makes
 	// progress as long as data moves over its connection, so an attempt that is merely slow is not
-	// cancelled. Subscribers ignore Timeout.
+	// cancelled. It does not apply to the connection of a subscriber; see
+	// [SubscriberOptions.Silence].
 	Timeout time.Duration
 
 	// UserAgent is the User-Agent header of all requests; empty means "weir-go".

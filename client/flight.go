@@ -48,7 +48,7 @@ func (g *group) set(b []byte) bool {
 
 // flight turns the group into a batch with a sequence.
 func (g *group) flight(seq weir.Seq, mode weir.Mode) *flight {
-	f := &flight{seq: seq, events: g.events, payload: Payload{contentType: typeBytes, body: g.body}}
+	f := &flight{seq: seq, payload: Payload{contentType: typeBytes, body: g.body}}
 	if mode != weir.Raw {
 		f.payload = Payload{contentType: typeJSON, body: append(g.body, bodyEnd...)}
 	}
@@ -67,7 +67,6 @@ type flight struct {
 	nth     int    // position among the batches of this publisher, from 1
 	claim   string // if not empty, an idempotency key to publish with, instead of seq
 	payload Payload
-	events  int
 	state   state
 	tries   int
 	epoch   int      // value of Publisher.epoch at the last attempt

@@ -41,7 +41,11 @@ func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bo
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i, b := range everything(t, direct, id) {
+	got := everything(t, direct, id)
+	if len(got) != n {
+		t.Fatalf("%d batches are stored, want %d", len(got), n)
+	}
+	for i, b := range got {
 		if len(b) != size || b[0] != byte(i) {
 			t.Fatalf("batch %d has %d bytes and begins with %d", i, len(b), b[0])
 		}

@@ -149,6 +149,7 @@ type Publisher struct {
 	changed  sync.Cond // signals a change of any field below
 	sendable sync.Cond // wakes the goroutine that sends batches
 	mode     weir.Mode // empty until it is known
+	created  string    // when the stream was created (D39); empty until it is known
 	claim    string    // idempotency key of the first batch if the service chooses its number; empty once the number is known
 	group    group     // events of the next batch
 	window   []*flight // batches that are not settled (acknowledged and reported), in order of sequence
@@ -201,6 +202,9 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	o.fill()
 	p := &Publisher{c: c, id: id, name: weir.Base62(22), mode: s.Mode, o: o, next: s.Cursor + 1, done: make(chan struct{})}
 	p.finish = sync.OnceFunc(func() { close(p.done) })
+	if !blind {
+		p.created = s.CreatedAt.String()
+	}
 	if o.StartAt != nil {
 		p.next = *o.StartAt
 	} else if blind {

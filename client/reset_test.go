@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"weir"
 	"weir/client"
+	"weir/internal/access"
 )
 
 // A subscriber resumes in a stream that was deleted and created again. It reports a reset and
@@ -36,22 +38,7 @@ func TestSubscriberReset(t *testing.T) {
 	if got := take(t, resume(), 1); !slices.Equal(got, []weir.Seq{6}) {
 		t.Errorf("resumed with sequences %d, want 6", got)
 	}
-	before, err := c.Stream(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for { // until the new stream has a later creation time in milliseconds
-		if err := c.DeleteStream(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		now, err := c.CreateStream(t.Context(), client.NewStream{Name: "again", ID: id})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if now.CreatedAt != before.CreatedAt {
-			break
-		}
-	}
+	createAgain(t, c, id)
 	publishNumbers(t, c, id, 1, 7) // more batches than the old position
 	var seqs []weir.Seq
 	resets := 0
@@ -71,6 +58,56 @@ func TestSubscriberReset(t *testing.T) {
 	}
 	if resets != 1 || !slices.Equal(seqs, []weir.Seq{1, 2, 3, 4, 5, 6, 7}) {
 		t.Errorf("got %d resets, then sequences %d; want one reset, then 1 to 7", resets, seqs)
+	}
+}
+
+// createAgain deletes a stream, and creates another one with the same id and a later creation time.
+func createAgain(t *testing.T, c *client.Client, id weir.StreamID) {
+	t.Helper()
+	before, err := c.Stream(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for { // until the new stream has a later creation time in milliseconds
+		if err := c.DeleteStream(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		now, err := c.CreateStream(t.Context(), client.NewStream{Name: "again", ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.CreatedAt != before.CreatedAt {
+			return
+		}
+	}
+}
+
+// A stream is deleted, created again and filled under a publisher. The publisher fails, although
+// the new stream accepts its next batch or holds a batch of another publisher there (D39). A key
+// that may only publish does not show the creation time when the publisher is opened, so the
+// publisher takes it from the first acknowledgement.
+func TestPublisherCreatedAgain(t *testing.T) {
+	svc := startService(t, nil)
+	c := svc.client(client.Options{})
+	for _, blind := range []bool{false, true} {
+		for _, filled := range []int{1, 2} {
+			id := newStream(t, c, client.NewStream{})
+			o := client.Options{}
+			if blind {
+				o.Key = client.Key(svc.NewKey(access.Publish))
+			}
+			p := publisher(t, svc.client(o), id, client.PublisherOptions{BatchEvents: 1})
+			addNumbers(t, p, 1, 1)
+			if err := p.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			createAgain(t, c, id)
+			publishNumbers(t, c, id, 1, filled)
+			addNumbers(t, p, 2, 2)
+			if err := p.Close(t.Context()); !errors.Is(err, client.ErrReset) || len(p.Unacknowledged()) != 1 {
+				t.Errorf("blind %t, %d batches in the new stream: %v, %d unacknowledged; want ErrReset and 1", blind, filled, err, len(p.Unacknowledged()))
+			}
+		}
 	}
 }
 

@@ -169,8 +169,14 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 	}
 	r.sent = a.wrote
 	header, err := p.c.exchange(ctx, p.own.get(), r, got, progress)
-	if err != nil || f.claim != "" { // with an idempotency key, a duplicate can only be this batch
+	if err != nil {
 		return got.Ack, err
+	}
+	if err := p.compare(header.Get(weir.HeaderStreamCreated)); err != nil {
+		return got.Ack, err
+	}
+	if f.claim != "" { // with an idempotency key, a duplicate can only be this batch
+		return got.Ack, nil
 	}
 	switch name := header.Get(weir.HeaderPublisher); {
 	case name == p.name:
@@ -181,6 +187,20 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 		return got.Ack, p.same(ctx, f)
 	}
 	return got.Ack, permanent{ErrTaken}
+}
+
+// compare returns ErrReset if created shows that an acknowledgement is about another stream with the
+// same id (D39). An empty created shows nothing: a proxy may have removed the header field.
+func (p *Publisher) compare(created string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.created == "" {
+		p.created = created
+	}
+	if created != "" && created != p.created {
+		return permanent{fmt.Errorf("%w: it was created at %s, and the known stream at %s", ErrReset, created, p.created)}
+	}
+	return nil
 }
 
 // same checks whether the stored batch has the same content as f although another publisher stored

@@ -4,5 +4,5 @@ package client
 
 import "syscall"
 
-// limitUnsent does nothing: only Linux needs this option and has it under this number.
+// limitUnsent does nothing: the option is set on Linux only.
 func limitUnsent(_, _ string, _ syscall.RawConn) error { return nil }

@@ -66,13 +66,13 @@ func Schedule(seed uint64, steps int, http, udp bool) []Step {
 	}
 	kinds := []func() Step{
 		func() Step {
-			return Step{Conditions: Conditions{Rate: Rate40kB}, For: between(200, 1500*time.Millisecond)}
+			return Step{Conditions: Conditions{Rate: Rate40kB}, For: between(200*time.Millisecond, 1500*time.Millisecond)}
 		},
 		func() Step {
-			return Step{Conditions: Conditions{Rate: Rate1M}, For: between(200, 1500*time.Millisecond)}
+			return Step{Conditions: Conditions{Rate: Rate1M}, For: between(200*time.Millisecond, 1500*time.Millisecond)}
 		},
 		func() Step {
-			return Step{Conditions: Conditions{Rate: Rate10M}, For: between(200, 1500*time.Millisecond)}
+			return Step{Conditions: Conditions{Rate: Rate10M}, For: between(200*time.Millisecond, 1500*time.Millisecond)}
 		},
 		func() Step {
 			return Step{Conditions: Conditions{BlackHole: true}, For: between(100*time.Millisecond, 3*time.Second)}

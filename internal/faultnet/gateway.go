@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -98,24 +97,19 @@ func (g *gateway) sendTwice(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	for last := range 2 {
-		again := r.Clone(r.Context())
-		again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		if last == 1 {
-			g.forward.ServeHTTP(w, again)
-			return
-		}
-		again.URL.Scheme, again.URL.Host, again.RequestURI = "http", "backend", ""
-		for name := range again.Header {
-			if strings.EqualFold(name, "Connection") {
-				again.Header.Del(name)
-			}
-		}
-		if resp, err := g.backend.RoundTrip(again); err == nil {
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-		}
+	clone := func() *http.Request {
+		c := r.Clone(r.Context())
+		c.Body, c.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		return c
 	}
+	first := clone()
+	first.URL.Scheme, first.URL.Host, first.RequestURI = "http", "backend", ""
+	first.Header.Del("Connection")
+	if resp, err := g.backend.RoundTrip(first); err == nil {
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	g.forward.ServeHTTP(w, clone())
 }
 
 // Certificate creates a certificate for 127.0.0.1. It returns the TLS configuration of a gateway

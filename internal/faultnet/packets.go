@@ -58,10 +58,15 @@ func (k *packets) receive() {
 }
 
 // peer returns the socket that carries a client's packets to the backend, or nil if the backend
-// cannot be reached.
+// cannot be reached or the proxy is closed.
 func (k *packets) peer(client netip.AddrPort) *net.UDPConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	select {
+	case <-k.p.done: // end may have closed the sockets already, and would not close a new one
+		return nil
+	default:
+	}
 	if c := k.peers[client]; c != nil {
 		return c
 	}

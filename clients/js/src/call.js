@@ -40,15 +40,22 @@ export class Caller {
   async #current() {
     const source = this.#key;
     if (typeof source === "string") return source;
-    this.#known ??= Promise.resolve().then(source);
-    let key;
+    const asked = (this.#known ??= Promise.resolve().then(source).catch(noKey).then(checkedKey));
     try {
-      key = await this.#known;
+      return await asked;
     } catch (error) {
-      this.#known = undefined; // ask again next time
-      throw new ConnectionError(`cannot get a key: ${/** @type {any} */ (error)?.message}`, error);
+      this.#forget(asked);
+      throw error;
     }
-    return checkedKey(key);
+  }
+
+  /**
+   * Makes the next request ask for another key, unless another request has asked since.
+   *
+   * @param {Promise<string> | undefined} asked
+   */
+  #forget(asked) {
+    if (this.#known === asked) this.#known = undefined;
   }
 
   /**
@@ -60,12 +67,14 @@ export class Caller {
    * @returns {Promise<Response>}
    */
   async open(call, scope) {
-    const key = await until(scope, this.#current());
+    const current = this.#current();
+    const asked = this.#known;
+    const key = await until(scope, current);
     const response = await this.#send(call, key, scope);
     if (response.ok) return response;
     const error = refusal(response, await reach(scope, () => response.text()));
     if (response.status !== 401 || error instanceof ConnectionError || typeof this.#key === "string") throw error;
-    if ((await this.#current()) === key) this.#known = undefined; // unless another request has asked since
+    this.#forget(asked);
     const other = await until(scope, this.#current());
     if (other === key) throw error;
     const again = await this.#send(call, other, scope);
@@ -177,6 +186,14 @@ export class Caller {
  * @param {Call} call
  */
 const uploadTime = ({ payload }) => (payload?.body.length ?? 0) / 8;
+
+/**
+ * @param {any} error of the key function
+ * @returns {never}
+ */
+function noKey(error) {
+  throw new ConnectionError(`cannot get a key: ${error?.message}`, error);
+}
 
 /** @param {unknown} key */
 export function checkedKey(key) {

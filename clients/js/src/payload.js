@@ -29,7 +29,7 @@ const encoder = new TextEncoder();
  */
 
 /**
- * @typedef {{contentType: string, body: Uint8Array, events: number}} Payload
+ * @typedef {{contentType: string, body: Uint8Array}} Payload
  */
 
 /**
@@ -41,7 +41,7 @@ const encoder = new TextEncoder();
  */
 export function payloadOf(payload, stringify) {
   if (payload instanceof ArrayBuffer || ArrayBuffer.isView(payload)) {
-    return checked({ contentType: typeBytes, body: bytesOf(payload), events: 1 });
+    return checked({ contentType: typeBytes, body: bytesOf(payload) });
   }
   if (!Array.isArray(payload)) {
     throw new TypeError("publish takes an array of events, or a Uint8Array for a raw stream");
@@ -95,7 +95,7 @@ export function bodyOf(events) {
     at += event.length;
   });
   body.set(end, at);
-  return { contentType: typeJSON, body, events: events.length };
+  return { contentType: typeJSON, body };
 }
 
 /**

@@ -359,7 +359,7 @@ export class Publisher {
 
   /** @returns {Flight} the group as a batch */
   #flight() {
-    const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0], events: 1 } : bodyOf(this.#group);
+    const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0] } : bodyOf(this.#group);
     const { seq, nth } = { seq: this.#next, nth: this.#cuts + 1 };
     return { seq, nth, claim: this.#claim, payload, stored: false, early: false, tries: 0, since: 0, attempts: new Set() };
   }
@@ -478,10 +478,10 @@ export class Publisher {
     if (claim) return ackOf(await this.#caller.once(nextCall(this.#path, claim, payload), signal), this.#path);
     const answer = await this.#caller.once(orderedCall(this.#path, seq, payload, this.#id, !this.#leap), signal);
     const ack = ackOf(answer, this.#path, seq);
-    if (answer.publisher === this.#id) {
-      if ((this.#created ||= answer.created) === answer.created) return ack;
+    if ((this.#created ||= answer.created) !== answer.created && answer.created) {
       throw new PublishError("reset", `batch ${seq} is in another stream: this one was created again at ${answer.created}`, seq);
     }
+    if (answer.publisher === this.#id) return ack;
     if (!ack.duplicate) throw new PublishError("refused", "the service does not know x-svc-publisher: it is too old", seq);
     throw new PublishError("taken", `another publisher stored batch ${seq}: a stream has one publisher at a time`, seq);
   }

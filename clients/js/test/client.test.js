@@ -269,6 +269,35 @@ test("a slow upload is not taken for a dead connection", async (t) => {
   assert.equal(requests, 1);
 });
 
+test("a signal aborts a call whose key was refused, while the key function hangs for another call", { timeout: 60_000 }, async (t) => {
+  const abort = new AbortController();
+  const hangs = deferred();
+  let asked = 0;
+  const ask = () => {
+    if (++asked === 1) return "first";
+    hangs.resolve();
+    return new Promise(() => {});
+  };
+  let sent = 0;
+  const refuse = async () => {
+    const second = ++sent === 2;
+    if (second) await hangs.promise; // the first call has asked for another key
+    const body = JSON.stringify({ error: { code: "key_revoked", message: "no" } });
+    return Object.assign(new Response("", { status: 401 }), {
+      text: async () => {
+        if (second) setImmediate(() => abort.abort()); // once the second call waits for the key
+        return body;
+      },
+    });
+  };
+  const c = new Client({ url: "http://weir.invalid", key: ask, fetch: refuse });
+  const first = new AbortController();
+  t.after(() => first.abort());
+  c.stream(id, { signal: first.signal }).catch(() => {});
+  await assert.rejects(c.stream(id, { signal: abort.signal }), { name: "AbortError" });
+  assert.equal(asked, 2);
+});
+
 test("a signal aborts a call while the key function hangs", async () => {
   const stuck = new Client({ url: server.url, key: () => new Promise(() => {}), giveUp: 100 });
   await assert.rejects(stuck.stream(id), { name: "ConnectionError" });

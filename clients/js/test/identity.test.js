@@ -70,7 +70,7 @@ test("a batch whose acknowledgement is lost and that is then evicted stays unack
 });
 
 test("a stream that was created again is reported", async () => {
-  for (const [before, after] of [[3, 0], [1, 1]]) {
+  for (const [before, after] of [[3, 0], [1, 1], [1, 2]]) {
     const s = await newStream();
     const publisher = await client.publisher(s, { batchEvents: 1 });
     await learn(publisher, before);
@@ -165,5 +165,8 @@ test("a key that is revoked in the middle is replaced by the key function", asyn
 test("a key function that returns a refused key again", async () => {
   const stale = new Client({ url: server.url, key: () => "svc_live_" + "b".repeat(32) });
   await assert.rejects(stale.stream("a".repeat(22)), { code: "invalid_api_key" });
-  await assert.rejects(new Client({ url: server.url, key: () => "two words" }).stream("a".repeat(22)), TypeError);
+  const keys = ["two words", undefined, key];
+  const corrected = new Client({ url: server.url, key: () => keys.shift() });
+  for (let n = 0; n < 2; n++) await assert.rejects(corrected.stream("a".repeat(22)), TypeError);
+  await assert.rejects(corrected.stream("a".repeat(22)), { code: "stream_not_found" }); // an invalid key is not remembered
 });

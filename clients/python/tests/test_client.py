@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import unittest
-from typing import Any, List
+from typing import Any, List, Optional
 
 from .fixtures import KEY, Scripted, Server, refused, response
 
@@ -18,6 +19,11 @@ OBJECT = {
 
 def ack(seq: int = 1, **more: object) -> object:
     return {"stream_id": STREAM, "seq": seq, "accepted": 1, "cursor": seq, "duplicate": False, **more}
+
+
+def different_key() -> str:
+    """A key function that returns another key each time."""
+    return "svc_live_" + secrets.token_hex(16)
 
 
 class ClientTest(unittest.TestCase):
@@ -94,9 +100,35 @@ class ClientTest(unittest.TestCase):
         answers = [None, refused(409, "stream_name_taken"), response(200, OBJECT)]
         server = Scripted(self, lambda request: answers.pop(0))
         self.assertEqual(weir.Client(server.url).create_stream("n").id, STREAM)
-        with self.assertRaises(weir.Refused):
-            answers[:] = [refused(409, "stream_name_taken")]
-            weir.Client(server.url).create_stream("n", id=STREAM)
+        answers[:] = [None, refused(409, "stream_name_taken"), response(200, OBJECT)]
+        self.assertEqual(weir.Client(server.url).create_stream("n", id=STREAM).id, STREAM)
+
+    def test_taken(self) -> None:
+        """A stream that this call cannot have created is not returned."""
+        taken = refused(409, "stream_name_taken")
+        cases: List[List[Optional[bytes]]] = [
+            [taken],
+            [refused(429, "rate_limited", retry_after="0"), taken],  # no attempt was carried out
+            [None, taken, response(200, dict(OBJECT, name="other"))],
+            [None, taken, refused(403, "project_forbidden")],
+        ]
+        for answers in cases:
+            server = Scripted(self, lambda request: answers.pop(0))
+            with self.assertRaises(weir.Refused) as caught:
+                weir.Client(server.url).create_stream("n", id=STREAM)
+            self.assertEqual((caught.exception.code, answers), ("stream_name_taken", []))
+
+    def test_deleted_before(self) -> None:
+        """A delete is a success if the stream is gone because an earlier attempt got through."""
+        gone = refused(404, "stream_not_found")
+        answers = [None, gone]
+        server = Scripted(self, lambda request: answers.pop(0))
+        weir.Client(server.url).delete_stream(STREAM)
+        for refusals in ([gone], [refused(429, "rate_limited", retry_after="0"), gone]):
+            answers[:] = refusals
+            with self.assertRaises(weir.Refused) as caught:
+                weir.Client(server.url).delete_stream(STREAM)
+            self.assertEqual((caught.exception.code, caught.exception.outcome_unknown), ("stream_not_found", False))
 
     def test_key_function(self) -> None:
         """A function is asked for another key when the service refuses the one it gave."""
@@ -107,6 +139,42 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(keys, [])
         with self.assertRaises(weir.Refused):
             server.client(self, key="svc_live_" + "b" * 32).create_stream("x")
+
+    def test_refused_keys(self) -> None:
+        """A call asks for another key once. It does not go on while each new key is refused too."""
+        server = Scripted(self, lambda request: response(200, OBJECT) if len(server.requests) > 9 else refused(401, "invalid_api_key"))
+        client = weir.Client(server.url, different_key)
+        with self.assertRaises(weir.Refused) as caught:
+            client.stream(STREAM)
+        self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
+
+    def test_failing_key_function(self) -> None:
+        """A function that fails or returns no key is asked again. What it returned is not remembered."""
+        keys: List[Any] = [OSError("no network"), "first", OSError("no network"), "second", None, "two words", "third"]
+
+        def ask() -> Any:
+            key = keys.pop(0)
+            if isinstance(key, OSError):
+                raise key
+            return key
+
+        answers = [refused(401, "invalid_api_key"), response(200, OBJECT), refused(401, "invalid_api_key")]
+        server = Scripted(self, lambda request: answers.pop(0) if answers else response(200, OBJECT))
+        client = weir.Client(server.url, ask)
+        self.assertEqual(client.stream(STREAM).name, "n")
+        for _ in range(2):
+            with self.assertRaises(ValueError):
+                client.stream(STREAM)
+        self.assertEqual(client.stream(STREAM).name, "n")
+        sent = [line[-6:].strip() for request in server.requests for line in request.split(b"\r\n") if line.startswith(b"Authorization")]
+        self.assertEqual((sent, keys), ([b"first", b"second", b"second", b"third"], []))
+
+        def fail() -> str:
+            raise OSError("no network")
+
+        with self.assertRaisesRegex(weir.ConnectionFailed, "cannot get a key: no network") as caught:
+            weir.Client(server.url, fail, give_up=0.1).delete_stream(STREAM)
+        self.assertNotIsInstance(caught.exception, weir.OutcomeUnknown)  # nothing was sent
 
     def test_arguments(self) -> None:
         for url in ("127.0.0.1:8080", "ftp://x", "http://x?y"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import unittest
-from typing import Any, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from .fixtures import KEY, PATIENCE, Scripted, Server, refused, response
-from .test_client import OBJECT, STREAM, ack
+from .test_client import OBJECT, STREAM, ack, different_key
 
 import weir
 
@@ -94,6 +94,19 @@ class PublisherTest(unittest.TestCase):
         self.assertEqual(caught.exception.reason, "evicted")
         self.assertEqual(len(publisher.unacknowledged()), 1)
 
+    def test_closed(self) -> None:
+        """A number in a closed gap has a reason of its own, and so has sequence 0."""
+        client = Server(self, "--gap-grace", "1ms").client(self)
+        stream = client.create_stream("closed")
+        client.publish_at(stream, 5, ["above"])
+        next(iter(client.subscribe(stream, "oldest")))  # once 5 is delivered, the gap below it is closed
+        for seq in (0, 3):
+            publisher = client.publisher(stream, start_at=seq)
+            publisher.add("late")
+            with self.assertRaises(weir.PublishError) as caught:
+                publisher.close()
+            self.assertEqual((caught.exception.reason, caught.exception.seq), ("gap_closed", seq))
+
     def test_start_at(self) -> None:
         """The program may leave a hole on purpose in front of the first batch."""
         client = Server(self).client(self)
@@ -160,24 +173,29 @@ class PublisherTest(unittest.TestCase):
 
     def test_give_up(self) -> None:
         """A silent server, a refusing one and none at all: the publisher ends with the give-up time."""
-        silent = threading.Event()
-        self.addCleanup(silent.set)
+        over = threading.Event()
+        self.addCleanup(over.set)
 
-        def answer(request: bytes) -> Optional[bytes]:
-            if request.startswith(b"GET"):
-                return response(200, OBJECT)
-            silent.wait()
-            return None
+        def silent() -> None:
+            over.wait()
 
-        failed = threading.Event()
-        publisher = weir.Client(Scripted(self, answer).url).publisher(STREAM, give_up=0.3, on_error=lambda _: failed.set())
-        publisher.add(1)
-        self.assertTrue(failed.wait(PATIENCE))
-        with self.assertRaises(weir.PublishError) as caught:
-            publisher.add(2)
-        self.assertEqual(caught.exception.reason, "given_up")
-        self.assertEqual([u.seq for u in publisher.unacknowledged()], [1])
-        publisher.abort()
+        cases: Dict[str, Callable[[], Optional[bytes]]] = {
+            "silent": silent,
+            "refusing": lambda: refused(503, "storage_unavailable"),
+            "none": lambda: None,
+        }
+        for name, react in cases.items():
+            with self.subTest(name):
+                server = Scripted(self, lambda request: response(200, OBJECT) if request.startswith(b"GET") else react())
+                failed = threading.Event()
+                publisher = weir.Client(server.url).publisher(STREAM, give_up=0.3, on_error=lambda _: failed.set())
+                publisher.add(1)
+                self.assertTrue(failed.wait(PATIENCE))
+                with self.assertRaises(weir.PublishError) as caught:
+                    publisher.add(2)
+                self.assertEqual(caught.exception.reason, "given_up")
+                self.assertEqual([u.seq for u in publisher.unacknowledged()], [1])
+                publisher.abort()
 
     def test_backpressure(self) -> None:
         """add waits while the buffer is full, and an abort ends the wait."""
@@ -206,6 +224,51 @@ class PublisherTest(unittest.TestCase):
                     server.run("key", "revoke", made["id"])
         self.assertEqual(stored(client, stream), list(range(100)))
 
+    def test_failing_key_function(self) -> None:
+        """A key function that fails once delays a publisher and does not end it."""
+        refusals, asked = 0, 0
+
+        def answer(request: bytes) -> Optional[bytes]:
+            nonlocal refusals
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            if b"Bearer old" in request:
+                refusals += 1
+                return refused(401, "key_revoked")
+            return response(202, ack(1), x_svc_publisher=identity(request))
+
+        def ask() -> str:
+            nonlocal asked
+            asked += 1
+            if asked in (2, 3):  # while the publisher renews the key, and when it connects again
+                raise OSError("no network")
+            return "old" if asked == 1 else "new"
+
+        retries: List[str] = []
+        client = weir.Client(Scripted(self, answer).url, ask)
+        with client.publisher(STREAM, on_retry=lambda error, _: retries.append(str(error))) as publisher:
+            publisher.add(1)
+        self.assertEqual((retries, refusals, asked), (["cannot get a key: no network"] * 2, 1, 4))
+
+    def test_refused_keys(self) -> None:
+        """A publisher asks for another key once. It fails when that key is refused too."""
+        refusals = 0
+
+        def answer(request: bytes) -> Optional[bytes]:
+            nonlocal refusals
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            refusals += 1
+            if refusals > 4:
+                return response(202, ack(1), x_svc_publisher=identity(request))
+            return refused(401, "invalid_api_key")
+
+        publisher = weir.Client(Scripted(self, answer).url, different_key).publisher(STREAM)
+        publisher.add(1)
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.close()
+        self.assertEqual((caught.exception.reason, refusals), ("refused", 2))
+
     def test_reset(self) -> None:
         """A stream that ends below what was stored is an error: something was restored or created again."""
         client = Server(self).client(self)
@@ -220,6 +283,26 @@ class PublisherTest(unittest.TestCase):
         with self.assertRaises(weir.PublishError) as caught:
             publisher.close()
         self.assertEqual(caught.exception.reason, "reset")
+
+    def test_created_again(self) -> None:
+        """A stream that was created again is an error, although it accepts the next batch or holds another one (D39)."""
+        client = Server(self).client(self)
+        for filled in (1, 2):
+            stream = client.create_stream("again")
+            publisher = client.publisher(stream, batch_events=1)
+            publisher.add(1)
+            publisher.flush()
+            again = stream
+            while again.created_at == stream.created_at:  # a time in milliseconds
+                client.delete_stream(stream)
+                again = client.create_stream("again", id=stream.id)
+            for n in range(filled):
+                client.publish(stream, [n])
+            publisher.add("lost")
+            with self.assertRaises(weir.PublishError) as caught:
+                publisher.close()
+            self.assertEqual((caught.exception.reason, caught.exception.seq), ("reset", 2))
+            self.assertEqual([u.seq for u in publisher.unacknowledged()], [2])
 
 
 def identity(request: bytes) -> str:

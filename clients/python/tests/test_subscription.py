@@ -7,8 +7,8 @@ import threading
 import unittest
 from typing import Iterator, List
 
-from .fixtures import PATIENCE, Scripted, Server, response
-from .test_client import STREAM
+from .fixtures import PATIENCE, Scripted, Server, refused, response
+from .test_client import STREAM, different_key
 
 import weir
 
@@ -103,6 +103,28 @@ class SubscriptionTest(unittest.TestCase):
         threading.Thread(target=lambda: opened.wait(PATIENCE) and subscription.close(), daemon=True).start()  # type: ignore[func-returns-value]
         self.assertEqual(list(subscription), [])
 
+    def test_close_after_connection_close(self) -> None:
+        """A subscription that waits can be ended although the response announced the end of the connection."""
+        opened = threading.Event()
+        server = Scripted(self, lambda request: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: hello\n\n")
+        subscription = weir.Client(server.url).subscribe(STREAM, on_open=opened.set, silence=PATIENCE)
+        batches: List[weir.Batch] = []
+        loop = threading.Thread(target=lambda: batches.extend(subscription), daemon=True)
+        loop.start()
+        self.assertTrue(opened.wait(PATIENCE))
+        subscription.close()
+        loop.join(PATIENCE / 4)
+        self.assertEqual((loop.is_alive(), batches), (False, []))
+
+    def test_close_between_heartbeats(self) -> None:
+        """A subscription that was ended does not read on, although more heartbeats have arrived."""
+        server = Scripted(self, lambda request: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + b": hello\n\n" * 3)
+        subscription = weir.Client(server.url).subscribe(STREAM)
+        signs = subscription._follow()
+        self.assertEqual([next(signs), next(signs)], [None, None])
+        subscription.close()
+        self.assertEqual(list(signs), [])
+
     def test_not_weir(self) -> None:
         """Something in between that answers does not end a subscription; the give-up time does."""
         answers = [response(404, b"no ingress"), response(200, b"<html>"), response(403, b"")]
@@ -120,3 +142,10 @@ class SubscriptionTest(unittest.TestCase):
         with self.assertRaises(weir.Refused) as caught:
             next(iter(client.subscribe("z" * 22)))
         self.assertEqual(caught.exception.code, "stream_not_found")
+
+    def test_refused_keys(self) -> None:
+        """A subscription asks for another key once. It does not go on while each new key is refused too."""
+        server = Scripted(self, lambda request: refused(*((404, "stream_not_found") if len(server.requests) > 9 else (401, "invalid_api_key"))))
+        with self.assertRaises(weir.Refused) as caught:
+            next(iter(weir.Client(server.url, different_key).subscribe(STREAM)))
+        self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))

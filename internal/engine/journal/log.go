@@ -74,7 +74,7 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 		err = l.restore(ctx, note, judge)
 	}
 	if err == nil && !l.attached.CompareAndSwap(nil, h) {
-		err = engine.ErrDropped
+		err = h.awaitDeletion()
 	}
 	if err != nil {
 		l.mu.Lock()
@@ -83,6 +83,20 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 		return nil, err
 	}
 	return h, nil
+}
+
+// awaitDeletion waits until the deletion of the document is decided. If it could not be written,
+// awaitDeletion attaches the handle. Otherwise it returns engine.ErrDropped.
+func (h *handle) awaitDeletion() error {
+	o := &detachOp{h, make(chan error, 1)} // detaches nothing, but is answered after the deletion
+	h.j.do(o)
+	if err := <-o.done; err != nil {
+		return err
+	}
+	if !h.attached.CompareAndSwap(nil, h) {
+		return engine.ErrDropped
+	}
+	return nil
 }
 
 // keptNote is the size of the longest note that stays in memory. Longer notes are read when their

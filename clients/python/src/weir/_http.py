@@ -11,7 +11,7 @@ import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Union
 from urllib.parse import urlsplit
 
-from .errors import ConnectionFailed, OutcomeUnknown, Refused, WeirError, refusal, transient
+from .errors import ConnectionFailed, OutcomeUnknown, Refused, WeirError, refusal, transient, unsent
 
 #: An API key, or a function that returns one. The function is called again when the service refuses
 #: the key, so that keys can be short-lived or rotated.
@@ -49,12 +49,20 @@ class Keys:
         return "Keys(…)"
 
     def get(self) -> str:
-        """Returns the key, or an empty string if there is none."""
+        """Returns the key, or an empty string if there is none.
+
+        It raises ConnectionFailed if the function of the program fails, because the function may need the
+        network too and may succeed later.
+        """
         with self._lock:
             if self._known is None:
-                self._known = self._source() if callable(self._source) else self._source or ""
-                if not self._known.isascii() or any(c <= " " for c in self._known):
-                    raise ValueError("the API key contains characters that no key has")
+                try:
+                    key = self._source() if callable(self._source) else self._source or ""
+                except Exception as error:
+                    raise unsent(f"cannot get a key: {error}") from error
+                if not isinstance(key, str) or not key.isascii() or any(c <= " " for c in key):
+                    raise ValueError("the API key is not a string, or contains characters that no key has")
+                self._known = key
             return self._known
 
     def renew(self, refused: str) -> bool:
@@ -95,7 +103,7 @@ class Endpoint:
                 plain.close()
                 raise
         except (OSError, ssl.SSLError) as error:
-            raise ConnectionFailed(f"cannot connect to {self.authority}: {error}") from error
+            raise unsent(f"cannot connect to {self.authority}: {error}") from error
 
     def headers(self, key: str, more: Mapping[str, str] = {}) -> Dict[str, str]:
         """Returns the header fields that every request has, and more."""
@@ -138,20 +146,29 @@ class Caller:
         the last attempts got no response, the error is OutcomeUnknown.
         """
         deadline = time.monotonic() + self.give_up
-        failures, unknown = 0, False
+        failures, renewed = 0, False
+        unknown = False  # whether a response was lost
+        failed = False  # whether the service failed, perhaps after it had made the change
         while True:
-            key = self.endpoint.keys.get()
             try:
-                answer = self.once(method, path, body, self.endpoint.headers(key, headers))
-                if not 200 <= answer.status < 300:
-                    raise refusal(answer.status, answer.headers, answer.body)
-                if check is not None:
-                    check(answer)
-                return answer
+                key = self.endpoint.keys.get()
+                try:
+                    answer = self.once(method, path, body, self.endpoint.headers(key, headers))
+                    if not 200 <= answer.status < 300:
+                        raise refusal(answer.status, answer.headers, answer.body)
+                    if check is not None:
+                        check(answer)
+                    return answer
+                except Refused as error:
+                    # Once only: if each new key is refused too, a retry without a pause would never end.
+                    if error.status != 401 or renewed or not self.endpoint.keys.renew(key):
+                        raise
+                    renewed = True
             except WeirError as error:
-                if isinstance(error, Refused) and error.status == 401 and self.endpoint.keys.renew(key):
-                    continue
-                unknown = unknown or isinstance(error, ConnectionFailed)
+                unknown = unknown or isinstance(error, ConnectionFailed) and error.sent
+                if isinstance(error, Refused):
+                    error.outcome_unknown = changes and (unknown or failed)
+                    failed = failed or error.status >= 500
                 if not transient(error):
                     raise
                 failures += 1

@@ -70,9 +70,16 @@ class Client:
         try:
             answer = self._json("POST", "/v1/streams", encode(wanted))
         except Refused as error:
-            if error.code != "stream_name_taken" or id is not None:
+            # An earlier attempt may have created the stream. Only this client knows an id that it drew.
+            if error.code != "stream_name_taken" or not (error.outcome_unknown or id is None):
                 raise
-            return self.stream(chosen)  # an earlier attempt created it: only this client knows a drawn id
+            try:
+                found = self.stream(chosen)
+            except Refused:
+                raise error
+            if found.name != name:
+                raise
+            return found
         stream: Stream = build(Stream, answer)
         return stream
 
@@ -96,7 +103,11 @@ class Client:
 
     def delete_stream(self, stream: StreamOrId) -> None:
         """Deletes a stream with everything in it."""
-        self._caller.call("DELETE", _path(stream), changes=True)
+        try:
+            self._caller.call("DELETE", _path(stream), changes=True)
+        except Refused as error:
+            if error.code != "stream_not_found" or not error.outcome_unknown:
+                raise  # otherwise an earlier attempt has deleted the stream
 
     def cursor(self, stream: StreamOrId) -> Cursor:
         """Returns the highest sequence number of a stream."""
@@ -153,7 +164,7 @@ class Client:
         """
         found = self.stream(stream)
         first = found.cursor + 1 if start_at is None else _seq(start_at)
-        return Publisher(self._caller, _path(found), found.id, found.mode, first, start_at is not None, **options)
+        return Publisher(self._caller, _path(found), found, first, start_at is not None, **options)
 
     def subscribe(
         self, stream: StreamOrId, start: str = "head", *, after: Union[int, Position, None] = None, **options: Any

@@ -41,14 +41,27 @@ class Refused(WeirError):
         self.doc_url = doc_url
         #: Seconds to wait before a retry, if the service asked for it; otherwise 0.
         self.retry_after = retry_after
+        #: Whether an earlier attempt of the same call may have succeeded although the service refused the
+        #: last one.
+        self.outcome_unknown = False
 
 
 class ConnectionFailed(WeirError):
     """The service could not be reached, the connection broke, or a response did not come from Weir."""
 
+    #: Whether the service may have received the request.
+    sent = True
+
+
+def unsent(message: str) -> ConnectionFailed:
+    """Returns the error for a request that was not sent, because there is no connection or no key."""
+    error = ConnectionFailed(message)
+    error.sent = False
+    return error
+
 
 class OutcomeUnknown(ConnectionFailed):
-    """The client sent a change and never got a response, so the change may or may not have happened.
+    """No attempt to make a change got a response, so the change may or may not have happened.
 
     For a publish, ``idempotency_key`` is the key that was sent. Publish again with the same key to
     find out: the batch is stored at most once.
@@ -83,8 +96,8 @@ class PublishError(WeirError):
     - ``gap_closed``: the service closed the gap at this sequence number; the batch is not stored,
     - ``evicted``: the stream has moved past this sequence number, and the service no longer knows
       whether the batch was stored there before,
-    - ``reset``: the stream ends below what this publisher has stored. It was created again or
-      restored from a backup,
+    - ``reset``: the stream was created again, or ends below what this publisher has stored because it
+      was restored from a backup,
     - ``given_up``: nothing was acknowledged within ``give_up`` seconds,
     - ``closed``: the publisher is closed.
     """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Deque, List, Optional, Union
 
 from ._http import Answer, Caller, backoff, lower
-from ._types import Ack, encode, join, parse_ack, parse_json
+from ._types import Ack, Stream, encode, join, parse_ack, parse_json
 from .errors import ConnectionFailed, PublishError, Refused, WeirError, refusal, transient
 
 MAX_BODY = 8 << 20
@@ -63,8 +63,7 @@ class Publisher:
         self,
         caller: Caller,
         path: str,
-        stream: str,
-        mode: str,
+        stream: Stream,
         start: int,
         fixed: bool,
         *,
@@ -83,7 +82,7 @@ class Publisher:
         #: Identifies this publisher to the service, which stores it with every batch.
         self.id = secrets.token_hex(12)
         self._caller, self._endpoint = caller, caller.endpoint
-        self._path, self._stream, self._mode = path, stream, mode
+        self._path, self._stream, self._mode, self._created = path, stream.id, stream.mode, stream.created_at
         self._batch_events, self._batch_bytes, self._linger = batch_events, batch_bytes, linger
         self._in_flight, self._buffer, self._give_up = in_flight, buffer, give_up
         self._on_ack, self._on_retry, self._on_error = on_ack, on_retry, on_error
@@ -97,6 +96,7 @@ class Publisher:
         self._leap = fixed  # the first batch may leave a gap on purpose, because the program chose its number
         self._held = 0  # bytes that were added and are not acknowledged
         self._acked: Optional[int] = None
+        self._renewed = False  # whether the key was renewed since the last acknowledgement
         self._progress = time.monotonic()  # of the last acknowledgement, or of the first batch after a pause
         self._error: Optional[PublishError] = None
         self._closing = False
@@ -332,6 +332,7 @@ class Publisher:
             if not self._window and not self._group:
                 self._held = 0
             self._acked, self._progress, self._leap = flight.seq, time.monotonic(), False
+            self._renewed = False
             self._changed.notify_all()
         if self._on_ack:
             self._on_ack(ack)
@@ -472,6 +473,9 @@ class _Connection:
         if answer.status not in (200, 202):
             raise self._refused(flight, refusal(answer.status, answer.headers, answer.body))
         ack = parse_ack(answer.body, p._stream, flight.seq)
+        created = answer.headers.get("x-svc-stream-created", p._created)
+        if created != p._created:
+            raise PublishError("reset", f"batch {flight.seq}: the stream was created again at {created}", flight.seq)
         stored = answer.headers.get("x-svc-publisher", "")
         if stored != p.id:
             if not ack.duplicate:
@@ -489,7 +493,8 @@ class _Connection:
         p = self.p
         if not isinstance(error, Refused) or transient(error):
             return error
-        if error.status == 401 and p._endpoint.keys.renew(self.key):
+        if error.status == 401 and not p._renewed and p._endpoint.keys.renew(self.key):
+            p._renewed = True
             return ConnectionFailed("the key was renewed")
         if error.code == "sequence_not_next":
             cursor = parse_json(p._caller.call("GET", p._path + "/cursor").body).get("cursor")
@@ -497,7 +502,7 @@ class _Connection:
                 return ConnectionFailed("the predecessor was stored in the meantime")
             failed = PublishError("reset", f"the stream ends at {cursor}, below batch {flight.seq}: it was reset", flight.seq)
         elif error.code == "invalid_sequence":
-            reason = "gap_closed" if "closed gap" in str(error) else "evicted"
+            reason = "gap_closed" if "closed" in str(error) else "evicted"
             failed = PublishError(reason, f"batch {flight.seq}: {error}", flight.seq)
         else:
             failed = PublishError("refused", f"batch {flight.seq}: {error}", flight.seq)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import socket
 import threading
 import time
 from typing import Any, Callable, Iterator, List, Optional, Tuple, Union
@@ -56,10 +57,11 @@ class Subscription:
             raise ValueError(f"{self._seq} is not a sequence number")
         self._retry = 1.0  # seconds that the service asks a client to wait before it reconnects
         self._failures = 0
+        self._renewed = False  # whether the key was renewed since the last connection that the service accepted
         self._ended = False
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._connection: Optional[http.client.HTTPConnection] = None
+        self._socket: Optional[socket.socket] = None  # http.client forgets the socket after "Connection: close"
 
     @property
     def position(self) -> Optional[Position]:
@@ -70,9 +72,9 @@ class Subscription:
         """Ends the subscription. Another thread may call it while a loop waits for the next batch."""
         self._closed.set()
         with self._lock:
-            if self._connection is not None and self._connection.sock is not None:
+            if self._socket is not None:
                 try:
-                    self._connection.sock.shutdown(2)
+                    self._socket.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass  # the connection has ended by itself
 
@@ -122,10 +124,11 @@ class Subscription:
         endpoint = self._caller.endpoint
         key = endpoint.keys.get()
         connection = http.client.HTTPConnection(endpoint.host, endpoint.port)
+        connection.sock = endpoint.connect()
+        response: Optional[http.client.HTTPResponse] = None
         try:
-            connection.sock = endpoint.connect()
             with self._lock:
-                self._connection = connection
+                self._socket = connection.sock
             if self._closed.is_set():
                 return
             connection.sock.settimeout(self._silence)
@@ -136,12 +139,14 @@ class Subscription:
                 headers = lower(dict(response.getheaders()))
                 if response.status != 200:
                     error = refusal(response.status, headers, response.read())
-                    if response.status == 401 and isinstance(error, Refused) and endpoint.keys.renew(key):
+                    if isinstance(error, Refused) and error.status == 401 and not self._renewed and endpoint.keys.renew(key):
+                        self._renewed = True
                         return
                     raise error
                 if headers.get("content-type", "").partition(";")[0] != "text/event-stream":
                     raise ConnectionFailed("the response is not from Weir: it is not an event stream")
                 self._compare(headers.get("x-svc-stream-created", ""))
+                self._renewed = False
                 if self._on_open:
                     self._on_open()
                 yield None
@@ -150,8 +155,10 @@ class Subscription:
                 raise ConnectionFailed(f"the connection broke: {error or type(error).__name__}") from error
         finally:
             with self._lock:
-                self._connection = None
+                self._socket = None
             connection.close()
+            if response is not None:  # after "Connection: close" it holds the socket open
+                response.close()
 
     def _request(self) -> Tuple[str, Any]:
         fields = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -203,11 +210,11 @@ class Subscription:
                     if batch is not None and (self._seq is None or batch.seq > self._seq):
                         self._seq = batch.seq
                         yield batch
-                        if self._closed.is_set():
-                            return
                 name, data = "", []
             else:
                 yield None  # a heartbeat
+            if self._closed.is_set():
+                return
 
     def _stand(self, position: Optional[str]) -> None:
         """Takes the position from the first frame.
