@@ -311,39 +311,6 @@ func (c *catalog) isLoaded() bool {
 	return c.loaded
 }
 
-// open returns the streams with a feed.
-func (c *catalog) open() []*Stream {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return slices.Clone(c.opened)
-}
-
-// setOpen records whether a stream has a feed. It ignores the feed of a stream that was deleted
-// while its log was being opened.
-func (c *catalog) setOpen(s *Stream, open bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !open:
-		c.closed(s)
-	case c.byID[s.ID] == s && s.opened == 0:
-		c.opened = append(c.opened, s)
-		s.opened = int32(len(c.opened))
-	}
-}
-
-// closed removes a stream from the streams with a feed. Called with c.mu held.
-func (c *catalog) closed(s *Stream) {
-	if s.opened == 0 {
-		return
-	}
-	end := len(c.opened) - 1
-	last := c.opened[end]
-	c.opened[s.opened-1], last.opened = last, s.opened
-	c.opened[end] = nil
-	c.opened, s.opened = c.opened[:end], 0
-}
-
 // Create creates a stream. The stream is durable when the call returns. On a shared store, any
 // other node that calls CatchUp afterwards knows the stream. Create fails with StreamNameTaken,
 // StreamLimitReached (checked in this order, D10) or StorageUnavailable.

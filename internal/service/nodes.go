@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/datadir"
 	"weir/internal/engine"
+	"weir/internal/hub"
 	"weir/internal/metrics"
 )
 
@@ -51,22 +52,22 @@ const leaseCheckEvery = 500 * time.Millisecond
 
 // watchLease ends all subscriptions while this node does not know which keys and streams exist. The
 // API refuses requests by itself.
-func (svc *Service) watchLease(lease func() error) {
+func watchLease(h *hub.Hub, lease func() error, logger *slog.Logger, stopping <-chan struct{}) {
 	tick := time.NewTicker(leaseCheckEvery)
 	defer tick.Stop()
 	for wasCut := false; ; {
 		select {
 		case <-tick.C:
-		case <-svc.stopping:
+		case <-stopping:
 			return
 		}
 		err := lease()
-		svc.Hub.Suspend(err != nil)
+		h.Suspend(err != nil)
 		switch isCut := err != nil; {
 		case isCut && !wasCut:
-			svc.logger.Error("this node refuses requests and has ended all subscriptions", "error", err)
+			logger.Error("this node refuses requests and has ended all subscriptions", "error", err)
 		case !isCut && wasCut:
-			svc.logger.Info("this node serves requests again")
+			logger.Info("this node serves requests again")
 		}
 		wasCut = err != nil
 	}

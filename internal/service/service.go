@@ -158,7 +158,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	svc.work.Go(svc.keepUse)
 	svc.work.Go(func() { returnMemory(svc.stopping) })
 	if lease := svc.store.lease(); lease != nil {
-		svc.work.Go(func() { svc.watchLease(lease) })
+		svc.work.Go(func() { watchLease(svc.Hub, lease, svc.logger, svc.stopping) })
 	}
 	if s.Demo {
 		svc.work.Go(svc.feedDemo)
