@@ -42,9 +42,9 @@ type decoder struct {
 	id     string
 	retry  time.Duration // value of the last retry field; 0 if there was none
 
-	// idle is set once a block without data has ended, that is, a block that only sets fields. at
-	// is the last id at that time. The id in a block with data counts only once the event is
-	// returned, because the event may still be cut off.
+	// A block without data only sets fields. When such a block has ended, idle is set, and the
+	// field at holds the last id, at which a subscription can resume. The id of a block with data
+	// counts only when the event is returned, because the event may still be cut off.
 	idle  bool
 	at    string
 	pause bool // return errPaused after the first block without data

@@ -1,10 +1,10 @@
 // Package access decides which caller may do what. It manages projects, API keys and their scopes,
 // the public demo stream and rate limits, and determines the client address for the rate limits.
 //
-// Access answers requests from memory. The store reports every change of a document, and memory is
-// updated from these reports. A call that makes a change returns when the change is durable and in
-// memory. The package does not depend on HTTP. All it knows about a stream is its id and its
-// project.
+// Access answers requests from memory. Projects and keys are documents of the store. The store
+// reports every change of a document, and memory is updated from these reports. A call that makes a
+// change returns when the change is durable and in memory. The package does not depend on HTTP. All
+// it knows about a stream is its id and its project.
 package access
 
 import (
@@ -46,9 +46,9 @@ type Access struct {
 
 	renaming sync.Mutex // held during a rename, which changes two documents
 
-	// mu guards the fields below and the entries in the maps, but not the grants in the entries. No
-	// method holds mu while it calls the store. That would be a deadlock: the call waits until the
-	// store has called documentChanged, which locks mu. Except for the demo, only documentChanged
+	// mu guards the fields below and the entries in the maps, but not the grants in the entries. A
+	// method must not hold mu while it calls the store, or it would deadlock: the call waits until
+	// the store has called documentChanged, which locks mu. Except for the demo, only documentChanged
 	// changes the guarded data. So memory agrees with the store even if a caller gives up before
 	// its change is stored (D33).
 	mu         sync.RWMutex

@@ -101,8 +101,8 @@ func TestAuthentication(t *testing.T) {
 		{"A25", "POST", "/v1/streams/bad/x", []string{"key: unknown", "Content-Type: text/x"}, `{`, 401, weir.InvalidAPIKey},
 		{"A27", "GET", "/v1/health", []string{"key: unknown"}, "", 200, ""},
 		{"A27", "GET", "/v1/version", []string{"Authorization: rubbish"}, "", 200, ""},
-		{"routes need a key first", "GET", "/v1/nope", []string{noKey}, "", 401, weir.MissingAPIKey},
-		{"routes need a key first", "PUT", "/v1/streams", []string{noKey}, "", 401, weir.MissingAPIKey},
+		{"the key is checked before the route", "GET", "/v1/nope", []string{noKey}, "", 401, weir.MissingAPIKey},
+		{"the key is checked before the route", "PUT", "/v1/streams", []string{noKey}, "", 401, weir.MissingAPIKey},
 
 		{"scope", "POST", "/v1/streams/{id}/publish", []string{"key: reader", "Content-Type: text/x"}, `{`, 403, weir.ProjectForbidden},
 		{"scope", "DELETE", "/v1/streams/{id}", []string{"key: writer"}, "", 403, weir.ProjectForbidden},

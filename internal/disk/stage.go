@@ -135,8 +135,8 @@ func Install(dir FS) error {
 			err = errors.Join(err, fault)
 		}
 	}
-	// The files that stand for removed ones go last: without them, a removal that a crash undoes would
-	// not be repeated.
+	// The empty files that name the files to remove are deleted only after the directory is synced.
+	// Otherwise a crash could bring back a removed file, and the next Install would not remove it.
 	for _, step := range []func() error{dir.SyncDir, func() error { return sweep(dir) }, func() error { return dir.Remove(installMark) }, dir.SyncDir} {
 		if err == nil {
 			err = step()

@@ -17,16 +17,16 @@ import (
 type Engine interface {
 	Documents
 
-	// Open attaches a judge to the log of the document that was created at revision id, and returns
-	// the log. Before it returns, it has called Judge.Restore once with everything that the log
+	// Open attaches a judge to the log of the document whose field Created is id, and returns the
+	// log. Before it returns, it has called Judge.Restore once with everything that the log
 	// holds. A log can be open only once at a time: opening it again before Log.Close is a bug in
 	// the caller and panics. If the document does not exist or was deleted, Open returns
 	// ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
 	// Held returns about how many bytes of memory this process uses for the entries of a log and
-	// for its note. A log that is not open may use none. A log that was dropped, or that holds no
-	// entry and was never trimmed, uses none. Held never blocks on a disk.
+	// for the note of its last Trim. A log that is not open may use none. A log that was dropped,
+	// or that holds no entry and was never trimmed, uses none. Held never blocks on a disk.
 	Held(id LogID) int64
 
 	// Outline describes the entries of a log that is not open. If the second result is false, the
@@ -93,16 +93,16 @@ type Log interface {
 	// there but fails its check. A damaged entry is never served.
 	Read(ctx context.Context, seq weir.Seq) (Entry, error)
 
-	// Header returns the entry without its payload. All fields are set, and only the header is
-	// read.
+	// Header returns the entry without its payload. All fields are set, except KeySize and
+	// KeyDigest.
 	Header(ctx context.Context, seq weir.Seq) (Header, error)
 
 	// Scan visits the entries with a sequence of at least start, in increasing order and with their
 	// payloads, until visit returns false or there are no more entries. It visits at least the
-	// entries that were durable when Scan was called. It reads about runBytes at a time. The caller
-	// passes how many bytes it expects to take, or 0 for long runs. Scan holds no lock while visit
-	// runs. The payload belongs to the engine and is valid only during the visit. An entry that is
-	// trimmed before the scan reaches it is left out.
+	// entries that were durable when Scan was called. It reads about runBytes at a time, or
+	// large pieces if runBytes is 0. Scan holds no lock while visit runs. The payload belongs to
+	// the engine and is valid only during the visit. An entry that is trimmed before the scan
+	// reaches it is left out.
 	Scan(ctx context.Context, start weir.Seq, runBytes int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
@@ -191,11 +191,12 @@ type Follower interface {
 	// and removed. The log must be closed and opened again. No method is called after it.
 	Behind()
 
-	// The engine calls Note once a Trim has its position in the log's order. The engine stores the
-	// results of Note instead of the arguments of Trim, because other processes may have appended
-	// and trimmed since Trim was called. When Note is called, the judge knows everything that was
-	// committed and followed before that position. The note may leave out entries that were
-	// admitted and not committed. Note must not block and must not call the engine.
+	// The engine calls Note as soon as a Trim has its position in the log's order. The engine
+	// stores the results of Note instead of the arguments of Trim, because other processes may have
+	// appended and trimmed since Trim was called. When Note is called, the judge knows everything
+	// that was committed and followed before that position. The note need not take account of
+	// entries that were admitted but not committed. Note must not block and must not call the
+	// engine.
 	Note() (low weir.Seq, note []byte)
 
 	// Rewind tells the judge to forget every entry that it admitted and that Commit has not
@@ -274,8 +275,8 @@ type Entry struct {
 
 // Placeable is a Proposer that must know when its entry has a place in the order of the log.
 type Placeable interface {
-	// Append calls Placed at most once, as soon as the entry has its place. The judge is asked
-	// about this entry before the entry of any Append that is called after Placed. Placed must not
+	// Append calls Placed at most once, as soon as the entry has its place. If another
+	// Append is called after Placed, the judge is asked about this entry first. Placed must not
 	// block.
 	Placed()
 }
@@ -310,9 +311,9 @@ type Documents interface {
 	// Watch calls visit for every document of the store, and then for every change of a document,
 	// no matter which process makes it: one call at a time, and in order of revisions. It returns
 	// when visit has received everything that was acknowledged to any client before the call. If
-	// this process makes a change, visit receives it before the call for the change returns, before
-	// any call returns that is refused because of the change, and before Judge.Dropped is called.
-	// If changes of one document follow each other closely, visit may get only the last one. Visit
+	// this process makes a change, visit receives it before three things happen: the method that
+	// makes the change returns, another method is refused because of the change, and Judge.Dropped
+	// is called. If changes of one document follow each other closely, visit may get only the last one. Visit
 	// must not block, and must not call the engine. Visit is called until the store is closed.
 	Watch(ctx context.Context, visit func(Change)) error
 
@@ -327,7 +328,7 @@ type Documents interface {
 	Shared() bool
 }
 
-// Change is a document as it is now, after it changed or when Watch was called.
+// Change is the state of a document after a change, or at the time when Watch was called.
 type Change struct {
 	Document      // after a deletion, Value is nil and Revision is the revision of the deletion
 	Deleted  bool // the document was deleted; Created tells which one it was, or is 0 if this process did not know it

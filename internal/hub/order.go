@@ -37,8 +37,8 @@ const (
 	turnPatience = 30 * time.Second
 )
 
-// order holds the contiguous publishes of a stream that are in progress. The order belongs to the
-// traffic of a stream and not to its feed, so that it survives when the log is reopened.
+// order holds the contiguous publishes of a stream that are in progress. It is a part of
+// type traffic, and not of the feed, so that it survives when the log is reopened.
 type order struct {
 	// Requests read the fields cursor and over without a lock to decide whether to wait. The cursor
 	// includes entries that are not durable yet.
@@ -200,8 +200,8 @@ func (p *Publish) awaitArrival(ctx context.Context, f *feed) bool {
 }
 
 // awaitTurn waits until an entry for the sequence below p is in the log's queue, or p.Seq is the
-// next sequence. It gives up after turnPatience, or if there has been no request for the sequence
-// below for arrivalPatience.
+// next sequence. It gives up after turnPatience, or if a request for the sequence below has been
+// missing for arrivalPatience.
 func (p *Publish) awaitTurn(ctx context.Context, f *feed) {
 	for end := time.Now().Add(turnPatience); time.Now().Before(end); {
 		gone := false

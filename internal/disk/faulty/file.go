@@ -124,7 +124,8 @@ func (o *file) change(w write) {
 	in.pending = append(in.pending, w)
 }
 
-// Allocate counts as a Truncate: every byte of a file takes space, even if it was never written.
+// Allocate is the same as Truncate, because this file system has no sparse files: a file takes space
+// for all its bytes, even for those that were never written.
 func (o *file) Allocate(size int64) error { return o.Truncate(size) }
 
 func (o *file) Truncate(size int64) error {

@@ -13,7 +13,7 @@ import (
 var entryCases = []testCase{
 	{"entries of every size are stored", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",
-		"Header returns the entry without its payload. All fields are set, and only the header is read.",
+		"Header returns the entry without its payload. All fields are set, except KeySize and KeyDigest.",
 	}, everySize},
 	{"every field of an entry is stored", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",

@@ -12,7 +12,7 @@ import (
 
 var readCases = []testCase{
 	{"all methods that read agree", []string{
-		"Header returns the entry without its payload. All fields are set, and only the header is read.",
+		"Header returns the entry without its payload. All fields are set, except KeySize and KeyDigest.",
 		"Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags, Size and KeySize are set, and nothing else.",
 	}, agreement},
 	{"missing entries are not found", []string{

@@ -12,7 +12,7 @@ import (
 
 var restoreCases = []testCase{
 	{"Open calls Restore once, before any other method of the judge", []string{
-		"Open attaches a judge to the log of the document that was created at revision id, and returns the log.",
+		"Open attaches a judge to the log of the document whose field Created is id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
 		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType and Publisher are not set. The header of an entry with a key has Count, KeySize and KeyDigest, but not Key.",
 	}, restoreFirst},

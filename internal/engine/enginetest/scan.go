@@ -14,7 +14,7 @@ var scanCases = []testCase{
 		"Scan visits the entries with a sequence of at least start, in increasing order and with their payloads, until visit returns false or there are no more entries.",
 	}, scanStops},
 	{"a scan sees the same entries in runs of any length", []string{
-		"It reads about runBytes at a time. The caller passes how many bytes it expects to take, or 0 for long runs.",
+		"It reads about runBytes at a time, or large pieces if runBytes is 0.",
 	}, scanRuns},
 	{"a visitor may use the log", []string{
 		"Scan holds no lock while visit runs.",

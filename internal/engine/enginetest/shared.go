@@ -35,7 +35,7 @@ var sharedCases = []testCase{
 		"Trimmed reports that another process trimmed the log below low. While Trimmed runs, Log.Headers still visits the removed entries; afterwards it does not.",
 	}, trimmedElsewhere},
 	{"Trim stores the result of Note", []string{
-		"The engine calls Note once a Trim has its position in the log's order. The engine stores the results of Note instead of the arguments of Trim, because other processes may have appended and trimmed since Trim was called. When Note is called, the judge knows everything that was committed and followed before that position. The note may leave out entries that were admitted and not committed.",
+		"The engine calls Note as soon as a Trim has its position in the log's order. The engine stores the results of Note instead of the arguments of Trim, because other processes may have appended and trimmed since Trim was called. When Note is called, the judge knows everything that was committed and followed before that position. The note need not take account of entries that were admitted but not committed.",
 	}, noted},
 }
 

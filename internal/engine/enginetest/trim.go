@@ -28,7 +28,7 @@ var trimCases = []testCase{
 		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
 	}, trimBeyond},
 	{"memory follows the entries", []string{
-		"Held returns about how many bytes of memory this process uses for the entries of a log and for its note.",
+		"Held returns about how many bytes of memory this process uses for the entries of a log and for the note of its last Trim.",
 		"A log that is not open may use none.",
 		"A log that was dropped, or that holds no entry and was never trimmed, uses none.",
 	}, memoryHeld},

@@ -164,8 +164,8 @@ func (l *log) keeps(seq weir.Seq) bool {
 	return kept
 }
 
-// parcel is a message and its decoded records. It has no records if the header field could not be
-// decoded.
+// parcel is a message and its records, which are encoded in a header field of the message. If that
+// field could not be decoded, there are no records.
 type parcel struct {
 	records []message
 	data    []byte
@@ -327,7 +327,7 @@ func (l *log) nextRun(ctx context.Context, start weir.Seq, bytes int) ([]entry, 
 // subscribers of a log often need the same run at the same time.
 type fetch struct {
 	first, last uint64 // positions of the first and the last entry in the log
-	n           int    // number of entries; it changes if a late entry is stored whose sequence lies between the two
+	n           int    // number of entries; a later run between the same two entries has more if a late entry was stored
 	done        chan struct{}
 	entries     []engine.Entry
 	err         error
@@ -427,9 +427,9 @@ func gather(read map[uint64]parcel, a entry) []parcel {
 }
 
 // neighbours returns how many messages one request must read to get all entries from the first to
-// the last. It returns 0 if one request is not worthwhile. There may be records between the entries
-// that the caller does not need. Each of them counts as a whole message, because the index does not
-// know which records share a message.
+// the last. It returns 0 if one request is not worthwhile. Between the entries there may be other
+// records, which the caller does not need. Each such record counts as a whole message, because the
+// index does not know which records share a message.
 func neighbours(at []entry) int {
 	first, last := at[0], at[len(at)-1]
 	if last.position < first.position {

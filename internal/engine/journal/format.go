@@ -15,7 +15,7 @@ import (
 //	0          header (64)           magic, number, size, checksum; durable before the file gets its name
 //	2048       watermark (16)        how far the segment is known to be synced; a hint, not authoritative
 //	4096       groups                frame, then records; each group is one write and one sync
-//	           keys (26 per key)     for each batch with an idempotency key, what is needed to open its log; only in a sealed segment
+//	           keys (26 per key)     for each batch with an idempotency key, the digest of the key; only in a sealed segment
 //	size-64-n  index (40 per slot)   one slot per record; only in a sealed segment
 //	size-64    footer (64)           only in a sealed segment
 const (
