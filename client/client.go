@@ -48,7 +48,7 @@ type Options struct {
 
 	// Timeout is how long an attempt may go without progress; 0 means 30 s. An attempt makes
 	// progress as long as data moves over its connection, so an attempt that is merely slow is not
-	// cancelled. It does not apply to the connection of a subscriber; see
+	// cancelled. Timeout does not apply to the connection of a subscriber; see
 	// [SubscriberOptions.Silence].
 	Timeout time.Duration
 

@@ -39,7 +39,7 @@ func TestSubscriberReset(t *testing.T) {
 		t.Errorf("resumed with sequences %d, want 6", got)
 	}
 	createAgain(t, c, id)
-	publishNumbers(t, c, id, 1, 7) // more batches than the old position
+	publishNumbers(t, c, id, 1, 7) // so many batches that the old position exists in the new stream too
 	var seqs []weir.Seq
 	resets := 0
 	for b, err := range resume().Batches(t.Context()) {
@@ -82,10 +82,10 @@ func createAgain(t *testing.T, c *client.Client, id weir.StreamID) {
 	}
 }
 
-// A stream is deleted, created again and filled under a publisher. The publisher fails, although
-// the new stream accepts its next batch or holds a batch of another publisher there (D39). A key
-// that may only publish does not show the creation time when the publisher is opened, so the
-// publisher takes it from the first acknowledgement.
+// While a publisher is open, its stream is deleted and created again. The publisher must fail,
+// whether the number of its next batch is free in the new stream or another publisher has used that
+// number (D39). A key that may only publish does not show the creation time when the publisher is
+// opened, so the publisher takes it from the first acknowledgement.
 func TestPublisherCreatedAgain(t *testing.T) {
 	svc := startService(t, nil)
 	c := svc.client(client.Options{})
@@ -121,7 +121,7 @@ func TestSubscriberRestored(t *testing.T) {
 				return respond(200, cursor, ""), nil
 			}
 			if r.Header.Get("Last-Event-ID") != "" {
-				t.Errorf("the subscriber resumed at %s, where the restored stream does not reach", r.Header.Get("Last-Event-ID"))
+				t.Errorf("the subscriber resumed at %s, which is beyond the end of the restored stream", r.Header.Get("Last-Event-ID"))
 			}
 			return stream(r, "event: end\ndata: {}\n\n", false)
 		})})

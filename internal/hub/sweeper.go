@@ -25,20 +25,22 @@ const (
 	idleSoon = time.Second
 	// A trim removes evicted batches from the log. Each trim writes a record to the log, so batches
 	// are trimmed in groups: once trimBytes have been evicted, or trimAfter after the first
-	// eviction. Until then a crash brings the entries back, but not the batches: opening the stream
-	// evicts them again, because eviction depends only on the entries and the clock (D12).
+	// eviction. After a crash before the trim, the evicted batches are still in the log, but they
+	// cannot be read: opening the stream evicts them again, because eviction depends only on the
+	// log and the clock (D12).
 	trimBytes = 256 << 10
 	trimAfter = time.Minute
-	// A stream that is not in use is opened to evict expired batches a little late, so that batches
-	// which expire soon after one another are evicted together: late by a share of the retention
-	// (1/lateShare), but at most latest. Reads see expired batches no longer in any case.
+	// The sweeper opens an unused stream a little after its oldest batch has expired, so that
+	// batches which expire soon after one another are evicted together. The delay is the retention
+	// divided by lateShare, but at most the constant latest. Readers do not notice the delay: an
+	// expired batch cannot be read, evicted or not.
 	lateShare = 16
 	latest    = 10 * time.Minute
 	// Every trim also writes a note, a checkpoint that holds the idempotency keys of evicted
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
 	// evicted noteShare times the size of the note, or after a longer time. This time grows by
-	// trimAfter for every shortNote bytes of the note, up to trimLatest. So notes make up at most a
-	// fifth of all bytes written for the stream, or about one kilobyte per second.
+	// trimAfter for every shortNote bytes of the note, up to trimLatest. So notes are at most a
+	// fifth of all bytes written for a busy stream, and about one kilobyte per second for others.
 	noteShare  = 4
 	shortNote  = 4 << 10
 	trimLatest = time.Hour
@@ -55,8 +57,8 @@ const (
 //   - closes feeds that have been idle for idleFor,
 //   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
 //     batches, and
-//   - after a start, opens each stream about which the engine does not know enough to tell when the
-//     stream must be opened.
+//   - after a start, opens each stream whose next check cannot be computed from what the engine knows
+//     (see firstCheck).
 //
 // It opens streams in the background (checkIdle). Opening a stream can take long, and must delay
 // neither the trims of other streams nor their opening. On a shared store only the leading node
@@ -96,8 +98,8 @@ func (q *checkQueue) Pop() any {
 }
 
 // init records the memory that each stream uses, and when the sweeper must open it. No stream is
-// open yet. init visits the streams in the order of their creation, in which the engine has most of
-// what it knows of them in memory: any other order takes several times as long.
+// open yet. init visits the streams in the order of their creation, because the data of the engine
+// about them mostly lies in memory in that order. Any other order takes several times as long.
 func (w *sweeper) init(h *Hub) {
 	w.h = h
 	for _, s := range h.Streams() {
@@ -167,7 +169,7 @@ func (w *sweeper) checkBy(s *Stream, at weir.Time) {
 }
 
 // forget removes a deleted stream from the queue. Otherwise the stream would stay in the queue
-// until the time at which its oldest batch would have expired, which can be years away.
+// until the time at which its oldest batch would have expired, which can be 30 days away.
 func (w *sweeper) forget(s *Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -284,8 +286,9 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 }
 
 // trim makes the low mark durable. All batches below this mark were evicted, and the log may
-// reclaim their entries. On a shared store the engine asks for the mark again with Note, at the
-// trim's position in the log, because other nodes may have appended and evicted in the meantime.
+// reclaim their entries. On a shared store, other nodes may append and evict before this trim is
+// written. So the engine calls Note when the position of the trim in the log is known, and stores
+// the mark that Note returns.
 func (f *feed) trim() {
 	f.mu.Lock()
 	if stream.NoteSize(f.state, f.ahead) >= longNote {

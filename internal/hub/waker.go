@@ -48,7 +48,7 @@ type rows struct {
 
 	queued bool // the feed is in the waker's queue
 	at     int  // the row to wake next
-	left   int  // number of rows still to wake, beginning with the row at; after the last row, the waker continues with the first
+	left   int  // number of rows still to wake, beginning with all[at], and with all[0] after the last row
 }
 
 // join returns the row of a new subscription.
@@ -60,7 +60,7 @@ func (rs *rows) join() *row {
 		r := &row{}
 		rs.all, rs.room = append(rs.all, r), append(rs.room, r)
 		if rs.left > 0 {
-			rs.left++ // the new row may be among the rows to wake; without this, an old row would be left out
+			rs.left++ // the waker may reach the new row before it wraps around to the old ones, and would leave out the last of these
 		}
 	}
 	r := rs.room[len(rs.room)-1]
@@ -164,7 +164,7 @@ func (w *waker) pop() (f *feed, waited bool) {
 	return f, waited
 }
 
-// perTurn is about how many subscriptions wake up before the waker lets all other goroutines run. A
+// perTurn is the approximate number of subscriptions that wake up before the waker lets all other goroutines run. A
 // publisher that becomes ready waits for these subscriptions, about 2 µs for each. With a smaller
 // number, a busy machine would spend more time on stepping aside than on the subscriptions.
 const perTurn = 32

@@ -74,7 +74,8 @@ func (x *exchange) leave() {
 	x.cancel()
 }
 
-// expired reports whether the deadline for what the client waits for has passed.
+// expired reports whether the deadline of the current step has passed: the write deadline while the
+// client receives the response, otherwise the read deadline.
 func (x *exchange) expired() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -145,8 +145,8 @@ func TestManyBodies(t *testing.T) {
 	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // the memory was released
 }
 
-// late is a body that arrives just fast enough not to be refused. Once its channel is closed, the
-// rest arrives at once.
+// late is a body that arrives just above the minimum rate. Once its channel is closed, the rest
+// arrives at once.
 type late struct {
 	when chan struct{}
 	io.Reader

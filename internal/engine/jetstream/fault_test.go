@@ -109,8 +109,8 @@ func payloads(t *testing.T, l engine.Log) []string {
 	return all
 }
 
-// seize stops the worker (the goroutine of the log), so that the test can act in its place until it
-// calls start.
+// seize stops the worker, which is the goroutine of the log. The test then acts in place of the
+// worker, until the test calls start.
 func seize(l *log) {
 	for {
 		l.settle()
@@ -135,7 +135,7 @@ func deafen(e *Engine) {
 	}
 }
 
-// lines returns the line, which is the subscription, of each shard that is followed.
+// lines returns the lines of all shards that are followed. A line is the subscription to a shard.
 func lines(e *Engine) (all []*line) {
 	for _, s := range e.shards {
 		s.mu.Lock()
@@ -194,7 +194,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		}
 		hears(l, n)
 		l.mu.Lock()
-		l.inbox = l.inbox[:len(l.inbox)-n+1] // the remaining records are not delivered
+		l.inbox = l.inbox[:len(l.inbox)-n+1] // as if the line had delivered only these records
 		l.mu.Unlock()
 		others, err := l.store(g)
 		if err != nil || others != nil || g.records[n-1].js != js {
