@@ -21,6 +21,7 @@ type client struct {
 	last  string // the last request and its response, for the trace
 	x     *exchange
 	subs  map[int]*subscriber // by number of the stream
+	stop  bool                // the client ends its subscription
 }
 
 const (
@@ -255,7 +256,7 @@ func (c *client) subscribeTo(g *server, x *exchange, id weir.StreamID, secret, f
 			return true
 		}
 		rest.Write(b)
-		for left > 0 && !g.dead.Load() {
+		for left > 0 && !c.stop && !g.dead.Load() {
 			frame, more, ok := strings.Cut(rest.String(), "\n\n")
 			if !ok {
 				return true

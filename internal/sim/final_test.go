@@ -20,6 +20,11 @@ func (w *world) finish(done *atomic.Bool) {
 	go func() {
 		defer done.Store(true)
 		before := c.inspect()
+		for _, s := range w.model.streams {
+			if w.faulty == "" {
+				c.drain(w.current(), s, false)
+			}
+		}
 		w.again.Store(true)
 		_ = c.step("asks for a restart")
 		for g := w.current(); g == nil || w.again.Load(); g = w.current() {
@@ -31,7 +36,7 @@ func (w *world) finish(done *atomic.Bool) {
 				w.violation("stream %s before and after the restart: %+v, %+v", s.id, before[i], after[i])
 			}
 			if w.faulty == "" {
-				c.drain(w.current(), s)
+				c.drain(w.current(), s, true)
 			}
 		}
 		if g := w.current(); g.handler.Subscribers() != 0 || g.bodies.Stats().Held != 0 {
@@ -107,15 +112,17 @@ func (c *client) object(g *server, s *stream) (object weir.Stream) {
 	return object
 }
 
-// drain subscribes to a stream, receives everything, and deletes the stream. The subscription ends
-// with an end event, and the stream is gone.
-func (c *client) drain(g *server, s *stream) {
+// drain subscribes to a stream and receives everything: no gap stays open for long. If remove is
+// true, drain then deletes the stream. The subscription ends with an end event, and the stream is
+// gone.
+func (c *client) drain(g *server, s *stream, remove bool) {
 	object := c.object(g, s)
 	sub := &subscriber{s: s, from: "0", got: map[weir.Seq]bool{}}
 	deleter := &client{w: c.w, n: watcher + 1 + s.n, rng: c.rng}
 	var deleted bool
 	reached := func() {
-		if (sub.pos > object.Cursor || object.BytesStored == 0) && !deleted {
+		done := sub.pos > object.Cursor || object.BytesStored == 0
+		if c.stop = done && !remove; done && remove && !deleted {
 			deleted = true
 			go func() {
 				_ = deleter.step("deletes")
@@ -131,6 +138,9 @@ func (c *client) drain(g *server, s *stream) {
 		}
 		reached()
 	})
+	if c.stop = false; !remove {
+		return
+	}
 	if !sub.ended {
 		c.w.violation("stream %s: the subscription ended without an end event", s.id)
 	}
