@@ -64,14 +64,16 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 type lateOpen struct {
 	j    *Journal
 	of   *documentOp
-	err  error
 	done chan error
 }
 
 func (o *lateOpen) bound() (int, int) { return 0, 0 }
 func (o *lateOpen) class() class      { return freeing }
 func (o *lateOpen) stage(*group) {
-	_, o.err = o.j.Open(background, o.of.result.Created, &fixed{})
+	go func() { // Open waits for the outcome of the deletion, and so for the committer
+		_, err := o.j.Open(background, o.of.result.Created, &fixed{})
+		o.done <- err
+	}()
 }
 func (o *lateOpen) settle(*group) {}
-func (o *lateOpen) finish(error)  { o.done <- o.err }
+func (o *lateOpen) finish(error)  {}
