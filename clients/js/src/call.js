@@ -119,8 +119,11 @@ export class Caller {
     const end = performance.now() + most;
     const scope = new Scope(signal);
     const watch = (/** @type {number} */ extra) => {
-      const ms = Math.max(0, Math.min(this.#timeout + extra, end - performance.now()));
-      scope.alarm(ms, new ConnectionError(`no response within ${Math.round(ms)} ms`));
+      const left = Math.max(0, end - performance.now());
+      const ms = Math.min(this.#timeout + extra, left);
+      const error = new ConnectionError(`no response within ${Math.round(ms)} ms`);
+      if (ms === left) cutShort.add(error);
+      scope.alarm(ms, error);
     };
     try {
       watch(uploadTime(call));
@@ -162,7 +165,7 @@ export class Caller {
       } catch (failure) {
         if (signal?.aborted) throw failure;
         // If giveUp ended the attempt, the reason for the retries is the failure of the attempt before it.
-        if (tries === 1 || performance.now() < end) error = failure;
+        if (tries === 1 || !cutShort.has(/** @type {object} */ (failure))) error = failure;
         unknown ||= error instanceof ConnectionError || (error instanceof WeirError && error.status === 500);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));
         if (transient(error) && performance.now() + pause < end) {
@@ -179,6 +182,9 @@ export class Caller {
     }
   }
 }
+
+/** Errors of attempts that ended because the time for the whole call was over. */
+const cutShort = new WeakSet();
 
 /**
  * The milliseconds that the body of a request may take at 8 kB/s, in addition to the timeout.
