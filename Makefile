@@ -17,7 +17,7 @@ COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -X weir/internal/build.commit=$(COMMIT) -X weir/internal/build.built=$(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 
 build: ## build the server into bin/weir
-	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
+	@go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
 client: ## bundle the JavaScript client again, after a change of clients/js/src
 	@tools/bundle
@@ -63,5 +63,5 @@ lint: ## run gofmt, go vet and staticcheck, and lint the OpenAPI description
 fmt: ## format all Go files
 	gofmt -w .
 
-run: ## build and run the server, with its data in ./weir-data; ARGS="--help" lists flags
-	@go run -ldflags '$(LDFLAGS)' ./cmd/weir serve $(ARGS)
+run: build ## build and run the server, with its data in ./weir-data; ARGS="--help" lists flags
+	@bin/weir serve $(ARGS)

@@ -54,9 +54,6 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 		Method: method, URL: u, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
 		Host: "sim", RemoteAddr: "10.0.0." + strconv.Itoa(c.n%250+1) + ":1", ContentLength: int64(len(body)), Body: io.NopCloser(x),
 	}).WithContext(ctx)
-	if body == nil {
-		r.Body = http.NoBody
-	}
 	g.handler.ServeHTTP(x, r)
 	if x.status == 0 {
 		x.status = 200
