@@ -12,10 +12,10 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// counted is a file system that counts the bytes written to its files.
+// counted is a file system that counts the bytes that are read from its files and written to them.
 type counted struct {
 	disk.FS
-	bytes atomic.Int64
+	read, written atomic.Int64
 }
 
 type countedFile struct {
@@ -35,9 +35,14 @@ func (c *counted) Open(name string) (disk.File, error) {
 
 func (f *countedFile) WriteAt(off int64, bufs ...[]byte) error {
 	for _, b := range bufs {
-		f.fs.bytes.Add(int64(len(b)))
+		f.fs.written.Add(int64(len(b)))
 	}
 	return f.File.WriteAt(off, bufs...)
+}
+
+func (f *countedFile) ReadAt(b []byte, off int64) (int, error) {
+	f.fs.read.Add(int64(len(b)))
+	return f.File.ReadAt(b, off)
 }
 
 // reclaiming appends 512 MiB to 64 streams. Every eighth stream keeps 4,000 batches and the others
@@ -85,7 +90,7 @@ func reclaiming(dir string) ([]figure, error) {
 		steady,
 		{"written / appended under load, copies by reclaiming", float64(loaded.Bytes) / float64(loaded.Bytes-loaded.Copied), ""},
 		{"written / appended at rest, copies by reclaiming", float64(rest.Bytes) / float64(rest.Bytes-rest.Copied), ""},
-		{"written / payload, all writes including preparation", float64(fs.bytes.Load()) / appended, ""},
+		{"written / payload, all writes including preparation", float64(fs.written.Load()) / appended, ""},
 		{"disk beyond live bytes under load", float64(loaded.Disk-loaded.Live) / segment, "segments"},
 		{"disk beyond live bytes at rest", float64(rest.Disk-rest.Live) / segment, "segments"},
 		{fmt.Sprintf("  time to come to rest, with %d MiB live", rest.Live>>20), took.Seconds(), "s"},

@@ -104,27 +104,6 @@ func startManyStreams(dir string) ([]figure, error) {
 	}, nil
 }
 
-// reading is a file system that counts the bytes read from its files.
-type reading struct {
-	disk.FS
-	bytes atomic.Int64
-}
-
-type readFile struct {
-	disk.File
-	fs *reading
-}
-
-func (r *reading) Open(name string) (disk.File, error) {
-	f, err := r.FS.Open(name)
-	return &readFile{f, r}, err
-}
-
-func (f *readFile) ReadAt(b []byte, off int64) (int, error) {
-	f.fs.bytes.Add(int64(len(b)))
-	return f.File.ReadAt(b, off)
-}
-
 // startAfterTrims fills ten segments from 64 streams, each of which is trimmed after every 256
 // batches, so that the records of trims are scattered over all segments. It measures how much of
 // the files a start reads beyond the tail and the prepared segment, which it always reads whole.
@@ -154,13 +133,13 @@ func startAfterTrims(dir string) ([]figure, error) {
 	if err := o.j.Close(); err != nil {
 		return nil, err
 	}
-	fs := &reading{FS: disk.OS(dir)}
+	fs := &counted{FS: disk.OS(dir)}
 	begin := time.Now()
 	j, err := journal.Open(fs, journal.Options{})
 	if err != nil {
 		return nil, err
 	}
-	took, read := time.Since(begin), fs.bytes.Load()
+	took, read := time.Since(begin), fs.read.Load()
 	j.Close()
 	return []figure{
 		{fmt.Sprintf("start with ten segments and %d trims", trims.Load()), took.Seconds(), "s"},

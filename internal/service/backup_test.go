@@ -54,21 +54,7 @@ type chained struct {
 // ask sends a request to the service, or to another one with the same keys.
 func (c *chained) ask(s *servicetest.Service, method, path, body string) (int, string) {
 	c.t.Helper()
-	r, err := http.NewRequest(method, s.HTTP+"/v1/streams/"+path, strings.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	r.Header = http.Header{"Authorization": {"Bearer " + c.s.Key}, "Content-Type": {"application/json"}}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return resp.StatusCode, string(text)
+	return ask(c.t, s, c.s.Key, method, "/streams/"+path, body)
 }
 
 // content returns all batches of all streams, and the status where there is no batch.

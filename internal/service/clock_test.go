@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,29 +20,6 @@ func startNode(t *testing.T, nats natstest.Server, url string, now func() time.T
 		Args:    []string{"--engine", "nats", "--nats-url", url, "--nats-creds", nats.Creds, "--nats-system-creds", nats.SystemCreds, "--nats-replicas", "1"},
 		Now:     now,
 	})
-}
-
-// ask sends a request to /v1 and returns the status and the body of the response.
-func ask(t *testing.T, s *servicetest.Service, key, method, path, body string) (int, string) {
-	t.Helper()
-	r, err := http.NewRequest(method, s.HTTP+"/v1"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("authorization", "Bearer "+key)
-	if body != "" {
-		r.Header.Set("content-type", "application/json")
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.StatusCode, string(text)
 }
 
 // One of three nodes has a clock that is two hours ahead, and a stream keeps batches for one hour. A

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,24 +25,12 @@ func TestClientHangsUp(t *testing.T) {
 	s := servicetest.Start(t, o)
 	ask := func(method, path, body string, leaving bool) (int, string) {
 		t.Helper()
-		r, err := http.NewRequest(method, s.HTTP+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header = http.Header{"Authorization": {"Bearer " + s.Key}, "Content-Type": {"application/json"}}
+		header := http.Header{"Authorization": {"Bearer " + s.Key}, "Content-Type": {"application/json"}}
 		if leaving {
-			r.Header.Set("Leaving", "yes")
+			header.Set("Leaving", "yes")
 		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(b)
+		resp, text := request(t, method, s.HTTP+path, body, header)
+		return resp.StatusCode, text
 	}
 	want := func(status int, method, path, body string) {
 		t.Helper()

@@ -1,9 +1,7 @@
 package service_test
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -34,9 +32,10 @@ func TestMaxIndexMemory(t *testing.T) {
 	large := s.NewStream(hub.Spec{Name: "large", Mode: weir.Raw})
 	small := s.NewStream(hub.Spec{Name: "small", Mode: weir.Raw})
 	others := s.NewStream(hub.Spec{Name: "others", Mode: weir.Raw, Project: other.ID})
-	ask := func(method, key string, id weir.StreamID, path string) (*http.Response, []byte) {
+	ask := func(method, key string, id weir.StreamID, path string) (*http.Response, string) {
 		t.Helper()
-		return request(t, method, s.HTTP+"/v1/streams/"+string(id)+path, key)
+		header := http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/octet-stream"}}
+		return request(t, method, s.HTTP+"/v1/streams/"+string(id)+path, "", header)
 	}
 	want := func(status int, method, key string, id weir.StreamID, path string) {
 		t.Helper()
@@ -59,8 +58,8 @@ func TestMaxIndexMemory(t *testing.T) {
 	}
 	all.Wait()
 	refused, body := ask("POST", greedy, small, "/2")
-	if refused.StatusCode != 503 || refused.Header.Get("Retry-After") == "" || !bytes.Contains(body, []byte(`"storage_unavailable"`)) ||
-		!bytes.Contains(body, []byte("memory")) {
+	if refused.StatusCode != 503 || refused.Header.Get("Retry-After") == "" || !strings.Contains(body, `"storage_unavailable"`) ||
+		!strings.Contains(body, "memory") {
 		t.Errorf("got %d, retry-after %q, %s", refused.StatusCode, refused.Header.Get("Retry-After"), body)
 	}
 	for range 20 {
@@ -71,8 +70,8 @@ func TestMaxIndexMemory(t *testing.T) {
 	if !strings.Contains(s.Log.String(), "refused publishes of a project") {
 		t.Errorf("the log does not say that publishes were refused: %s", s.Log)
 	}
-	_, metrics := request(t, "GET", s.Metrics+"/metrics", "")
-	if !bytes.Contains(metrics, []byte("\nweir_index_memory_limit_bytes 32768\n")) || !bytes.Contains(metrics, []byte("\nweir_index_memory_bytes ")) {
+	_, metrics := request(t, "GET", s.Metrics+"/metrics", "", nil)
+	if !strings.Contains(metrics, "\nweir_index_memory_limit_bytes 32768\n") || !strings.Contains(metrics, "\nweir_index_memory_bytes ") {
 		t.Error("the metrics lack the use or the limit")
 	}
 
@@ -90,24 +89,4 @@ func TestMaxIndexMemory(t *testing.T) {
 	want(204, "DELETE", greedy, large, "")
 	want(202, "POST", greedy, small, "/2")
 	want(202, "POST", greedy, small, "/publish")
-}
-
-// request sends a request without a body and returns the response and its body.
-func request(t *testing.T, method, url, key string) (*http.Response, []byte) {
-	t.Helper()
-	r, err := http.NewRequest(method, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header = http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/octet-stream"}}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, body
 }

@@ -2,8 +2,6 @@ package service_test
 
 import (
 	"errors"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -33,18 +31,8 @@ func TestExitWhenReadOnly(t *testing.T) {
 	stream := string(s.NewStream(hub.Spec{}))
 	ask := func(s *servicetest.Service, method, path string) int {
 		t.Helper()
-		r, err := http.NewRequest(method, s.HTTP+"/v1/streams/"+path, strings.NewReader(`{"events":[1]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header = http.Header{"Authorization": {"Bearer " + s.Key}, "Content-Type": {"application/json"}}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		io.Copy(io.Discard, resp.Body)
-		return resp.StatusCode
+		status, _ := ask(t, s, s.Key, method, "/streams/"+path, `{"events":[1]}`)
+		return status
 	}
 	publish := stream + "/publish"
 	if got := ask(s, "POST", publish); got != 202 {

@@ -29,20 +29,27 @@ func command(t *testing.T, url string, in []byte, args ...string) (out, errs str
 	return stdout.String(), stderr.String(), err
 }
 
-// weir publish --raw works over a slow link without faults. Each batch takes longer than the default
-// gap grace of 2 s, and longer than it takes an HTTP/2 ping to time out. The batches are sent once
-// and stored without a gap.
-func TestPublishRawOverASlowLink(t *testing.T) {
+// serveStream starts a server with a stream. It makes the test run in parallel with others.
+func serveStream(t *testing.T, spec client.NewStream) (*server, *client.Client, core.Stream) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("this test builds and runs the server")
 	}
 	t.Parallel()
 	s := serve(t, t.TempDir())
 	c := newGoClient(t, client.Options{URL: s.url, Key: liveKey})
-	stream, err := c.CreateStream(t.Context(), client.NewStream{Name: "slow", Mode: core.Raw})
+	stream, err := c.CreateStream(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, c, stream
+}
+
+// weir publish --raw works over a slow link without faults. Each batch takes longer than the default
+// gap grace of 2 s, and longer than it takes an HTTP/2 ping to time out. The batches are sent once
+// and stored without a gap.
+func TestPublishRawOverASlowLink(t *testing.T) {
+	s, c, stream := serveStream(t, client.NewStream{Name: "slow", Mode: core.Raw})
 	p, err := faultnet.Start(faultnet.Options{Backend: host(t, s.url)})
 	if err != nil {
 		t.Fatal(err)
@@ -77,16 +84,7 @@ func TestPublishRawOverASlowLink(t *testing.T) {
 // weir tail --follow=false ends on a stream whose batches retention has all evicted. The shortest
 // retention is a minute, and so is this test.
 func TestTailOfAnEmptiedStream(t *testing.T) {
-	if testing.Short() {
-		t.Skip("this test builds and runs the server")
-	}
-	t.Parallel()
-	s := serve(t, t.TempDir())
-	c := newGoClient(t, client.Options{URL: s.url, Key: liveKey})
-	stream, err := c.CreateStream(t.Context(), client.NewStream{Name: "emptied", RetentionSeconds: core.MinRetention})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, c, stream := serveStream(t, client.NewStream{Name: "emptied", RetentionSeconds: core.MinRetention})
 	for range 3 {
 		if _, err := c.Publish(t.Context(), stream.ID, client.Events(1)); err != nil {
 			t.Fatal(err)
