@@ -11,9 +11,9 @@ import (
 // about every document change, in order of revisions. After the watchers know a change, the
 // announcer answers the caller that made it. It tells the watchers even if that caller has left.
 //
-// The announcer has its own queue, without a limit of its own. So a watcher that takes long, for
-// example because it ends thousands of subscriptions, delays document changes, but neither the
-// writer nor the answers to appends.
+// The announcer has a queue of its own, which has no limit. A slow watcher, for example one that
+// ends thousands of subscriptions, therefore delays document changes, but not the writer, and not
+// the answers to appends.
 type announcer struct {
 	mu     sync.Mutex
 	queue  []announcement
@@ -47,8 +47,8 @@ type watcher struct {
 
 func (a *announcer) init() { a.signal, a.done = make(chan struct{}, 1), make(chan struct{}) }
 
-// add queues the outcome of an op, without blocking. If close was called before, add waits until
-// run has announced everything in the queue, and then announces the op itself.
+// add queues the outcome of an op, normally without blocking. If close was called before, add waits
+// until run has announced everything in the queue, and then announces the op itself.
 func (a *announcer) add(op announced, err error) {
 	a.mu.Lock()
 	closed := a.closed

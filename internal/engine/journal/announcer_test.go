@@ -9,8 +9,8 @@ import (
 	"weir/internal/engine"
 )
 
-// A slow watcher of documents delays further document changes and the end of dropped logs. It does
-// not delay appends and trims, nor the opening of other logs.
+// A slow watcher of documents delays further document changes, and the calls of Dropped for deleted
+// logs. It does not delay appends, trims and the opening of other logs.
 func TestSlowWatcherDelaysNoAppend(t *testing.T) {
 	j, err := Open(faulty.New(), small)
 	if err != nil {

@@ -56,10 +56,10 @@ func TestReadWhileReclaiming(t *testing.T) {
 	reader(func() error { return w.logs["moving"].Scan(background, 0, 0, right("moving", 900)) })
 	reader(func() error { // opening a log reads the heads of all entries that have a key
 		k.logs["keyed"].Close()
-		judge, least := &fixed{}, appended
+		judge, count := &fixed{}, appended
 		l, err := w.j.Open(background, keyed.Created, judge)
-		if err != nil || len(judge.restored) != least {
-			return fmt.Errorf("restored %d entries, want at least %d: %w", len(judge.restored), least, err)
+		if err != nil || len(judge.restored) != count {
+			return fmt.Errorf("restored %d entries, want %d: %w", len(judge.restored), count, err)
 		}
 		for _, e := range judge.restored {
 			want := engine.Header{Key: fmt.Sprintf("%.*s", int(e.Seq%3), "ab")}.Restored()
@@ -75,7 +75,7 @@ func TestReadWhileReclaiming(t *testing.T) {
 		if err := w.append("moving", seq, 900); err != nil {
 			t.Fatal(err)
 		}
-		if seq%20 == 0 { // entries of "kept" stay much longer than the others, so segments become sparse
+		if seq%20 == 0 { // entries of "kept" stay much longer than those of "moving", so segments become sparse
 			err = errors.Join(w.append("kept", seq, 400), w.trim("moving", seq-min(seq, 20), ""), w.trim("kept", seq-min(seq, 800), ""))
 		}
 		if err != nil {
@@ -97,8 +97,7 @@ func TestReadWhileReclaiming(t *testing.T) {
 }
 
 // TestDiskFailsWhileWaiting makes the disk fail while the committer waits for a segment, the writer
-// holds a group and more ops are queued. Every append returns with or without an error, and the journal
-// can be closed.
+// holds a group and more ops are queued. Every append returns, and the journal can be closed.
 func TestDiskFailsWhileWaiting(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -194,7 +193,7 @@ func TestStorm(t *testing.T) {
 		t.Error(err)
 	}
 	if docs, err := j.List(background, "", "", 1<<30); err != nil || len(docs) != 50 {
-		t.Errorf("%d documents, %v", len(docs), err)
+		t.Errorf("%d documents are left, want 50: %v", len(docs), err)
 	}
 }
 

@@ -62,7 +62,7 @@ type Report struct {
 	ClosedGaps  int            `json:"closed_gaps"`
 	Torn        int64          `json:"torn"` // bytes of the newest group that a crash cut short; that group was never acknowledged
 	Damages     []Damage       `json:"damages"`
-	Orphans     int            `json:"orphans"`      // batches of logs whose document is lost, or the record of whose deletion is lost
+	Orphans     int            `json:"orphans"`      // batches of logs whose document, or the record of its deletion, is lost
 	MayBeLost   int            `json:"may_be_lost"`  // upper bound for the number of records with unknown content
 	MayBeStale  []string       `json:"may_be_stale"` // keys of documents that a record with unknown content may have changed or deleted
 	LostBatches uint64         `json:"lost_batches"` // number of sequences given up by earlier repairs
@@ -80,25 +80,25 @@ type checkup struct {
 	listed    []uint64               // segments of the journal, according to the newest manifest
 	manifest  place                  // position of the newest manifest
 	proof     proof                  // what the file "end" says about how far the log reached
-	endLost   bool                   // that file should exist but cannot be used
-	holes     []*hole
-	files     int               // number of holes in files other than segments
-	missing   int               // number of listed segments whose file is missing
-	unsealed  []*inspection     // segments without a valid index
-	unknown   int               // upper bound for the number of records with unknown content
-	last      place             // position of the last data with unknown content
-	lost      map[uint64]string // keys of lost documents by their logs: the newest state or the deletion cannot be read
-	orphans   map[uint64]bool   // logs with entries but without a document
-	hurt      map[uint64]bool   // logs with damage
-	lostMarks map[uint64]bool   // logs whose mark (the record of the last trim) is unreadable; the index slot of the mark still tells low
-	done      int64
+	endLost   bool                   // the file "end" should exist but cannot be used
+	holes     []*hole                // all damaged ranges
+	files     int                    // number of holes in files other than segments
+	missing   int                    // number of listed segments whose file is missing
+	unsealed  []*inspection          // segments without a valid index
+	unknown   int                    // upper bound for the number of records with unknown content
+	last      place                  // position of the last data with unknown content
+	lost      map[uint64]string      // keys of lost documents by their logs: the newest state or the deletion cannot be read
+	orphans   map[uint64]bool        // logs with entries but without a document
+	hurt      map[uint64]bool        // logs with damage
+	lostMarks map[uint64]bool        // logs whose mark (the record of the last trim) is unreadable, so that its note is lost
+	done      int64                  // bytes read so far
 }
 
 // Check reads every byte of a journal that no other process has open, and reports its content and
-// its damage. It changes nothing, except that it completes a repair that was interrupted in its last
-// step. It returns disk.ErrLocked, ErrForeign, ErrNewer, or an error of the file system. It returns
-// engine.ErrDamaged if the format file is damaged and no other file holds a copy of its content,
-// because nothing can be read without that.
+// its damage. It changes nothing, except that it completes a repair or restore that was interrupted
+// in its last step. It returns disk.ErrLocked, ErrForeign, ErrNewer, or an error of the file
+// system. It returns engine.ErrDamaged if the format file is damaged and no other file holds a copy
+// of its content, because nothing can be read without that content.
 func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 	c, err := openCheckup(dir, o)
 	if err != nil {
@@ -115,7 +115,7 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	fault, err := j.findFormat()
 	if err == nil {
 		if err = j.take(); err == nil {
-			fault, err = j.findFormat() // before the lock was taken, another process may have changed the directory
+			fault, err = j.findFormat() // again: another process may have changed the directory before the lock was taken
 		}
 	}
 	c := newCheckup(j, o)
@@ -153,7 +153,8 @@ func (c *checkup) readProof() error {
 	return err
 }
 
-// newCheckup returns a check of a journal whose format is known and whose lock is held.
+// newCheckup returns a check of a journal. The format of the journal must be known, and its lock
+// must be held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
 	c := &checkup{
 		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, lost: map[uint64]string{},
@@ -178,7 +179,8 @@ func (c *checkup) run() (*Report, error) {
 	return &c.report, nil
 }
 
-// openAll opens the segment files. inspect checks their content later, including the header.
+// openAll opens the segment files. The method inspect checks their content later, including the
+// header.
 func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
 
 // inspect reads one segment, calls visit with its records and reports progress. findEnd and readAll
@@ -239,14 +241,15 @@ func (c *checkup) sealing(n uint64) bool {
 }
 
 // listMissing lists segments after the tail that were used, or may have been used, and whose files
-// are missing. If the group after the tail's last one is the first of the segment that "end" names,
-// no segment between these two was used: its number was reserved for a cold segment.
+// are missing. The segment that "end" names may begin with the group that follows the last group of
+// the tail. Then no segment between these two was used: the numbers between them were reserved for
+// cold segments.
 func (c *checkup) listMissing() {
 	tail, last := uint64(0), c.proof.latest.segment
 	if c.tail != nil {
 		tail = c.tail.number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.proved) { // a segment whose end is final is followed by another
+	if c.endLost && (c.tail == nil || c.tailed.proved) { // the tail is proved to be full, so another segment followed it
 		c.listed = append(c.listed, tail+1)
 	}
 	adjacent := c.tailed != nil && c.tailed.group+1 == c.j.end.latest.group
@@ -261,7 +264,7 @@ func (c *checkup) listMissing() {
 // one. If more are missing, nearly all of the journal is lost.
 const mostMissing = 1000
 
-// note records damage of a segment.
+// note records the damaged ranges of a segment.
 func (c *checkup) note(x *inspection, holes ...*hole) {
 	if c.holes = append(c.holes, holes...); len(holes) > 0 {
 		c.harmed[x.seg.number] = x
@@ -311,9 +314,9 @@ func (c *checkup) readAll() error {
 }
 
 // ended reports groups that a segment other than the newest has lost, or may have lost, at its end.
-// next is the number of the next segment, and group is the number of the first group in it, or 0 if
-// that is not known. Three things can prove where a segment ends: its footer, its final watermark, or
-// the number of the next group.
+// The parameter next is the number of the next segment, and group is the number of the first group
+// in that segment, or 0 if it is not known. Three things can prove where a segment ends: its
+// footer, its final watermark, or the number of the group that follows in the next segment.
 func (c *checkup) ended(x *inspection, next, group uint64) {
 	switch {
 	case x == nil || x.proved || x.marked && x.seg != c.tail || next == x.seg.number+1 && group == x.group+1:

@@ -99,8 +99,9 @@ func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 	return all
 }
 
-// stories returns a closed journal with records of every kind, in sealed and unsealed segments,
-// dead and live. The tail's watermark covers all of its groups.
+// stories returns a closed journal with records of every kind. Some records are in sealed segments
+// and some in the newest segment, and some are no longer needed. The watermark of the newest
+// segment covers all of its groups.
 func stories(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
@@ -118,8 +119,8 @@ func stories(t *testing.T) (*faulty.FS, *history) {
 	return fs, h
 }
 
-// A check finds a flipped bit in any byte of any record, except in its padding. It reports the
-// file, the offset, the log and the sequence.
+// A check finds a flipped bit in any byte of any record, except in the padding of the record. It
+// reports the file, the offset, the log and the sequence.
 func TestCheckNamesEveryRecord(t *testing.T) {
 	fs, _ := stories(t)
 	kinds := map[kind]int{}

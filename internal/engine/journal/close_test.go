@@ -66,7 +66,8 @@ func TestCloseLogWhileJournalCloses(t *testing.T) {
 }
 
 // TestAppendThroughClosedHandle queues an append, then closes and reopens its log before the
-// committer takes the append. The append belongs to the old judge, so the new judge is not asked.
+// committer takes the append. The append came through the old handle, so the new judge is not asked
+// about it.
 func TestAppendThroughClosedHandle(t *testing.T) {
 	j, d, l := openOne(t, faulty.New(), &counting{})
 	defer j.Close()
@@ -127,7 +128,7 @@ func TestOnlyFourFlagsAreKept(t *testing.T) {
 	}
 	got, err := l.Header(background, 1)
 	if err != nil || got.Flags != flagMask {
-		t.Errorf("flags %x, %v", got.Flags, err)
+		t.Errorf("flags %x, want %x: %v", got.Flags, flagMask, err)
 	}
 }
 
@@ -169,7 +170,7 @@ func TestRecycleWithoutSpace(t *testing.T) {
 			t.Errorf("only %d header writes failed", refused)
 		}
 		if got, want := fs.Size(), w.j.Stats().Disk+endSize+1024; got > want {
-			t.Errorf("%d bytes on disk, %d accounted for", got, want)
+			t.Errorf("%d bytes on disk, want at most %d", got, want)
 		}
 	})
 }
@@ -221,8 +222,8 @@ func TestIdleLogNeedsNoSync(t *testing.T) {
 	})
 }
 
-// TestCloseLogDuringDeletion closes a log while the deletion of its document waits for a sync. Close
-// returns after the judge was told of the deletion, because a closed judge gets no calls.
+// TestCloseLogDuringDeletion closes a log while the deletion of its document waits for a sync.
+// Close returns only after Dropped was called, because the judge of a closed log gets no calls.
 func TestCloseLogDuringDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, judge := faulty.New(), &told{}
@@ -241,7 +242,7 @@ func TestCloseLogDuringDeletion(t *testing.T) {
 	})
 }
 
-// told is a judge that notes the call of Dropped.
+// told is a judge that records whether Dropped was called.
 type told struct {
 	fixed
 	dropped atomic.Bool

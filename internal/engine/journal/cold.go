@@ -23,11 +23,11 @@ const (
 type cold struct {
 	seg    *segment
 	group  *group
-	next   uint64     // number of the next group; cold segments have numbers of their own
+	next   uint64     // number of the next group; each cold segment counts its groups from 1
 	dirty  int        // bytes written since the last sync
 	moves  []move     // records in the segment
 	from   []*segment // segments of the originals
-	held   int64      // dead bytes of these segments, which take space until the cold segment is adopted
+	held   int64      // dead bytes of the segments in the field from, which take space until the cold segment is adopted
 	zeroed bool       // the file was in use before, so all of its blocks exist
 	sealed bool
 	named  bool // the file has its final name
@@ -44,10 +44,10 @@ type move struct {
 // errWaiting means that the cold segment is full and cannot be adopted yet.
 var errWaiting = errors.New("the cold segment is full")
 
-// chill copies an entry of segment s to the cold segment. It returns false if the entry must be
-// copied to the active segment instead, because too many emptied segments would have to wait until
-// the cold segment is full, or because the disk is full or damaged. It returns errWaiting if the
-// entry must stay for now.
+// chill copies a record of segment s to the cold segment. It returns false if the record must be
+// copied to the active segment instead: if it is not an entry, if too many emptied segments would
+// have to wait until the cold segment is full, if s is newer than the cold segment, or if the cold
+// segment cannot be written. It returns errWaiting if the entry must stay for now.
 func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 	if c.record.kind != kindBatch && c.record.kind != kindGapClosed || !s.moving && !r.mayHold(s) {
 		return false, nil
@@ -72,9 +72,10 @@ func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 	return k.group.length < copyAtOnce || r.writeCold(), nil
 }
 
-// mayHold reports whether an emptied segment may wait until the cold segment is adopted. The dead
-// bytes that wait may take an eighth of the live bytes. A cold segment is begun only if that is
-// enough to fill it from segments like this one.
+// mayHold reports whether segment s, once it is emptied, may wait until the cold segment is
+// adopted. The dead bytes of all waiting segments may be up to an eighth of the live bytes of the
+// journal. A cold segment is begun only if this limit suffices until segments like s have filled
+// it.
 func (r *reclaimer) mayHold(s *segment) bool {
 	live, most := s.live.Load(), r.live/8
 	if r.j.opts.holdMore {
@@ -87,14 +88,15 @@ func (r *reclaimer) mayHold(s *segment) bool {
 	return dead+float64(r.cold.held) <= float64(most)
 }
 
-// beginCold prepares a file for a cold segment. The number of the segment is higher than those of
-// all segments in use. A deletion from now on knows that number as a place of older records: the
-// empty copy waits until all earlier deletions are in memory.
+// beginCold prepares a file for a cold segment. The number of the cold segment is higher than those
+// of all segments in use. Later deletions find it in the field building, so their tombstones
+// outlive the cold segment. The empty copy op returns when all earlier deletions are in memory, so
+// entries of their logs are not copied.
 func (r *reclaimer) beginCold() bool {
 	if time.Now().Before(r.warm) {
 		return false
 	}
-	r.warm = time.Now().Add(calm) // unless the next steps succeed
+	r.warm = time.Now().Add(calm) // reset below if the next steps succeed
 	number, old := r.j.prepare.reserve()
 	s := &segment{number: number, name: segmentName(number), seed: seed(r.j.salt, number), onRelease: r.j.prepare.give, end: dataStart}
 	s.refs.Store(1)
@@ -151,7 +153,7 @@ func (r *reclaimer) sealCold() {
 		return
 	}
 	free := r.j.size - footerSize - int64(len(k.seg.slots)) - keySpace(k.seg.keys.len()) - k.seg.end
-	for ; !k.zeroed && free > 0; free -= copyStep { // a file with holes would take space when it is recycled
+	for ; !k.zeroed && free > 0; free -= copyStep { // fill the rest with zeros: a file with holes would need more space when it is recycled
 		if k.seg.file.WriteAt(k.seg.end+max(free-copyStep, 0), make([]byte, min(free, copyStep))) != nil {
 			r.dropCold()
 			return
@@ -164,11 +166,12 @@ func (r *reclaimer) sealCold() {
 	k.sealed = true
 }
 
-// adopt makes a complete cold segment part of the journal. A manifest that lists the segment is
-// durable before memory refers to the copies, and that is so before the originals are freed. The
-// segment gets its final name only when two segments with higher numbers are in use. Without the
-// manifest, an opening then takes the file for a freed one. adopt returns false if the segment
-// cannot be adopted yet, or was dropped.
+// adopt makes a complete cold segment part of the journal. First a manifest that lists the segment
+// becomes durable. Then memory refers to the copies, and only after that the originals can be
+// freed. The file gets its final name only when two segments with higher numbers are in use. If a
+// crash then comes before the manifest is durable, the next opening takes the file for a freed
+// segment, not for the newest one. adopt returns false if the segment cannot be adopted yet, or was
+// dropped.
 func (r *reclaimer) adopt() bool {
 	k := r.cold
 	all := r.j.store.allSegments()
@@ -223,7 +226,8 @@ func (l *log) moveEntry(m move) bool {
 }
 
 // settleCold adopts the cold segment of a journal that is idle, if the segment is at least half
-// full, and drops it otherwise. The strict bound leaves no room for emptied segments that wait.
+// full, and drops it otherwise. The strict bound (see victim) leaves no space for emptied segments
+// that wait.
 func (r *reclaimer) settleCold() {
 	if k := r.cold; k != nil && !k.sealed && k.seg.end > r.j.size/2 {
 		r.sealCold()

@@ -16,8 +16,9 @@ import (
 	"weir/internal/engine"
 )
 
-// mixture appends to streams of which some keep their entries for long. It also deletes streams, so
-// that the reclaimer meets entries of deleted logs. It stops at the first error.
+// mixture appends to six logs. Two of them keep their entries for longer than the others. It also
+// deletes these two now and then, so that the reclaimer meets entries of deleted logs. It calls
+// rest after each round, and stops at the first error.
 func mixture(w *world, rounds int, rest func()) error {
 	const logs = 6
 	var errs []error
@@ -47,7 +48,7 @@ func mixture(w *world, rounds int, rest func()) error {
 	return nil
 }
 
-// sound verifies a journal against its history, and has it checked.
+// sound verifies a journal against its history, and checks every byte of it.
 func sound(fs *faulty.FS, h *history) error {
 	if err := openAndVerify(fs, h); err != nil {
 		return err
@@ -59,9 +60,9 @@ func sound(fs *faulty.FS, h *history) error {
 	return err
 }
 
-// TestColdSegments cuts the power before every call that concerns a cold segment, before a part of
-// the others, and after many adoptions. Nothing acknowledged is lost, and nothing trimmed or deleted
-// returns.
+// TestColdSegments cuts the power before calls on a cold segment, before the calls right after its
+// adoption, and now and then before other calls. Nothing acknowledged is lost, and nothing trimmed
+// or deleted returns.
 func TestColdSegments(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -109,8 +110,8 @@ func TestColdSegments(t *testing.T) {
 	t.Logf("%d cold segments adopted, %d power cuts", adopted, cuts)
 }
 
-// TestColdFaults makes calls on cold segments fail. The journal copies the entries elsewhere, and
-// accepts appends all the time.
+// TestColdFaults makes calls on cold segments fail. The journal copies the entries to the active
+// segment instead, and accepts appends all the time.
 func TestColdFaults(t *testing.T) {
 	for _, fault := range []error{syscall.EIO, syscall.ENOSPC} {
 		for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.Rename} {
@@ -146,7 +147,8 @@ func coldFault(t *testing.T, kind faulty.Kind, fault error, rest func()) {
 }
 
 // TestDeletionKnowsColdSegment deletes a document while a cold segment is being filled. The cold
-// segment may hold entries of the document's log, so the tombstone must outlive it.
+// segment may hold entries of the document's log. So the tombstone (the record of the deletion)
+// must outlive the cold segment.
 func TestDeletionKnowsColdSegment(t *testing.T) {
 	w := newWorld(t, faulty.New(), newHistory())
 	defer w.j.Close()

@@ -33,10 +33,10 @@ type victim struct {
 }
 
 // TestDamage damages one file of a journal, or swaps two files. Every fourth time it does so twice.
-// Each damage must end in one of three ways: the repair loses nothing, the repair reports what is
-// lost or may be lost, or the journal is refused. No loss is silent, no older state of a document
-// and no deleted document returns, and a repaired journal opens. The same rule applies to opening
-// without a repair.
+// Then one of three things must be true: the repair loses nothing, the repair reports what is lost
+// or may be lost, or the journal is refused. No loss is silent, no older state of a document and no
+// deleted document returns, and a repaired journal opens. The same rule applies to opening without
+// a repair.
 func TestDamage(t *testing.T) {
 	seed := *damageSeed
 	if seed == 0 {
@@ -236,18 +236,20 @@ func somewhere(rng *rand.Rand, content []byte) int {
 	return rng.IntN(used + 1)
 }
 
+// put writes a file, in place of an existing file with that name, and makes it durable.
 func put(fs *faulty.FS, name string, content []byte) {
 	fs.Remove(name)
 	f, err := fs.Create(name)
 	if err == nil {
-		err = errors.Join(f.WriteAt(0, content), f.SyncData(), fs.SyncDir())
+		err = errors.Join(f.WriteAt(0, content), f.SyncData(), f.Close(), fs.SyncDir())
 	}
 	if err != nil {
 		panic(err)
 	}
 }
 
-// unreadable fails reads of a range of a file until the file is removed or replaced.
+// unreadable returns a hook that fails reads of a range of a file, until the file is removed or
+// replaced.
 func unreadable(name string, from, to int64) func(faulty.Call) error {
 	bad := true
 	return func(c faulty.Call) error {

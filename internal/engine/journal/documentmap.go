@@ -9,28 +9,30 @@ import (
 )
 
 // documentMap holds the documents in the order of their keys. A server may have a million streams,
-// each with a document, and the values of these documents differ in a few bytes only. So the map
-// keeps of each value the bytes that differ from another value of the same kind.
+// each with a document, and the values of these documents differ only in a few bytes. So the map
+// stores only the part of a value that differs from another value of the same kind. The kind is the
+// part of the key before the slash.
 type documentMap struct {
 	tree *btree.BTreeG[*compact]
 	like map[string]*string // by kind: the value that new values are compared with
 }
 
-// compact is a document in little memory. It is never changed.
+// compact is a document in a form that takes little memory. It never changes once it is in the map.
 type compact struct {
-	text     string  // the key, and the middle of the value
-	like     *string // the value whose beginning and end the value shares
+	text     string  // the key, followed by the middle of the value
+	like     *string // another value, with the same beginning and end; nil if the whole value is in text
 	created  engine.LogID
 	revision engine.Revision
 	at       place
-	bytes    uint32 // size of the record, as in extent
-	first    uint32 // as in document
+	bytes    uint32 // size of the record, as in the type extent
+	first    uint32 // as in the type document
 	key      uint16 // length of the key
 	head     uint16 // number of bytes shared at the beginning
 	tail     uint16 // number of bytes shared at the end
 }
 
-// mostKinds bounds the number of values that like holds. Documents of further kinds share nothing.
+// mostKinds limits the number of kinds in documentMap.like. The values of further kinds are stored
+// whole.
 const mostKinds = 64
 
 func (m *documentMap) init() {
@@ -42,7 +44,7 @@ func (m *documentMap) init() {
 func (c *compact) before(o *compact) bool { return c.name() < o.name() }
 func (c *compact) name() string           { return c.text[:c.key] }
 
-// pack returns a document in little memory.
+// pack returns the compact form of a document.
 func (m *documentMap) pack(key string, value []byte, d *document) *compact {
 	c := &compact{
 		created: d.Created, revision: d.Revision, at: d.at.place, bytes: uint32(d.at.bytes), first: d.first, key: uint16(len(key)),
@@ -93,7 +95,7 @@ func (c *compact) full() engine.Document {
 	return engine.Document{Key: c.name(), Value: value, Created: c.created, Revision: c.revision}
 }
 
-// probe returns an item that compares equal to the document with this key.
+// probe returns a value for lookups in the tree. It compares equal to the document with this key.
 func probe(key string) *compact { return &compact{text: key, key: uint16(len(key))} }
 
 // Get returns a copy of the document with this key.
@@ -105,7 +107,7 @@ func (m *documentMap) Get(key string) (*document, bool) {
 	return c.document(), true
 }
 
-// Set stores a document, and makes the key of d refer to the memory of the map.
+// Set stores a document. It also replaces d.Key by the map's own copy of the key.
 func (m *documentMap) Set(d *document) {
 	c := m.pack(d.Key, d.Value, d)
 	d.Key = c.name()
@@ -121,8 +123,8 @@ func (m *documentMap) Delete(key string) (*document, bool) {
 	return c.document(), true
 }
 
-// Ascend visits copies of the documents whose key is from or higher, in order, until visit returns
-// false.
+// Ascend visits copies of the documents in order of their keys, beginning with the key in the
+// parameter from, until visit returns false.
 func (m *documentMap) Ascend(from string, visit func(key string, d *document) bool) {
 	m.tree.Ascend(probe(from), func(c *compact) bool { return visit(c.name(), c.document()) })
 }

@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// TestDocumentMap compares a documentMap with a plain map. Many values share their beginning and end
-// with others, some are longer than 64 KiB, and there are more kinds than values to compare with.
+// TestDocumentMap compares a documentMap with a plain map. Many values share their beginning and
+// end with others, some are longer than 64 KiB, and there are more than mostKinds kinds.
 func TestDocumentMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var m documentMap

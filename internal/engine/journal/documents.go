@@ -16,7 +16,6 @@ type documentOp struct {
 	value   []byte
 	rev     engine.Revision // expected revision; for a deletion, 0 means any revision
 	sum     uint32          // checksum of value
-	old     *document       // state before the change; nil if there was no document
 	result  *document       // state after a creation or update
 	deleted *tombstone      // deletion only: the record of the deletion
 	log     *log            // deletion only: the document's log
@@ -48,13 +47,13 @@ func (o *documentOp) class() class {
 // account all changes that come earlier in the order, even if they are not durable yet. A refused
 // change writes nothing and uses no revision.
 func (o *documentOp) stage(g *group) {
-	o.old = g.document(o.key)
+	old := g.document(o.key)
 	switch {
-	case o.change == createDocument && o.old != nil:
+	case o.change == createDocument && old != nil:
 		o.err = engine.ErrExists
-	case o.change != createDocument && o.old == nil:
+	case o.change != createDocument && old == nil:
 		o.err = engine.ErrNotFound
-	case o.change != createDocument && o.rev != o.old.Revision && (o.change == updateDocument || o.rev != 0):
+	case o.change != createDocument && o.rev != old.Revision && (o.change == updateDocument || o.rev != 0):
 		o.err = engine.ErrConflict
 	}
 	if o.err != nil {
@@ -64,12 +63,12 @@ func (o *documentOp) stage(g *group) {
 	r := record{kind: kindDocument, seq: c.next, key: o.key, payload: o.value, payloadSum: o.sum}
 	c.next++
 	created := engine.LogID(r.seq)
-	if o.old != nil {
-		created = o.old.Created
+	if old != nil {
+		created = old.Created
 	}
 	r.log = uint64(created)
 	if o.change == deleteDocument {
-		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load()) // the cold segment may hold entries of this log
+		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load()) // a cold segment that is being filled may hold entries of this log
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}
 		o.deleted.at = extent{g.add(&r), r.bytes()}
@@ -97,8 +96,9 @@ func (o *documentOp) settle(*group) {
 
 // finish passes the outcome to the announcer, which answers the caller. Refusals take the same
 // path: the earlier change that caused the refusal may not be announced yet, and the caller must
-// not learn of it before the watchers do. A deletion that could not be written leaves the log as it
-// was. Without that, the document would exist until the next start, but its log could not be opened.
+// not learn of it before the watchers do. If a deletion could not be written, finish makes the log
+// usable again: the document still exists in memory, and its log can be opened until the next
+// start.
 func (o *documentOp) finish(err error) {
 	switch {
 	case err == nil:

@@ -8,21 +8,21 @@ import (
 	"weir/internal/disk"
 )
 
-// endFile is the file that proves how far the log reached at least. Without this file, a journal
-// that lost its newest segment, or the newest groups in it, would look like an undamaged older
-// journal.
+// endFile is the name of the file that proves how far the log reached at least. Without this file,
+// a journal that lost its newest segment, or the newest groups in it, would look like an undamaged
+// older journal.
 const (
 	endFile    = "end"
 	endTmpFile = "end.tmp"
 )
 
-// proof is the file "end", which proves how far the log reached. The writer owns it while the journal
-// runs.
+// proof is the content of the file "end", which proves how far the log reached. While the journal
+// runs, only the writer uses it.
 type proof struct {
 	file   disk.File
 	count  uint64 // count of the newest slot; each write adds 1
 	latest ending
-	salt   [8]byte // of the journal to which the file belongs
+	salt   [8]byte // salt of the journal to which the file belongs
 	size   int64   // segment size of that journal
 }
 
@@ -105,8 +105,9 @@ func (p *proof) sync() error {
 	return nil
 }
 
-// settle syncs the file and then writes the newest slot into the other slot too, so that damage to
-// one slot does not hide damage to the newest groups. Without space, the second slot stays as it is.
+// settle syncs the file. It then writes the position to the other slot too and syncs again, so that
+// one damaged slot does not hide the loss of the newest groups. If there is no space, the other
+// slot stays as it is.
 func (p *proof) settle(j *Journal) error {
 	if err := p.sync(); err != nil {
 		return err

@@ -12,8 +12,8 @@ var kindNames = map[kind]string{
 	kindBatch: "batch", kindGapClosed: "closed gap", kindMark: "mark", kindDocument: "document", kindDeleted: "deletion", kindManifest: "manifest",
 }
 
-// judge determines the fate of every damaged range (what its damage means for the data). Documents
-// come first, because the lost documents decide which logs exist.
+// judge determines the fate of every damaged range: what the damage means for the data. Documents
+// come first, because the documents decide which logs exist.
 func (c *checkup) judge() error {
 	for _, h := range c.holes {
 		c.skipRevision(h)
@@ -65,7 +65,8 @@ func (c *checkup) skipRevision(h *hole) {
 	}
 }
 
-// describe says which record was damaged, and determines its fate if that is still open.
+// describe fills in which record was damaged, and determines the fate of the record if it has none
+// yet.
 func (c *checkup) describe(h *hole, owners map[uint64]string) {
 	id, seq := h.slot.log, weir.Seq(h.slot.seq)
 	h.What, h.Log, h.Document = kindNames[h.slot.kind], engine.LogID(id), owners[id]
@@ -122,9 +123,10 @@ func (h *hole) at() place { return place{uint32(h.number), uint32(h.Offset)} }
 // even if the record is a copy, because only current records are copied.
 func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(at) }
 
-// judgeManifest determines the fate of a manifest that cannot be read. If it is the newest, an older
-// one is used, which may list segments that were freed later. They may hold states of documents
-// whose deletions were in segments freed later too.
+// judgeManifest determines the fate of a manifest that cannot be read. If it is the newest
+// manifest, the check uses an older one, which may list segments that were freed since. Such a
+// segment may hold the state of a document whose deletion is lost, because the segment with the
+// deletion was freed too.
 func (c *checkup) judgeManifest(h *hole) {
 	h.Fate = Intact
 	if c.manifest.before(h.at()) {
@@ -155,8 +157,8 @@ func (c *checkup) judgeDocument(h *hole) {
 	}
 }
 
-// fate returns what the damage of a mark or an entry means. alive says whether its log still has a
-// document, or may have had one.
+// fate returns the fate of a damaged entry or mark (the record of a trim). The parameter alive says
+// whether the log of the record still has a document, or may have had one.
 func (c *checkup) fate(h *hole, alive bool) Fate {
 	l, dead := c.logs[h.slot.log], !alive
 	if h.slot.kind == kindMark {

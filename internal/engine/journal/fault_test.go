@@ -71,15 +71,7 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 // TestBitFlips flips bits all over a journal. Each flip is reported or has no effect: no reader
 // gets a wrong byte, and no acknowledged entry disappears silently.
 func TestBitFlips(t *testing.T) {
-	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err == nil {
-		err = script(w)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.j.Close()
+	fs, h := offline(t)
 	files := fs.Files()
 	delete(files, lockFile)
 	names := make([]string, 0, len(files))
@@ -122,9 +114,9 @@ func openAndVerify(fs *faulty.FS, h *history) error {
 	return h.verify(j)
 }
 
-// TestNewestRecordDamaged damages the last record of a journal that was not closed. A journal
-// writes its watermark when it is idle. From then on, such damage is not mistaken for a write that
-// a crash cut short.
+// TestNewestRecordDamaged damages the last record of a journal that was not closed. An idle journal
+// writes its watermark (the offset up to which everything was synced). From then on, such damage is
+// not mistaken for a write that a crash cut short.
 func TestNewestRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -250,28 +242,17 @@ func TestRefusedDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.j.Close()
-	write := func(fs *faulty.FS, name, content string) {
-		fs.Remove(name)
-		f, err := fs.Create(name)
-		if err == nil {
-			err = f.WriteAt(0, []byte(content))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-	}
 	for _, c := range []struct {
 		name string
 		make func() *faulty.FS
 		want error
 		says string
 	}{
-		{"foreign", func() *faulty.FS { fs := faulty.New(); write(fs, "photo.jpg", "x"); return fs }, ErrForeign, "photo.jpg"},
-		{"foreign format", func() *faulty.FS { fs := faulty.New(); write(fs, formatFile, "something else\n"); return fs }, ErrForeign, "something else"},
+		{"foreign", func() *faulty.FS { fs := faulty.New(); put(fs, "photo.jpg", []byte("x")); return fs }, ErrForeign, "photo.jpg"},
+		{"foreign format", func() *faulty.FS { fs := faulty.New(); put(fs, formatFile, []byte("something else\n")); return fs }, ErrForeign, "something else"},
 		{"newer", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			write(fs, formatFile, "weir journal 3\nwhatever\n")
+			put(fs, formatFile, []byte("weir journal 3\nwhatever\n"))
 			return fs
 		}, ErrNewer, "format 3"},
 		{"locked", func() *faulty.FS {
@@ -302,7 +283,7 @@ func TestRefusedDirectories(t *testing.T) {
 			before := fs.Files()
 			_, err := Open(fs, small)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v", err)
+				t.Errorf("Open returned %v, want %v with %q", err, c.want, c.says)
 			}
 			if !reflect.DeepEqual(before, fs.Files()) {
 				t.Error("the directory was changed")

@@ -2,7 +2,7 @@ package journal
 
 import "encoding/binary"
 
-// footer ends a sealed segment.
+// footer is the last part of a sealed segment. It says where the other parts are.
 type footer struct {
 	number    uint64
 	nextGroup uint64
@@ -13,11 +13,12 @@ type footer struct {
 	keys      keyTable
 }
 
-// keyTable says where the keys of a sealed segment are. A segment of an older build has none.
+// keyTable says where a sealed segment stores the digests of its idempotency keys. In a segment of
+// an older build there are none, and all fields are 0.
 type keyTable struct {
-	at    int64 // offset; the directory follows the keys, and the index follows the directory
-	count int   // number of keys
-	sum   uint32
+	at    int64  // offset; the directory follows the keys, and the index follows the directory
+	count int    // number of keys
+	sum   uint32 // checksum of the directory
 }
 
 func (f footer) encode(seed uint32) []byte {
@@ -55,7 +56,7 @@ func decodeFooter(b []byte, seed uint32) (footer, bool) {
 	return f, true
 }
 
-// unused returns the offset at which the space after the groups ends.
+// unused returns the offset at which the unused space after the groups ends.
 func (f *footer) unused() int64 {
 	if f.keys.count > 0 {
 		return f.keys.at

@@ -9,11 +9,11 @@ import (
 	"weir/internal/engine"
 )
 
-// The layout of a segment. DESIGN.md describes every byte. Only this file and footer.go encode and
+// The layout of a segment. DESIGN.md describes every byte. This file and footer.go encode and
 // decode these bytes.
 //
-//	0          header (64)           magic, number, size, checksum; durable before the file gets its name
-//	2048       watermark (16)        how far the segment is known to be synced; a hint, not authoritative
+//	0          header (64)           magic, number, size, salt, version, checksum; durable before the file gets its name
+//	2048       watermark (16)        how far the segment is known to be synced; in a full segment, where the groups end
 //	4096       groups                frame, then records; each group is one write and one sync
 //	           keys (26 per key)     for each batch with an idempotency key, the digest of the key; only in a sealed segment
 //	size-64-n  index (40 per slot)   one slot per record; only in a sealed segment
@@ -47,7 +47,7 @@ type kind uint8
 const (
 	kindBatch     = kind(engine.Batch)
 	kindGapClosed = kind(engine.GapClosed)
-	kindMark      = kind(3) // a log's low (all entries below it are trimmed) and the note stored with the last trim
+	kindMark      = kind(3) // the last trim of a log: the sequence low, below which all entries are trimmed, and a note
 	kindDocument  = kind(4)
 	kindDeleted   = kind(5) // the deletion of a document and its log
 	kindManifest  = kind(6) // the list of the journal's segments
@@ -82,8 +82,9 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 //	deleted     Created  revision                 birth segment               document key
 //	manifest             next revision                                                         segment numbers (8 each)
 //
-// A batch may have a publisher as well. Created is the revision at which the document was created. The
-// birth segment holds the oldest state of the document.
+// A batch may have a publisher as well. Created is the revision at which the document was created.
+// The birth segment is the newest segment that may hold an older record of the deleted document or
+// its log.
 //
 // Copies by the reclaimer may put records out of order on disk. Revisions restore the order.
 type record struct {
@@ -98,7 +99,7 @@ type record struct {
 	publisher   string
 	payload     []byte
 	payloadSum  uint32
-	length      uint32         // length of the payload, set even if only the head was read
+	length      uint32         // length of the payload; also set if only the head was decoded
 	digest      weir.KeyDigest // digest of key, or zero if it is not computed yet; not on disk
 }
 
@@ -231,9 +232,10 @@ func decodeFrame(b []byte, seed uint32) (frame, bool) {
 }
 
 // bind adds a record to the bond of its group, a checksum over the checksums of all records in the
-// group. head begins with the record's checksum, which covers the whole record. If a group is
-// written twice at the same offset, the two attempts have different bonds. A mixture of both that a
-// crash left behind is therefore never taken for a valid group.
+// group. The parameter head is the encoded head of the record. It begins with a checksum that also
+// covers the checksum of the payload. If a group is written twice at the same offset, with
+// different records, the two attempts have different bonds. If a crash leaves a mixture of both,
+// that mixture is therefore not taken for a valid group.
 func bind(bond uint32, head []byte) uint32 { return sum(bond, head[:4]) }
 
 // checkGroup checks all records of a group and their bond. On an error it returns the offset of the
@@ -305,8 +307,8 @@ type ending struct {
 	group   uint64 // number of the next group
 }
 
-// The file "end" holds two slots, each in a block of its own. Each write replaces the older of the two
-// slots, so an interrupted write leaves the other one intact.
+// The file "end" holds two slots, each in a block of its own. Each write replaces the older of the
+// two slots, so an interrupted write leaves the newer slot intact.
 const (
 	endSlot  = 64
 	endBlock = 4096
@@ -337,8 +339,8 @@ func decodeEnding(b []byte) (p proof, ok bool) {
 	return p, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
 }
 
-// finalMark is set in the group number of a final watermark. No more groups follow in that segment,
-// and the log continues in the next one.
+// finalMark is a bit that is set in the group number of a final watermark. No more groups follow in
+// that segment, and the log continues in the next one.
 const finalMark = 1 << 63
 
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {
@@ -362,14 +364,14 @@ func decodeWatermark(b []byte, seed uint32) (end int64, final bool) {
 type slot struct {
 	off   uint32
 	size  uint32 // size of the payload
-	head  uint16
+	head  uint16 // size of the head
 	kind  kind
 	flags engine.Flags
 	count uint32
 	log   uint64
 	seq   uint64
 	time  int64
-	keyed bool
+	keyed bool // the record has a key
 }
 
 // slotKeyed is the bit of a slot's flags byte that marks a record with a key. Engine flags use only
@@ -402,7 +404,8 @@ func decodeSlot(b []byte) slot {
 	}
 }
 
-// keySlot holds what the key table of a segment stores about one batch with an idempotency key.
+// keySlot is what a segment stores about one batch with an idempotency key. (The key table of a
+// segment holds all its key slots.)
 type keySlot struct {
 	off    uint32
 	size   uint16 // size of the key

@@ -30,8 +30,8 @@ type group struct {
 	pieces  []piece
 	length  int // bytes so far, including the frame (the head of the group)
 	records int
-	bond    uint32
-	live    int64 // live bytes of appended entries and marks, counted while the group is settled (applied to memory)
+	bond    uint32 // checksum over the checksums of all records so far
+	live    int64  // live bytes of appended entries and trims, counted while the group is settled (applied to memory)
 
 	ops     []op
 	commits []commit             // one for each log with admitted entries
@@ -113,7 +113,8 @@ func (g *group) piece(from, to int, large []byte) {
 	}
 }
 
-// buffers returns the content of the group, ready to be written, with the given group number.
+// buffers completes the frame with the group number, and returns the content of the group, ready to
+// be written.
 func (g *group) buffers(number uint64) [][]byte {
 	encodeFrame(g.buf, g.seg.seed, frame{length: g.length, group: number, bond: g.bond})
 	bufs := make([][]byte, 0, len(g.pieces))

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// headItems is the number of entries passed to a judge at a time. The next entries are read
-	// meanwhile.
+	// headItems is the number of headers that one call of heads.read returns.
 	headItems = 1024
 	// headRun is the longest single read of heads, and the size of the buffer for it.
 	headRun = 256 << 10
@@ -46,8 +45,8 @@ func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) erro
 // heads reads the headers of a log's entries in increasing order of sequence.
 type heads struct {
 	l     *log
-	since weir.Time // keys of older entries are not read
-	next  weir.Seq
+	since weir.Time // keys of older entries are read only if their sizes are unknown
+	next  weir.Seq  // sequence at which the next call of read begins
 
 	items  []item
 	known  []bool     // for each of items, whether its header is complete
@@ -64,8 +63,7 @@ type batch struct {
 }
 
 // pass calls yield with all headers. While yield works on one batch of headers, a goroutine reads
-// the next. This pays off because reading a long log takes about as long as what yield does with
-// it.
+// the next. This pays off because reading a long log takes about as long as the work of yield.
 func (h *heads) pass(ctx context.Context, yield func(engine.Header) bool) error {
 	each := func(b batch) (more bool, err error) {
 		for i := range b.headers {
@@ -112,7 +110,8 @@ func (h *heads) pass(ctx context.Context, yield func(engine.Header) bool) error 
 	}
 }
 
-// read returns the next headers, or an error. If it returns neither, there are no more headers.
+// read returns the next headers, or an error. If it returns neither, there are no more headers. It
+// reuses the memory of the parameter into.
 func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 	if err := ctx.Err(); err != nil {
 		return batch{nil, err}
@@ -172,8 +171,8 @@ func (h *heads) release() {
 
 var headBuffers = sync.Pool{New: func() any { b := make([]byte, headRun); return &b }}
 
-// fill completes the headers of the items from start to end, which lie in one segment. It reads
-// nearby heads together.
+// fill completes the headers of h.items[start:end], which all lie in segment seg. One read covers
+// heads that lie close together.
 func (h *heads) fill(out []engine.Header, seg *segment, start, end int) error {
 	var shared *[]byte
 	for i := start; i < end; {
@@ -214,8 +213,8 @@ func need(it *item) int {
 	return int(it.head)
 }
 
-// near returns how many of the incomplete items one read can cover, starting with the item at i,
-// and the length of that read.
+// near returns how many incomplete items one read can cover, beginning with item i and ending
+// before item end. It also returns the length of that read.
 func (h *heads) near(i, end int) (n, length int) {
 	first := int64(h.items[i].place.off)
 	n, length = 1, need(&h.items[i])

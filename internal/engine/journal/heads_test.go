@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// recall is a judge that needs the keys of entries since a given time, and counts the keys that it
-// gets.
+// recall is a judge that needs the keys of entries from a given time on. It counts the entries and
+// keys that it gets.
 type recall struct {
 	since   weir.Time
 	entries int
@@ -97,19 +97,16 @@ func TestKeysAreReadInRuns(t *testing.T) {
 	}
 }
 
-// If a head cannot be read, opening the log returns the damage, not the judge's complaint about the
-// missing data. The log can be opened once the disk recovers.
+// If a head cannot be read, opening the log returns the error of the disk. The log can be opened
+// once the disk recovers.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	fs := faulty.New()
 	j, id := keyed(t, fs, 3000, 500)
 	defer j.Close()
 	broken := errors.New("broken")
-	reads := 0
 	fs.OnCall(func(c faulty.Call) error {
 		if c.Kind == faulty.Read {
-			if reads++; reads > 0 {
-				return broken
-			}
+			return broken
 		}
 		return nil
 	})

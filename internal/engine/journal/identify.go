@@ -73,7 +73,7 @@ func (j *Journal) take() (err error) {
 func (d *directory) known() (bool, error) {
 	names, err := d.list()
 	if disk.Installing(names) || err != nil {
-		return true, err // take installs a journal
+		return true, err // the method take will install a journal
 	}
 	if slices.Contains(names, formatFile) {
 		return true, d.readFormat()
@@ -95,14 +95,15 @@ func (d *directory) list() ([]string, error) {
 }
 
 // neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
-// crash came after "end" was created and before the format file was.
+// crash came after "end" was created and before the format file was created.
 func (d *directory) neverUsed() bool {
 	p, err := loadEnd(d.fs)
 	return err == nil && p.latest.segment == 0
 }
 
 // findFormat reads the format of a journal that may be damaged. If the format file is unusable but
-// other files hold copies of its content, fault says what is wrong with the format file.
+// another file holds a copy of its content, findFormat succeeds, and the result fault says what is
+// wrong with the format file.
 func (d *directory) findFormat() (fault, err error) {
 	names, err := d.list()
 	if disk.Installing(names) || err != nil {
@@ -118,8 +119,8 @@ func (d *directory) findFormat() (fault, err error) {
 	return fault, nil
 }
 
-// unusable reports whether err means that the content of a file cannot be used. For any other error
-// of the file system another attempt may succeed.
+// unusable reports whether err means that the content of a file cannot be used. After any other
+// error, another attempt may succeed.
 func unusable(err error) bool {
 	return errors.Is(err, engine.ErrDamaged) || errors.Is(err, ErrForeign) || errors.Is(err, syscall.EIO)
 }
@@ -135,7 +136,7 @@ func (d *directory) salvageFormat(names []string) bool {
 		}
 		if f, err := d.fs.Open(name); err == nil {
 			b := make([]byte, headerSize)
-			f.ReadAt(b, 0) // zeros have no valid checksum
+			f.ReadAt(b, 0) // if this fails, saltOf refuses the content of b
 			p.salt, p.size, ok = saltOf(b)
 			f.Close()
 		}
@@ -199,7 +200,7 @@ func (d *directory) formatText() string {
 }
 
 // writeFormat writes the format file. With this file an empty directory becomes a journal. The file
-// always states the current format, because other files may already contain parts of it.
+// always states the current version, because other files may already use it.
 func (d *directory) writeFormat() error {
 	d.version = formatVersion
 	if err := d.replace(formatFile, formatTmpFile, []byte(d.formatText())); err != nil {
@@ -208,8 +209,9 @@ func (d *directory) writeFormat() error {
 	return nil
 }
 
-// replace writes a small file atomically: after a crash it has its full content or does not exist.
-// When replace returns nil, the file is durable.
+// replace writes a small file atomically: after a crash, the file is either as it was before or has
+// the new content. When replace returns nil, the new content is durable. The parameter tmp is the
+// name of the file while it is being written.
 func (d *directory) replace(name, tmp string, content []byte) error {
 	if err := d.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -25,10 +25,10 @@ type item struct {
 	time  weir.Time
 	place place
 	size  uint32 // size of the payload
-	head  uint16
+	head  uint16 // size of the record's head
 	kind  kind
 	flags engine.Flags
-	keyed bool
+	keyed bool   // the entry has a key
 	key   uint16 // size of the key; 0 if there is no key or if its size is not known yet
 }
 
@@ -60,8 +60,8 @@ const (
 
 // chunk is a run of entries in increasing order of sequence.
 type chunk struct {
-	seq   weir.Seq  // base: packed items store their distance from it
-	time  weir.Time // base: packed items store their distance from it
+	seq   weir.Seq  // base: packed items store how far their sequence is above it
+	time  weir.Time // base: packed items store how much later their time is
 	items []packed
 }
 
@@ -96,9 +96,9 @@ func (c *chunk) item(i int) item {
 func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1].seq) }
 
 // index finds the entries of one log by sequence. The first chunk grows from one entry to
-// firstChunk, and each further chunk has twice the size of the one before it. So a log with one
-// entry takes 72 bytes, and a large log costs 24 bytes per entry. Entries arrive nearly in order,
-// so an insert is almost always an append.
+// firstChunk entries. Each further chunk is twice as large as the one before it, up to maxChunk
+// entries. So a log with one entry takes 72 bytes, and a large log takes 24 bytes per entry.
+// Entries arrive nearly in order, so an insert is almost always an append.
 type index struct {
 	chunks []chunk
 }
@@ -112,8 +112,8 @@ func (x *index) len() int {
 	return n
 }
 
-// search returns the chunk of the first item at or above seq and the item's position in it, or
-// (len(chunks), 0) if there is none.
+// search returns the number of the chunk that holds the first item at or above seq, and the
+// position of the item in that chunk. It returns (len(chunks), 0) if there is no such item.
 func (x *index) search(seq weir.Seq) (int, int) {
 	n := sort.Search(len(x.chunks), func(i int) bool { return x.chunks[i].last() >= seq })
 	if n == len(x.chunks) {
@@ -164,8 +164,8 @@ type keySize struct {
 	size uint16
 }
 
-// learn stores sizes of keys that were read from disk. sizes is in increasing order of sequence.
-// Entries that were removed in the meantime are skipped.
+// learn stores sizes of keys that were read from disk. The parameter sizes must be in increasing
+// order of sequence. Entries that were removed in the meantime are skipped.
 func (x *index) learn(sizes []keySize) {
 	if len(sizes) == 0 {
 		return
@@ -199,8 +199,8 @@ func (x *index) push(it item) {
 	x.chunks = append(x.chunks, newChunk(x.room(), it))
 }
 
-// hasRoom reports whether the chunk takes one more item. It doubles the capacity of a chunk that is
-// smaller than firstChunk.
+// hasRoom reports whether the chunk can take one more item. If the chunk is full but smaller than
+// firstChunk, hasRoom first doubles its capacity.
 func (c *chunk) hasRoom() bool {
 	if n := cap(c.items); len(c.items) == n && n < firstChunk {
 		c.items = append(make([]packed, 0, min(2*n, firstChunk)), c.items...)
@@ -223,9 +223,9 @@ func newChunk(room int, it item) chunk {
 	return c
 }
 
-// rebuild inserts an item at position i of chunk n, or replaces the item there if replace is set.
-// It is called when the chunk cannot take the item as it is. The chunk gets lower bases, and a full
-// chunk is split in two.
+// rebuild inserts an item at position i of chunk n, or replaces the item there if the parameter
+// replace is true. It is called when the chunk is full, or when the item does not fit the base of
+// the chunk. It replaces the chunk by one or more new chunks.
 func (x *index) rebuild(n, i int, it item, replace bool) {
 	c := &x.chunks[n]
 	all := make([]item, 0, len(c.items)+1)

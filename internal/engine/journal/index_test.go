@@ -61,7 +61,7 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 			gotOld, got := x.insert(it)
 			wantOld, want := n.insert(it)
 			if got != want || got && gotOld != wantOld {
-				t.Fatalf("inserting %d replaced an item: %v, %+v; want %v, %+v", seq, got, gotOld, want, wantOld)
+				t.Fatalf("insert(%d) replaced an item: %v (%+v), want %v (%+v)", seq, got, gotOld, want, wantOld)
 			}
 		}
 		seqs := rapid.OneOf(rapid.Uint64Range(0, 300), rapid.Uint64Range(0, 1<<34), rapid.Just(uint64(1<<63-1)))
@@ -113,12 +113,12 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 				seq := weir.Seq(seqs.Draw(t, "seq"))
 				i, found := n.search(seq)
 				if it, ok := x.find(seq); ok != found || ok && it != n[i] {
-					t.Fatalf("find of %d: found is %v, and either this or the item is wrong", seq, ok)
+					t.Fatalf("find(%d) = %+v, %v; want found: %v", seq, it, ok, found)
 				}
 				first := item{seq: 1<<64 - 1}
 				x.ascend(seq, func(it item) bool { first = it; return false })
 				if i < len(n) && first != n[i] || i == len(n) && first.seq != 1<<64-1 {
-					t.Fatalf("ascend from %d begins with the wrong item, of sequence %d", seq, first.seq)
+					t.Fatalf("ascend(%d) begins with sequence %d, want another item", seq, first.seq)
 				}
 			},
 		})

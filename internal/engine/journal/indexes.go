@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// state is the position and size of the newest record of a mark or a document, found in the index
-// slots. (A mark is the record of a log's last trim.) Older records are not read, so damage to them
+// state says where the newest record of a document or a mark is. (A mark is the record of a log's
+// last trim.) The index slots hold this information. Older records are not read, so damage to them
 // does no harm.
 type state struct {
 	at       place
@@ -38,11 +38,12 @@ type found struct {
 	err  error
 }
 
-// foundState is the record of a mark or of a deletion. A long note is left out of its record.
+// foundState is the record of a mark or of a deletion. The record of a mark lacks its note if the
+// note is longer than keptNote.
 type foundState struct {
 	at    extent
 	rec   record
-	first uint32 // as in state
+	first uint32 // as in the type state
 }
 
 // readIndexes is step 7: read the index of every segment, in order, and then the newest state of
@@ -53,7 +54,7 @@ func (r *recovery) readIndexes() (err error) {
 	read, slots, done := make(chan loadedIndex, 1), make(chan loadedIndex, len(all)), make(chan found)
 	go r.load(all, read)
 	go func() { done <- r.readStates(slots) }()
-	for x := range read { // to the end also after an error, so that the goroutine ends
+	for x := range read { // receive everything, even after an error, so that load ends
 		if err == nil {
 			err = r.readEntries(&x)
 			slots <- x
@@ -191,8 +192,8 @@ func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 	return f
 }
 
-// together returns the number of bytes that one read must take to cover the first of the states and
-// those that follow it closely.
+// together returns the length of a read that covers the first state in the list and the states that
+// follow it closely.
 func together(all []state) int64 {
 	from := &all[0]
 	n := int64(from.head) + int64(from.size)
@@ -226,7 +227,7 @@ func (r *recovery) keepDocuments(sorted []byKey) {
 			first := cmp.Or(r.first[c.name()], c.first)
 			r.first[c.name()] = min(first, c.first)
 			if t.revision > c.revision {
-				continue // settle keeps the deletion
+				continue // the method settle keeps the deletion
 			}
 			c.first = r.first[c.name()]
 			delete(r.deleted, c.name())
@@ -270,9 +271,9 @@ func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
 	if err != nil || end == 0 {
 		return nil, errors.Join(damage, err)
 	}
-	tail := *r // a copy, because scan stores the end of the tail in it, and this segment is not the tail
+	scanner := *r // scan sets fields that describe the tail; this segment is not the tail, so scan changes a copy
 	next := r.j.write.next
-	err = tail.scan(s)
+	err = scanner.scan(s)
 	s.next, r.j.write.next = r.j.write.next, next
 	if err != nil || s.end != end {
 		return nil, errors.Join(damage, err)
@@ -297,7 +298,7 @@ func (s *segment) provedEnd(size int64) (int64, error) {
 	return end, nil
 }
 
-// rebuild writes the indexes that were built from groups.
+// rebuild writes the indexes that rebuildIndex built from groups.
 func (r *recovery) rebuild() error {
 	for _, s := range r.rebuilt {
 		if err := s.seal(r.j.size, s.next, once); err != nil {

@@ -8,9 +8,8 @@ import (
 	"sort"
 )
 
-// inspection is the result of reading a whole segment, in whatever state the segment is. A valid
-// record counts wherever it is found, because its checksum covers the journal's salt and the
-// segment number.
+// inspection is the result of reading a whole segment, which may be damaged. A valid record counts
+// wherever it is found, because its checksum covers the journal's salt and the segment number.
 type inspection struct {
 	seg      *segment
 	size     int64
@@ -20,9 +19,9 @@ type inspection struct {
 	records  int
 	index    []byte   // the stored index, if it is valid
 	sealed   bool     // footer and index are valid
-	noIndex  *hole    // if sealed is false: the damage, unless the segment was never sealed
+	noIndex  *hole    // if sealed is false: the damage to report, unless the segment was never sealed
 	proved   bool     // the footer or a final watermark says where the groups end
-	marked   bool     // there is a watermark; older builds marked no watermark as final
+	marked   bool     // there is a valid watermark; older builds did not say whether it is final
 	end      int64    // offset of the end of the groups
 	group    uint64   // number of the last group; 0 if there is none
 	first    uint64   // number of the first group
@@ -36,7 +35,7 @@ type inspection struct {
 // hole is a damaged range of a file. Its Fate is empty until judge has compared it with other data.
 type hole struct {
 	Damage
-	number uint64 // of the segment
+	number uint64 // number of the segment
 	slot   slot   // slot of the record that was there; valid only if known is true
 	known  bool   // the index or the record's own head says which record was there
 	count  int    // if the fate is Unknown: upper bound for the number of records that were there
@@ -69,8 +68,8 @@ func inspect(s *segment, size, synced int64, buf []byte, visit func(slot, *recor
 	return x, nil
 }
 
-// damage records damage. The fate is Intact if it hit something other than a record, such as a
-// header or a frame (the head of a group).
+// damage records a damaged range. The parameter fate is Intact if the range holds no record, but
+// for example a header or a frame (the head of a group).
 func (x *inspection) damage(off int64, what string, err error, fate Fate) *hole {
 	h := &hole{Damage: Damage{File: x.seg.name, Offset: off, What: what, Why: err.Error(), Fate: fate}, number: x.seg.number}
 	x.holes = append(x.holes, h)
@@ -140,8 +139,8 @@ func (x *inspection) read(b []byte, off int64) error {
 	return nil
 }
 
-// walk goes from group to group up to limit. Beyond limit there can only be a group that a crash
-// cut short. Where a group is damaged, walk goes from record to record.
+// walk goes from group to group up to the offset limit. Beyond it, there can only be a group that a
+// crash cut short. Where a group is damaged, walk goes from record to record.
 func (x *inspection) walk(limit int64) {
 	next := int64(0) // offset where the current group ends, according to its frame
 	for x.end < limit {
@@ -167,7 +166,7 @@ func (x *inspection) walk(limit int64) {
 	}
 }
 
-// begin notes the frame of a group.
+// begin records the number of a group. A group that does not follow the previous one is damage.
 func (x *inspection) begin(f frame) {
 	if x.group > 0 && f.group != x.group+1 {
 		x.damage(x.end, "group", fmt.Errorf("group %d follows group %d", f.group, x.group), Intact)
@@ -178,8 +177,8 @@ func (x *inspection) begin(f frame) {
 	x.group = f.group
 }
 
-// salvage moves x.end past one frame, one record or one damaged range. next is the offset where the
-// current group ends. salvage returns its new value.
+// salvage moves x.end past one frame, one record or one damaged range. The parameter next is the
+// offset where the current group ends. salvage returns the new value of next.
 func (x *inspection) salvage(limit, next int64) int64 {
 	if f, ok := decodeFrame(x.b[x.end:], x.seg.seed); ok {
 		x.begin(f)
@@ -218,7 +217,7 @@ func (x *inspection) follows(off int64) bool {
 	if _, ok := x.listed(off); ok {
 		return true
 	}
-	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync tests every eighth byte
+	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync makes this test at every eighth offset
 		return false
 	}
 	_, _, _, err := checkHead(x.b[off:], x.seg.seed)
@@ -281,7 +280,8 @@ func (x *inspection) resync(off, limit int64) int64 {
 }
 
 // unknown records that the file may have held more groups from x.end on, whose content is not
-// known. Part of that space would have been used by the index, which room takes into account.
+// known. Part of that space would have been used by the index. The function room takes this into
+// account.
 func (x *inspection) unknown(err error) *hole {
 	h := x.damage(x.end, "group", err, Unknown)
 	h.count = room(x.size - x.end)

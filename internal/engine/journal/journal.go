@@ -24,7 +24,7 @@ type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 
-	holdMore bool // for tests with little data: any number of emptied segments may wait for a cold segment
+	holdMore bool // for tests with little data: ignore the limit in mayHold, so that cold segments are used
 
 	ScrubRate  int64           // bytes per second that the scrub may read; 0 turns the scrub off
 	ScrubEvery time.Duration   // time between the end of a scrub and the next; default 24 hours
@@ -37,10 +37,10 @@ const (
 	maxSegment     = 1 << 31  // the format stores offsets in 32 bits
 	defaultRate    = 64 << 20
 
-	// idle is the time after which the writer records in the file "end" how far the log is synced.
-	// It does so this long after the last append, and this often under load.
+	// idle is the time after the last append until the writer records in the file "end" how far the
+	// log is synced. Under load, it is the time between two such records.
 	idle = 100 * time.Millisecond
-	// retry is the time between attempts to prepare a segment on a full disk.
+	// retry is the time between two attempts to prepare a segment or to write on a full disk.
 	retry = 250 * time.Millisecond
 )
 
@@ -63,7 +63,7 @@ type Journal struct {
 	announce announcer
 	scrub    scrubber
 	counts   counters
-	appends  sync.Pool              // unused *appendOp values
+	appends  sync.Pool              // *appendOp values for reuse
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
@@ -100,7 +100,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// serve starts everything but the reclaimer.
+// serve starts all goroutines except the reclaimer and the scrub.
 func (j *Journal) serve() {
 	j.commit.reserve = min(256<<10, j.size/16)
 	j.start(j.commit.run)
@@ -144,7 +144,7 @@ func (j *Journal) Close() error {
 	close(j.halt)
 	// The order matters. The committer still processes the queued ops and may need a new segment
 	// for them, so the preparer must run until the writer has ended. The announcer hands the
-	// entries of deleted logs to the reclaimer, so the reclaimer stops after it.
+	// entries of deleted logs to the reclaimer, so the reclaimer stops after the announcer.
 	j.queue.close()
 	<-j.announce.done
 	j.reclaim.stop()

@@ -18,8 +18,8 @@ import (
 // entry of a new block of key slots.
 const keyRoom = keySlotSize + keyBlockSize
 
-// keyList holds the encoded key slots of a segment that is not sealed. The committer adds to it.
-// Other goroutines get the slots that were present when they called.
+// keyList holds the encoded key slots of a segment that is not sealed. The committer adds slots.
+// The method all returns the slots that are present when it is called.
 type keyList struct {
 	mu    sync.Mutex
 	slots []byte
@@ -49,17 +49,19 @@ func (k *keyList) all() []byte {
 
 func (k *keyList) len() int { return len(k.all()) / keySlotSize }
 
-// keyReader finds the key slots of records in one segment after another.
+// keyReader finds the key slots of records. It works on one segment at a time and keeps the
+// directory of that segment.
 type keyReader struct {
 	seg       *segment
 	directory []byte // directory of the key slots of seg; nil if seg is not sealed or its key slots cannot be read
 	buf       []byte
 }
 
-// between returns the key slots of seg for the records from one offset to another. The result may
-// include slots of other records. between returns nil if there are no key slots, if they take more
-// than limit bytes, or if they are damaged. The caller must then read the records themselves.
-func (k *keyReader) between(seg *segment, from, to uint32, limit int) []byte {
+// slotsOf returns the key slots of the records in seg between the offsets lowest and highest,
+// including both. The result may include slots of other records. slotsOf returns nil if there are
+// no key slots, if they take more than limit bytes, or if they are damaged. The caller must then
+// read the records themselves.
+func (k *keyReader) slotsOf(seg *segment, lowest, highest uint32, limit int) []byte {
 	if !seg.sealed.Load() {
 		if all := seg.keys.all(); all != nil || !seg.sealed.Load() {
 			return all
@@ -72,7 +74,7 @@ func (k *keyReader) between(seg *segment, from, to uint32, limit int) []byte {
 	block := func(off uint32) int { // index of the last block that begins at or before off
 		return sort.Search(n, func(i int) bool { return binary.LittleEndian.Uint32(k.directory[i*keyBlockSize:]) > off }) - 1
 	}
-	first, last := max(block(from), 0), block(to)
+	first, last := max(block(lowest), 0), block(highest)
 	if last < first || (last-first+1)*keyBlock*keySlotSize > max(limit, keyBlock*keySlotSize) {
 		return nil
 	}
@@ -108,13 +110,12 @@ func (s *segment) keyDirectory() []byte {
 	return b
 }
 
-// fewKeys is the number of keys up to which reading the records is as fast as reading the key
-// slots.
+// fewKeys is a number of keys. For this many or fewer, reading the records is as fast as reading
+// the key slots.
 const fewKeys = 4
 
-// takeKeys completes the headers of the items from start to end from the key slots of their
-// segment. All these items lie in that one segment. An item without a usable key slot stays
-// incomplete.
+// takeKeys completes the headers of h.items[start:end] with the key slots of segment seg, in which
+// all these items lie. An item without a usable key slot stays incomplete.
 func (h *heads) takeKeys(out []engine.Header, seg *segment, start, end int) {
 	n, from, to := 0, uint32(0), uint32(0)
 	for i := start; i < end; i++ {
@@ -130,7 +131,7 @@ func (h *heads) takeKeys(out []engine.Header, seg *segment, start, end int) {
 	if n <= fewKeys {
 		return
 	}
-	slots := h.reader.between(seg, from, to, n*headBridge)
+	slots := h.reader.slotsOf(seg, from, to, n*headBridge)
 	count := len(slots) / keySlotSize
 	at := func(i int) uint32 { return binary.LittleEndian.Uint32(slots[i*keySlotSize:]) }
 	next := sort.Search(count, func(i int) bool { return at(i) >= from })

@@ -11,16 +11,17 @@ import (
 	"weir/internal/engine"
 )
 
-// When a log is opened, the journal finds every idempotency key, its size, and the number of
-// events in its batch in the key slots of the segments. The key slots may be damaged, or missing because an older build or a
-// restore wrote the segment. Then the journal reads the records instead, with the same result.
+// A segment has a key slot for each batch with an idempotency key. It holds the digest and the size
+// of the key, and the number of events in the batch. When a log is opened, the journal reads the
+// key slots instead of the records. If key slots are damaged or missing, the journal reads the
+// records, with the same result.
 func TestKeysOfSegments(t *testing.T) {
 	const n, segment = 6000, 1 << 20
 	made := faulty.New()
 	j, id := keyed(t, made, n, 300)
 	want := headersOf(t, j, id)
 	if len(want) != n || want[n-1].KeySize != 8 || want[n-1].KeyDigest != (engine.Header{Key: "key 5999"}).Restored().KeyDigest {
-		t.Fatalf("%d entries, the last is %+v", len(want), want[len(want)-1])
+		t.Fatalf("%d entries, want %d; the last is %+v", len(want), n, want[len(want)-1])
 	}
 	j.Close()
 	footerOf := func(b []byte) (footer, uint32) {
@@ -58,7 +59,7 @@ func TestKeysOfSegments(t *testing.T) {
 					}
 				}
 			}
-			write(t, fs, file, b)
+			put(fs, file, b)
 		}
 		if sealed < 2 {
 			t.Fatalf("%d segments have key slots, want at least 2", sealed)
@@ -98,19 +99,4 @@ func seedOf(t *testing.T, fs disk.FS, number uint64) uint32 {
 	}
 	defer j.closeAll()
 	return seed(j.salt, number)
-}
-
-func write(t *testing.T, fs *faulty.FS, name string, b []byte) {
-	t.Helper()
-	f, err := fs.Create(name)
-	if err == nil && len(b) > 0 {
-		err = f.WriteAt(0, b)
-	}
-	if err == nil {
-		err = f.SyncData()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
 }

@@ -20,14 +20,15 @@ type log struct {
 
 	mu      sync.RWMutex
 	index   index
-	low     weir.Seq
-	note    []byte // note of the last trim; nil if there is none or it is longer than keptNote, then readNote reads it from disk
-	mark    extent // position and size of the record that holds low and note
+	low     weir.Seq // all entries below this sequence are trimmed
+	note    []byte   // note of the last trim; nil if there is none, or if it is longer than keptNote and only on disk (see readNote)
+	mark    extent   // position and size of the record that holds low and note
 	open    bool
 	dropped bool
 
 	// attached is the open handle, whose judge the committer asks. It is nil while the log is not
-	// open, and doomed from the moment at which the committer decides the deletion of the document.
+	// open. From the moment when the committer decides the deletion of the document, it is the
+	// value doomed.
 	attached atomic.Pointer[handle]
 }
 
@@ -65,9 +66,8 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	}
 	l.open = true
 	l.mu.Unlock()
-	// Appends need an attached judge. So no entry can be added between restore and the attachment:
-	// when the judge is attached, it has seen every entry. An earlier handle was closed, so none of
-	// its ops is in flight.
+	// Appends need an attached judge. So no entry is added until the judge is attached, and restore
+	// has then shown it every entry. An earlier handle was closed, so none of its ops is in flight.
 	h := &handle{log: l, judge: judge, staged: l.low}
 	note, err := l.readNote()
 	if err == nil {
@@ -85,8 +85,9 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	return h, nil
 }
 
-// awaitDeletion waits until the deletion of the document is decided. If it could not be written,
-// awaitDeletion attaches the handle. Otherwise it returns engine.ErrDropped.
+// awaitDeletion waits until the deletion of the document has succeeded or failed. If it succeeded,
+// awaitDeletion returns engine.ErrDropped. If it could not be written, awaitDeletion attaches the
+// handle.
 func (h *handle) awaitDeletion() error {
 	o := &detachOp{h, make(chan error, 1)} // detaches nothing, but is answered after the deletion
 	h.j.do(o)
@@ -185,8 +186,8 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	return o, true
 }
 
-// detachOp detaches the judge of a handle behind every op of the handle that is in flight, and
-// behind the deletion of the document.
+// detachOp detaches the judge of a handle. It comes after all ops of the handle that are in flight,
+// and after the deletion of the document if that is in flight.
 type detachOp struct {
 	h    *handle
 	done chan error
@@ -197,8 +198,9 @@ func (o *detachOp) class() class      { return freeing }
 func (o *detachOp) settle(*group)     {}
 func (o *detachOp) stage(*group)      { o.h.attached.CompareAndSwap(o.h, nil) }
 
-// finish succeeds in a read-only journal too, so that its logs can be closed. A detached judge gets
-// no more calls, so the announcer answers a detach only after it has announced earlier deletions.
+// finish succeeds in a read-only journal too, so that its logs can be closed. A detached judge must
+// get no more calls. So the announcer answers this op only after it has announced earlier
+// deletions.
 func (o *detachOp) finish(err error) {
 	if errors.Is(err, engine.ErrReadOnly) {
 		err = nil
@@ -208,9 +210,9 @@ func (o *detachOp) finish(err error) {
 
 func (o *detachOp) announce(_ *announcer, err error) { o.done <- err }
 
-// Close implements engine.Log. It detaches the judge at once if no op of the handle is in flight
-// and the document is not being deleted, which is so for nearly every stream that became idle.
-// begin counts an op before it looks at closed, so no op can begin after Close found none.
+// Close implements engine.Log. If no op of the handle is in flight and the document is not being
+// deleted, Close detaches the judge at once. This is the usual case. The method begin counts an op
+// before it reads the field closed. So once Close has found no op in flight, no op can begin.
 func (h *handle) Close() error {
 	if h.closed.Swap(true) {
 		return nil
@@ -242,7 +244,8 @@ func (l *log) drop(h *handle) {
 }
 
 // spare takes back what doom did, because the deletion could not be written. The argument is the
-// result of doom. If Close was called in the meantime, the log is not attached any more.
+// handle that doom returned. If that handle was closed in the meantime, the log stays without a
+// handle.
 func (l *log) spare(h *handle) {
 	if h != doomed && l.attached.CompareAndSwap(doomed, h) && h != nil && h.closed.Load() {
 		l.attached.CompareAndSwap(h, nil)
@@ -441,8 +444,8 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
 func (o *trimOp) class() class      { return deleting }
 
-// stage raises low at this position in the order. staged includes trims that are not settled yet,
-// so low never goes down.
+// stage raises low at this position in the order. The field handle.staged includes trims that are
+// not settled yet, so low never goes down.
 func (o *trimOp) stage(g *group) {
 	if o.h.attached.Load() == doomed {
 		o.err = engine.ErrDropped
@@ -474,8 +477,6 @@ func (o *trimOp) settle(g *group) {
 			l.note = nil
 		}
 		gone = l.index.cut(l.low)
-	}
-	if !l.dropped {
 		g.live += o.at.bytes
 	}
 	l.mu.Unlock()

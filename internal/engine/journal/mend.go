@@ -11,8 +11,9 @@ import (
 // payloads.
 const mendable = 4096
 
-// flip tries every bit of the first n bytes of b, and returns true with that bit flipped as soon as
-// valid does. Otherwise b is unchanged.
+// flip flips the bits of the first n bytes of b, one at a time. As soon as the function valid
+// returns true, flip returns true and leaves that bit flipped. Otherwise flip returns false and b
+// is unchanged.
 func flip(b []byte, n int, valid func() bool) bool {
 	for bit := range 8 * min(n, len(b)) {
 		b[bit/8] ^= 1 << (bit % 8)

@@ -14,15 +14,15 @@ import (
 
 // preparer is the goroutine that makes segments ready before they are needed. A ready segment has
 // its full size, its header and a durable name, and its space is reserved. So switching to a ready
-// segment costs nothing. The preparer then fills it with zeros, because a sync costs a fraction on
-// blocks that were written before. Nothing waits for the zeros.
+// segment costs nothing. The preparer then fills the segment with zeros, because a sync is much
+// faster on blocks that were written before. The segment can be used before it is filled.
 type preparer struct {
 	j *Journal
 
 	mu      sync.Mutex
 	change  *sync.Cond
 	ready   []*segment  // ready segments in the order of their numbers
-	blank   []*segment  // segments to fill with zeros, in the order of their numbers
+	blank   []*segment  // segments that are not filled with zeros yet, in the order of their numbers
 	dead    []*segment  // freed segments, to be recycled or removed
 	spare   int         // number of dead segments to keep for recycling
 	number  uint64      // number of the next segment to prepare
@@ -116,7 +116,7 @@ func (p *preparer) stop() {
 	close(p.halt)
 }
 
-// setShort records that there is no space. From then on take fails instead of waiting.
+// setShort records that there is no space. From then on the method take fails instead of waiting.
 func (p *preparer) setShort(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +201,7 @@ func (p *preparer) removeDead() {
 	p.j.fs.Remove(s.name) // if this fails, the next start removes the file, because no manifest lists it
 }
 
-// make makes one segment ready, from a dead one if possible.
+// make makes one segment ready. It recycles a dead segment if there is one.
 func (p *preparer) make() (err error) {
 	p.mu.Lock()
 	number := p.number
@@ -256,7 +256,7 @@ func (p *preparer) fill() error {
 	defer p.mu.Unlock()
 	n := len(p.ready)
 	if err == nil || n == 0 || p.ready[n-1] != s {
-		return nil // a group that is written to the same place reports the error
+		return nil // the segment is in use: a group that cannot be written there reports the error
 	}
 	p.ready = p.ready[:n-1]
 	if p.number == s.number+1 { // the number was not used
@@ -267,8 +267,8 @@ func (p *preparer) fill() error {
 	return spoiltFile{fmt.Errorf("fill %s: %w", s.name, err)}
 }
 
-// mostSpoilt is the number of unwritable files in a row that are replaced at once. After that there
-// is a pause before each attempt.
+// mostSpoilt is the number of unwritable files in a row that are replaced without a pause. After
+// that, there is a pause before each attempt.
 const mostSpoilt = 3
 
 // spoiltFile is the error for a file that could not be prepared and was removed. The file held no
@@ -300,9 +300,9 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 	return nil
 }
 
-// create writes a new segment in full under a temporary name. The segment gets its final name only
-// when its header is durable. Recovery can therefore treat a file with a segment name but without a
-// valid header as damage.
+// create makes a new segment of the full size under a temporary name. The segment gets its final
+// name only when its header is durable. Recovery can therefore treat a file with a segment name but
+// without a valid header as damage.
 func (p *preparer) create(s *segment) (err error) {
 	if err := p.j.fs.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", temporary, err)
@@ -340,8 +340,8 @@ func (p *preparer) create(s *segment) (err error) {
 	return nil
 }
 
-// zeroStep is the number of bytes written between syncs. It bounds how long an append can wait
-// behind the preparer's writes.
+// zeroStep is the number of zeros that the preparer writes between two syncs. It limits how long an
+// append can wait for the preparer.
 const zeroStep = 256 << 10
 
 var zeros [zeroStep]byte
@@ -364,9 +364,9 @@ func (p *preparer) zero(f disk.File) error {
 	return nil
 }
 
-// fill fills the next part of a blank segment with zeros. When nothing is left to fill, or if fill
-// fails, the segment is not blank any more. The same happens if bulky is true: for large groups the
-// zeros would cost more than they save.
+// fill fills the next part of a blank segment with zeros. The segment stops being blank when it is
+// filled, when fill fails, and when the parameter bulky is true: for large groups the zeros would
+// cost more than they save.
 func (s *segment) fill(size int64, bulky bool) error {
 	s.filling <- struct{}{}
 	defer func() { <-s.filling }()
@@ -387,16 +387,17 @@ func (s *segment) fill(size int64, bulky bool) error {
 	return nil
 }
 
-// claim keeps the preparer from filling a segment below end. The caller must call the returned
-// function after it has synced its write. Until then the preparer does not sync the file either: it
-// would get the error of a failed write of the caller, and the caller's own sync would succeed.
+// claim keeps the preparer from filling a segment below the offset end. The caller must call the
+// returned function after it has synced its write. Until then the preparer neither writes nor syncs
+// the file. Otherwise its sync could receive the error of the caller's write, and the caller's own
+// sync would succeed.
 func (s *segment) claim(end int64) (release func()) {
 	if s.blank.Load() == 0 {
 		return func() {}
 	}
 	s.filling <- struct{}{}
 	if off := s.blank.Load(); off > 0 && off < end {
-		s.blank.Store((end + 2*zeroStep - 1) / zeroStep * zeroStep) // leaves a part unfilled, so that the preparer gets ahead
+		s.blank.Store((end + 2*zeroStep - 1) / zeroStep * zeroStep) // skips a part, so that the preparer stays ahead of the groups
 	}
 	return func() { <-s.filling }
 }

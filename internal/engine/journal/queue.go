@@ -33,7 +33,7 @@ type op interface {
 type class uint8
 
 const (
-	growing  class = iota // ops that take space for good; refused first, to leave room for others
+	growing  class = iota // ops that take space for good; refused first, to leave space for the other classes
 	copying               // ops that take some space in order to free more
 	deleting              // small ops that either free space or must not wait
 	freeing               // ops that free a segment, or write nothing
@@ -43,8 +43,8 @@ const (
 type queue struct {
 	mu     sync.Mutex
 	ops    []op
-	bytes  int // upper bound for what ops will write
-	spare  []op
+	bytes  int  // upper bound for the bytes that these ops will write
+	spare  []op // an empty slice for reuse; see give
 	closed bool
 	signal chan struct{}
 }
@@ -85,9 +85,9 @@ func (q *queue) close() {
 	q.wake()
 }
 
-// gather yields to runnable goroutines until the queue stops growing, or holds enough for a group.
-// This makes groups larger: callers that were just acknowledged are about to append again, and a
-// sync for many appends costs little more than a sync for one append.
+// gather yields to runnable goroutines until the queue stops growing, or holds enough ops for a
+// group. This makes groups larger: callers that were just acknowledged are about to append again,
+// and a sync for many appends costs little more than a sync for one append.
 func (q *queue) gather() {
 	for before := -1; ; runtime.Gosched() {
 		q.mu.Lock()

@@ -33,7 +33,7 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	create, remove := newDocumentOp(j, createDocument, "a", "x"), newDocumentOp(j, deleteDocument, "a", "")
 	again, gone := newDocumentOp(j, createDocument, "a", "y"), newDocumentOp(j, deleteDocument, "a", "")
 	// The caller that created the document may open its log before the deletion is durable.
-	late := &lateOpen{j: j, of: create, done: make(chan error, 1)}
+	late := &lateOpen{j: j, creation: create, done: make(chan error, 1)}
 	j.together(create, remove, again, late, gone)
 	for i, done := range []chan error{create.done, remove.done, again.done, gone.done} {
 		if err := <-done; err != nil {
@@ -60,18 +60,18 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	}
 }
 
-// lateOpen opens the log of a document whose creation (of) was decided but is not durable yet.
+// lateOpen opens the log of a document whose creation was decided but is not durable yet.
 type lateOpen struct {
-	j    *Journal
-	of   *documentOp
-	done chan error
+	j        *Journal
+	creation *documentOp
+	done     chan error
 }
 
 func (o *lateOpen) bound() (int, int) { return 0, 0 }
 func (o *lateOpen) class() class      { return freeing }
 func (o *lateOpen) stage(*group) {
 	go func() { // Open waits for the outcome of the deletion, and so for the committer
-		_, err := o.j.Open(background, o.of.result.Created, &fixed{})
+		_, err := o.j.Open(background, o.creation.result.Created, &fixed{})
 		o.done <- err
 	}()
 }

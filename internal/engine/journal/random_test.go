@@ -16,8 +16,8 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// TestRandomWithReclaim performs random operations on a journal with small segments. In the
-// meantime the reclaimer frees segments, the process is killed and the power is cut. The journal
+// TestRandomWithReclaim performs random operations on a journal with small segments. Meanwhile the
+// reclaimer frees segments, and now and then the process is killed or the power is cut. The journal
 // must always match its history, and the count of live bytes of each segment must be exact.
 func TestRandomWithReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -74,8 +74,8 @@ func (m *machine) attach(t *rapid.T) {
 	}
 }
 
-// leave abandons the journal. It calls next to simulate a kill or a power cut, and opens the
-// journal on the disk that next returns.
+// leave abandons the journal. The function next simulates a kill or a power cut, and returns the
+// disk that is left. leave opens the journal on that disk.
 func (m *machine) leave(t *rapid.T, next func(*faulty.FS) *faulty.FS) {
 	old := m.w.j
 	m.fs = next(m.fs)

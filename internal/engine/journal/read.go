@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// longRun is the number of bytes that a scan reads at once by default, which is also the
-	// maximum.
+	// longRun is the largest number of bytes that a scan reads at once, unless one entry is longer.
+	// It is also the default.
 	longRun = 1 << 20
 	// shortRun is the size of the buffers for scans that ask for shorter runs than longRun.
 	// Subscribers that catch up ask for runs of 24 KiB, thousands of them at once.
@@ -27,8 +27,8 @@ const (
 	bridge = 8 << 10
 )
 
-// spot is an entry to be read, together with its segment. The segment is held until the spot is
-// released.
+// spot is an entry to be read, together with its segment. The segment cannot be recycled until the
+// spot is released.
 type spot struct {
 	item
 	seg *segment
@@ -56,8 +56,7 @@ func (h *handle) Header(ctx context.Context, seq weir.Seq) (engine.Header, error
 	return r.header(), nil
 }
 
-// fetch looks up an entry and reads its record. The segment is held during the read, so that it is not
-// recycled before the read ends.
+// fetch looks up an entry and reads its record. The segment cannot be recycled during the read.
 func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record, error) {
 	if err := h.usable(); err != nil {
 		return record{}, err
@@ -201,12 +200,12 @@ func (l *log) trimmed(seq weir.Seq) bool {
 	return seq < l.low
 }
 
-// ahead looks up the next entries, up to about budget bytes, and holds the segments of these
-// entries.
-func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
+// ahead looks up the entries from sequence start on, until it has found about budget bytes. It
+// holds the segments of these entries.
+func (l *log) ahead(start weir.Seq, budget int) (spots []spot, dropped bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	l.index.ascend(from, func(it item) bool {
+	l.index.ascend(start, func(it item) bool {
 		spots = append(spots, l.spot(it))
 		budget -= it.length()
 		return budget > 0 && len(spots) < runItems
@@ -253,7 +252,8 @@ func buffer(length int) ([]byte, func()) {
 }
 
 // visit reads the records at the spots and releases the spots. It reads neighbouring records
-// together, about run bytes at a time. It returns false if the visitor wants no more.
+// together, and at most about as many bytes at a time as the parameter run says. It returns false
+// if the visitor wants no more.
 func (l *log) visit(ctx context.Context, spots []spot, run int, visit func(*record) bool) (more bool, err error) {
 	defer release(spots)
 	for len(spots) > 0 {

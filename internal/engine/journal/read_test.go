@@ -15,8 +15,8 @@ import (
 )
 
 // At most mostReads reads wait for a slow disk at the same time, however many clients read. Each of
-// these reads occupies a thread. The other reads wait for one of the first to finish, without a
-// thread, or until their context ends.
+// these reads occupies a thread. The other reads wait without a thread, until one of the first
+// finishes or until their own context ends.
 func TestReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()

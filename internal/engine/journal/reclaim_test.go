@@ -12,9 +12,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// TestReclaim removes most entries of many logs, so that every segment is left sparse. Once idle,
-// the running journal shrinks to within two segments of its live bytes. The remaining data is
-// complete, even after a crash.
+// TestReclaim removes most entries of many logs, so that every segment becomes sparse. When the
+// journal is idle, it shrinks until it is at most two segments larger than its live bytes. The
+// remaining data is complete, even after a crash.
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -59,7 +59,7 @@ func TestReclaim(t *testing.T) {
 		}
 		w.j.Close()
 		if got, want := fs.Size(), s.Disk+endSize+1024; got > want {
-			t.Errorf("%d bytes on disk, %d accounted for", got, want)
+			t.Errorf("%d bytes on disk, want at most %d", got, want)
 		}
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
 			t.Error(err)
@@ -140,11 +140,7 @@ func TestCopyOvertaken(t *testing.T) {
 	trim := &trimOp{h: w.logs["a"].(*handle), low: 8, note: []byte("n"), done: make(chan error, 1)}
 	update := &documentOp{j: w.j, change: updateDocument, key: "b", value: []byte("new"), sum: sum(0, []byte("new")), rev: old.Revision, done: make(chan error, 1)}
 	remove := &documentOp{j: w.j, change: deleteDocument, key: "c", done: make(chan error, 1)}
-	q := &w.j.queue
-	q.mu.Lock()
-	q.ops = append(q.ops, trim, update, remove, all)
-	q.mu.Unlock()
-	q.wake()
+	w.j.together(trim, update, remove, all)
 	for _, done := range []chan error{trim.done, update.done, remove.done, all.done} {
 		if err := <-done; err != nil {
 			t.Fatal(err)

@@ -19,15 +19,16 @@ const (
 	calmBytes = 1 << 20
 )
 
-// reclaimer is the goroutine that frees segments without live records. It empties sparse segments
-// first, by copying their live records to the end of the journal.
+// reclaimer is the goroutine that frees segments without live records. It also empties sparse
+// segments: it copies their live records to a cold segment (see cold.go) or to the end of the
+// journal.
 type reclaimer struct {
 	j      *Journal
 	signal chan struct{}
 	halt   chan struct{}
 
-	cold     *cold         // segment that is being filled with copies; nil if there is none
-	warm     time.Time     // until then, no cold segment is begun, because the last attempt failed
+	cold     *cold         // cold segment that is being filled; nil if there is none
+	warm     time.Time     // no cold segment is begun before this time, because the last attempt failed
 	building atomic.Uint32 // number of the cold segment; 0 if there is none
 	live     int64         // live bytes of the journal, as victim last counted them
 
@@ -57,9 +58,9 @@ func (r *reclaimer) wake() {
 
 func (r *reclaimer) stop() { close(r.halt) }
 
-// forget takes over entries that no reader can reach any more. The reclaimer, not the writer,
-// subtracts their bytes from the live bytes: a log can hold millions of entries, and the writer
-// must not spend time on that.
+// forget takes over entries that no reader can reach any more. The reclaimer later subtracts their
+// bytes from the live bytes. The caller does not do so itself, because a log can hold millions of
+// entries.
 func (r *reclaimer) forget(items index, mark extent) {
 	r.mu.Lock()
 	r.forgotten = append(r.forgotten, forgotten{items, mark})

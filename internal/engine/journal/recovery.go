@@ -12,8 +12,8 @@ import (
 )
 
 // recovery is the state of opening a journal. Recovery writes nothing until it has checked
-// everything. After that it only writes bytes again that it has found. The step numbers are those
-// of DESIGN.md.
+// everything. After that, it writes the newest bytes again, missing indexes and the file "end". The
+// step numbers are those of DESIGN.md.
 type recovery struct {
 	j        *Journal
 	segments map[uint64]*segment // all segment files
@@ -24,13 +24,13 @@ type recovery struct {
 	marked   bool                // the tail's watermark covers all of its groups
 	final    bool                // the tail's watermark is final
 	unused   []*segment          // segments above the tail
-	stale    []string            // files left by an interrupted preparation, copy or repair
+	stale    []string            // files that an interrupted preparation, copy, repair or restore has left
 	rebuilt  []*segment          // sealed segments whose index was built from their groups
 	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
 	dropped  map[uint64]string // keys of deleted documents by their logs; nil unless a check needs this map
-	over     map[uint64]bool   // logs whose deletion is recorded in the tail; their entries are not read into memory
+	over     map[uint64]bool   // logs whose deletion is in the tail; their entries are not read into memory
 	docs     map[string]*document
 	logs     map[uint64]*log
 	last     *log // the log that was used last
@@ -135,7 +135,7 @@ func (r *recovery) checkHeader(s *segment) error {
 func (r *recovery) findTail() error {
 	for _, number := range slices.Backward(r.numbers) {
 		if err := r.bad[number]; err != nil {
-			return err // a file gets its name after its header is durable, so this is damage, and the file may be the tail
+			return err // a file gets its name only after its header is durable, so this is damage; the file may be the tail
 		}
 		s := r.segments[number]
 		slots, err := s.index(r.j.size)
@@ -163,8 +163,8 @@ func (r *recovery) findTail() error {
 }
 
 // compareEnd is the end of step 5: the log must reach as far as the file "end" says. If "end" names
-// a segment in which no group was written yet, that segment must exist too, because it may have
-// received groups later.
+// a segment in which no group was written yet, that segment must exist too: groups may have been
+// written to it after "end".
 func (r *recovery) compareEnd() error {
 	e := r.j.end.latest
 	if next := r.j.write.next; next < e.group {
@@ -237,8 +237,8 @@ func (r *recovery) keepUnused() {
 }
 
 // findDeleted collects the deletions in the tail before the entries are read. A log may have been
-// deleted because its index does not fit in memory. Its entries must not be read into memory once
-// more.
+// deleted because its index does not fit in memory. In that case, its entries must not be read into
+// memory again.
 func (r *recovery) findDeleted() error {
 	if r.tail != nil {
 		for b := r.tail.slots; len(b) > 0; b = b[slotSize:] {

@@ -19,8 +19,8 @@ type RepairOptions struct {
 	// Mend decides what a log needs to continue without its lost entries. It receives the log's low
 	// (all entries below it are trimmed) and the note of the last trim, which is nil if it is lost.
 	// It also receives the remaining entries, including those known to be lost, and the number of
-	// further records that may be lost. It returns the new note of the log (nil: none) and entries,
-	// marked Lost, for sequences that must not be used again.
+	// further records that may be lost. It returns the new note of the log, or nil for none. It
+	// also returns entries, marked Lost, for sequences that must not be used again.
 	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error)
 	// Stale is called for every document that may have been changed or deleted by a record with
 	// unknown content. It returns the value that the document gets, or nil to keep its value.
@@ -49,11 +49,11 @@ func (r *Repair) Lossless() bool {
 	return !gone && len(r.Losses)+len(r.Documents)+r.Before.Orphans+r.Before.MayBeLost == 0
 }
 
-// RepairJournal checks a journal, and builds a new journal without its damage beside it: undamaged
-// sealed segments stay, and the records of all others that are still needed move to new segments,
-// with markers for lost entries. The new journal replaces the old one in a single step, and only
-// after a check of all of it. Until then the old journal is unchanged, so an interrupted repair can be
-// run again. Damaged files are kept aside. An undamaged journal is left as it is.
+// RepairJournal checks a journal. If it is damaged, RepairJournal builds a new journal beside it.
+// Undamaged sealed segments stay. Records of other segments are written to new segments if they are
+// still needed, and markers take the place of lost entries. When the whole new journal has been
+// checked, it replaces the old one in a single step. Until then the old journal is unchanged, so an
+// interrupted repair can be run again. Damaged files are set aside.
 func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	c, err := openCheckup(dir, o.CheckOptions)
 	if err != nil {
@@ -107,12 +107,13 @@ type repair struct {
 	*checkup
 	o       RepairOptions
 	result  Repair
-	pending rewriteOp // collects records
+	pending rewriteOp // records that are not written yet
 	err     error     // the first error of a write
 }
 
-// replace decides which segments the new journal does without. Damaged segments, and segments with
-// entries of logs whose document is lost, are set aside.
+// replace decides which segments are not part of the new journal. Damaged segments, and segments
+// with entries of logs whose document is lost, are set aside. Undamaged segments that are not
+// sealed are left out.
 func (p *repair) replace(stage *disk.Stage) error {
 	for it := range p.orphaned {
 		if n := uint64(it.place.segment); p.harmed[n] == nil {
@@ -170,8 +171,8 @@ func (p *repair) build(stage *disk.Stage) error {
 	return errors.Join(err, j.Close(), j.failed())
 }
 
-// rewriteOp writes records as they are. Memory keeps its state, because the journal is closed when
-// all records are written.
+// rewriteOp writes records as they are, or a manifest if it has no records. It does not change the
+// state in memory, because the journal is closed when all records are written.
 type rewriteOp struct {
 	j       *Journal
 	records []*record
@@ -192,8 +193,8 @@ func (o *rewriteOp) stage(g *group) {
 	}
 }
 
-// add writes a record to the new journal, in ops of about copyStep bytes. After an error it does
-// nothing.
+// add writes a record to the new journal. It collects about copyStep bytes of records before it
+// writes them. After an error it writes nothing more.
 func (p *repair) add(r *record) {
 	r.length, r.payloadSum = uint32(len(r.payload)), sum(0, r.payload)
 	p.pending.records = append(p.pending.records, r)
@@ -213,7 +214,7 @@ func (p *repair) flush() error {
 }
 
 // rewrite writes the current records of the replaced segments: the valid records and the corrected
-// ones. It fails if the disk now returns other data than during the check.
+// ones. It fails if the disk now returns different data than during the check.
 func (p *repair) rewrite() error {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
 		x, err := p.inspect(n, func(sl slot, r *record) {
@@ -303,7 +304,8 @@ func (p *repair) top() uint64 {
 
 // maxLost returns how many entries of a log may be lost without a trace. These are all records with
 // unknown content. If one of them may have been a mark (the record of a trim), maxLost adds every
-// record that fits in the segments recycled since, because that trim may have removed them.
+// record that fits in the segments recycled since, because that trim may have removed the entries
+// in them.
 func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
 		return p.unknown

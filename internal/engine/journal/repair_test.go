@@ -72,8 +72,8 @@ func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost i
 }
 
 // repaired repairs a journal and verifies the repaired journal. It returns the result of the repair
-// and the number of lost entries. unknown means that the repair cannot tell which records were
-// lost.
+// and the number of lost entries. The parameter unknown means that the repair cannot tell which
+// records were lost.
 func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
 	t.Helper()
 	before := fs.Files()
@@ -94,6 +94,17 @@ func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool
 		t.Fatalf("%s: %v (damages %+v, losses %+v)", what, err, r.Before.Damages, r.Losses)
 	}
 	return r, lost
+}
+
+// segmentFiles returns the names of all segment files, sorted.
+func segmentFiles(fs *faulty.FS) (names []string) {
+	for name := range fs.Files() {
+		if _, ok := segmentNumber(name); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // readable opens a journal and reads all of it.
@@ -122,13 +133,7 @@ func TestRepairBitFlips(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
 	rng := rand.New(rand.NewPCG(3, 9))
-	names := []string{}
-	for name := range files {
-		if strings.HasSuffix(name, ".seg") {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
+	names := segmentFiles(fs)
 	found, fine := 0, 0
 	for n := range 250 {
 		name := names[n%len(names)]
@@ -177,13 +182,7 @@ func TestRepairOverwrittenRanges(t *testing.T) {
 		after := fs.Crash(faulty.LoseNothing, nil)
 		what := ""
 		for range 1 + n%2 {
-			names := []string{}
-			for name := range files {
-				if strings.HasSuffix(name, ".seg") {
-					names = append(names, name)
-				}
-			}
-			slices.Sort(names)
+			names := segmentFiles(fs)
 			name := names[rng.IntN(len(names))]
 			used := int64(len(strings.TrimRight(string(files[name]), "\x00")))
 			off := rng.Int64N(max(used, 1)) &^ 511
@@ -325,14 +324,12 @@ func TestRepairLargePayloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.j.Close()
-	for name := range fs.Files() {
-		if strings.HasSuffix(name, ".seg") {
-			fs.Flip(name, 10, 1) // a bit in the segment's header
-		}
+	for _, name := range segmentFiles(fs) {
+		fs.Flip(name, 10, 1) // a bit in the segment's header
 	}
 	r, lost := repaired(t, "every header", fs, h, false)
 	if lost > 0 || len(r.Losses) > 0 || len(r.Aside) < 4 {
-		t.Errorf("%d lost, %+v", lost, r)
+		t.Errorf("%d entries lost, want 0: %+v", lost, r)
 	}
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
@@ -369,13 +366,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 func TestRepairUnreadable(t *testing.T) {
 	fs, h := stories(t)
 	rng := rand.New(rand.NewPCG(2, 6))
-	var names []string
-	for name := range fs.Files() {
-		if strings.HasSuffix(name, ".seg") {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
+	names := segmentFiles(fs)
 	lostAll := 0
 	for range 40 {
 		after := fs.Crash(faulty.LoseNothing, nil)

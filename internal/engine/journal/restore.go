@@ -12,9 +12,9 @@ import (
 // ErrNotEmpty means that the target directory of a restore is not empty.
 var ErrNotEmpty = errors.New("not empty")
 
-// Restore fills an empty directory with the files of a snapshot. They are staged, so the directory
-// is not a journal until Finish. The lock is held until then. A Restore must end with Finish, or with
-// Abort if anything fails.
+// Restore fills an empty directory with the files of a snapshot. The files are staged (see
+// disk.Stage), so the directory is not a journal until Finish. The lock is held until then. A
+// Restore must end with Finish, or with Abort if anything fails.
 type Restore struct {
 	j      *Journal
 	stage  *disk.Stage

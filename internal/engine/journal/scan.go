@@ -18,9 +18,9 @@ type storedGroup struct {
 	bad int64  // if err is not nil: offset of the damage in the segment
 }
 
-// groups iterates over the groups of a segment between two offsets. A group that is not whole has
-// its err set. If its frame is not valid either, nothing says where the group ends, so it is the
-// last one. read fills a slice from an offset of the segment.
+// groups iterates over the groups of a segment between two offsets. In a group that is not whole,
+// the field err is set. If the frame of the group is not valid either, nothing says where the group
+// ends, so the iteration ends there. The function read fills a slice from an offset of the segment.
 func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Seq[storedGroup] {
 	return func(yield func(storedGroup) bool) {
 		var head [frameSize]byte
@@ -125,12 +125,12 @@ func (r *recovery) evidence(s *segment, last uint64) error {
 	return nil
 }
 
-// nextFrame returns the first aligned offset at or after from that has the magic number of a frame
-// (group head) and room for the rest of the frame. It returns -1 if there is none. It searches for
-// the magic number instead of testing every offset, because most of the data is zeros, on which
-// bytes.Index is much faster.
-func nextFrame(b []byte, from int) int {
-	for i := from; i+frameSize <= len(b); {
+// nextFrame returns the first aligned offset, not below start, at which there is the magic number
+// of a frame (group head) and space for the whole frame. It returns -1 if there is none. It
+// searches for the magic number instead of testing every offset, because most of the data is zeros,
+// on which bytes.Index is much faster.
+func nextFrame(b []byte, start int) int {
+	for i := start; i+frameSize <= len(b); {
 		k := bytes.Index(b[i+4:], frameMark)
 		if k < 0 {
 			return -1
@@ -154,7 +154,7 @@ type window struct {
 	seg   *segment
 	off   int64
 	buf   []byte
-	ahead int64 // number of bytes to read at once; 0: windowSize
+	ahead int64 // number of bytes to read at once; 0 means windowSize
 }
 
 const windowSize = 256 << 10

@@ -25,7 +25,7 @@ type Scrub struct {
 // segment that holds no record.
 type Finding struct {
 	File     string
-	Offset   int64  // of the first damaged byte range
+	Offset   int64  // offset of the first damaged record or part
 	What     string // batch, closed gap, mark, document, deletion, or a part of the segment such as index
 	Why      string
 	Document string   // key of the document, or of the document that owns the log; may be empty
@@ -44,7 +44,7 @@ const (
 // scrubber is the goroutine that scrubs.
 type scrubber struct {
 	j        *Journal
-	debt     int    // bytes read since the last pause
+	unpaced  int    // bytes read since the last pause
 	appended uint64 // bytes appended to the journal until the last pause
 
 	mu    sync.Mutex
@@ -101,15 +101,15 @@ func (s *scrubber) check(seg *segment) bool {
 // journal closes meanwhile.
 func (s *scrubber) Write(b []byte) (int, error) {
 	s.update(func(p *Scrub) { p.Read, p.Done = p.Read+uint64(len(b)), p.Done+int64(len(b)) })
-	if s.debt += len(b); s.debt < scrubStep {
+	if s.unpaced += len(b); s.unpaced < scrubStep {
 		return len(b), nil
 	}
-	wait := time.Duration(float64(s.debt) / float64(s.j.opts.ScrubRate) * float64(time.Second))
+	wait := time.Duration(float64(s.unpaced) / float64(s.j.opts.ScrubRate) * float64(time.Second))
 	now := s.j.counts.appended()
-	if now-s.appended > uint64(s.debt) {
+	if now-s.appended > uint64(s.unpaced) {
 		wait *= 4
 	}
-	s.debt, s.appended = 0, now
+	s.unpaced, s.appended = 0, now
 	if !s.pause(wait) {
 		return 0, engine.ErrClosed
 	}
@@ -148,8 +148,8 @@ func (s *scrubber) progress() Scrub {
 	return p
 }
 
-// name finds out which records of a damaged segment are damaged and still needed. Without a valid
-// index, or if there is no such record, it returns the damaged parts of the file.
+// name returns the records of a segment that are damaged and still needed. If there are none, or if
+// the index is not valid, it returns the damaged parts of the file.
 func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
 	index, err := seg.index(s.j.size)
 	runs := map[engine.LogID]int{} // index in findings of the newest finding of each log
@@ -198,8 +198,8 @@ func (s *store) hold(number uint32) *segment {
 	return seg
 }
 
-// needs reports whether the state in memory refers to the record at this place. Unlike current, it
-// need not know the key of a document.
+// needs reports whether the state in memory refers to the record at this place. Unlike the method
+// current, it works without the key of the document.
 func (s *store) needs(at place, sl slot) (needed bool) {
 	if sl.kind != kindDocument && sl.kind != kindDeleted {
 		return s.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq})

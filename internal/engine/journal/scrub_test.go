@@ -128,7 +128,7 @@ func TestScrubFindsDamage(t *testing.T) {
 // and while more is appended it reads much less.
 func TestScrubRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const rate, burst = 64 << 10, scrubStep + 64<<10 // in one go, the scrub reads one step and the rest of a segment
+		const rate, burst = 64 << 10, scrubStep + 64<<10 // the scrub may read one step and the rest of a segment without a pause
 		var read atomic.Int64
 		fs := faulty.New()
 		w := scrubbed(t, fs, Options{ScrubRate: rate, ScrubEvery: time.Millisecond})
@@ -172,7 +172,7 @@ func TestScrubRate(t *testing.T) {
 }
 
 // TestScrubDuringChanges scrubs all the time while segments are filled, emptied and recycled. It
-// finds nothing, and nothing is held back from being reclaimed.
+// finds nothing, and it does not keep segments from being reclaimed.
 func TestScrubDuringChanges(t *testing.T) {
 	fs := faulty.New()
 	w := scrubbed(t, fs, Options{ScrubRate: 1 << 40, ScrubEvery: time.Nanosecond, Damaged: func(f []Finding) { t.Errorf("found %+v", f) }})

@@ -17,9 +17,10 @@ func isSeal(c faulty.Call) bool {
 	return segment && c.Kind == faulty.Write && c.Off+int64(c.Len) == small.SegmentSize && c.Off > dataStart
 }
 
-// sealHeld runs a journal whose first segment is full and whose index is not written yet. Groups are
-// already acknowledged in the second segment.
-func sealHeld(t *testing.T, each func(faulty.Call, *history), with func(fs *faulty.FS, w *world, release func())) {
+// sealHeld runs a journal until its first segment is full and groups in the second segment are
+// acknowledged. The index of the first segment is not written before release is called. In this
+// state, sealHeld calls the function test.
+func sealHeld(t *testing.T, test func(fs *faulty.FS, w *world, release func())) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		w := newWorld(t, fs, h)
@@ -34,9 +35,6 @@ func sealHeld(t *testing.T, each func(faulty.Call, *history), with func(fs *faul
 		}
 		defer release()
 		fs.OnCall(func(c faulty.Call) error {
-			if each != nil {
-				each(c, h)
-			}
 			if isSeal(c) && c.Name == segmentName(1) {
 				<-held
 			}
@@ -50,15 +48,15 @@ func sealHeld(t *testing.T, each func(faulty.Call, *history), with func(fs *faul
 				t.Fatal(err)
 			}
 		}
-		with(fs, w, release)
+		test(fs, w, release)
 	})
 }
 
-// The index of a full segment is written beside: appends to the next segment are acknowledged
-// meanwhile, and a snapshot taken meanwhile is whole. The segment after the next one has to wait,
-// so that a start never has to read more than two segments.
-func TestSealBeside(t *testing.T) {
-	sealHeld(t, nil, func(fs *faulty.FS, w *world, release func()) {
+// While the index of a full segment is being written, appends to the next segment are acknowledged,
+// and a snapshot is complete. The journal does not move on to a third segment until the index is
+// written, so that a start never has to read the groups of more than two segments.
+func TestAppendWhileSealing(t *testing.T) {
+	sealHeld(t, func(fs *faulty.FS, w *world, release func()) {
 		s, err := w.j.Snapshot(background)
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +98,7 @@ func TestCrashWhileSealing(t *testing.T) {
 			images = append(images, image{at + ", " + loss.String(), fs.Crash(loss, rand.New(rand.NewPCG(3, 3))), h.copy()})
 		}
 	}
-	sealHeld(t, nil, func(fs *faulty.FS, w *world, release func()) {
+	sealHeld(t, func(fs *faulty.FS, w *world, release func()) {
 		collect(fs, w.h, "the index is missing")
 		images = append(images, image{"killed while sealing", fs.Kill(), w.h.copy()})
 		var hooked bool
@@ -132,13 +130,13 @@ func TestCrashWhileSealing(t *testing.T) {
 	}
 }
 
-// A group at the end of an unsealed segment was synced before the next segment got a group. So if
-// such a group is not valid, this is damage and not a write that a crash cut short: opening refuses
-// the journal, a check reports the loss, and a repair does not call it lossless.
+// A group at the end of a full segment was synced before the next segment got a group. So if such a
+// group is not valid, this is damage and not a write that a crash cut short. Opening refuses the
+// journal, and a check reports the loss.
 func TestDamageWhileSealing(t *testing.T) {
 	var fs *faulty.FS
 	var end int64
-	sealHeld(t, nil, func(running *faulty.FS, w *world, release func()) {
+	sealHeld(t, func(running *faulty.FS, w *world, release func()) {
 		fs, end = running.Crash(faulty.LoseAll, nil), w.j.store.segment(1).end
 	})
 	for name, damage := range map[string]func(b []byte){
@@ -153,7 +151,7 @@ func TestDamageWhileSealing(t *testing.T) {
 		put(hurt, segmentName(1), b)
 		if j, err := Open(hurt, small); err == nil {
 			j.Close()
-			t.Errorf("%s: opened", name)
+			t.Errorf("%s: Open accepts the journal", name)
 		}
 		report, err := Check(hurt, CheckOptions{})
 		if err != nil || !slices.ContainsFunc(report.Damages, func(d Damage) bool { return d.Fate == Lost || d.Fate == Unknown || d.Fate == Mended }) {
@@ -162,8 +160,8 @@ func TestDamageWhileSealing(t *testing.T) {
 	}
 }
 
-// A crash after a segment was ended and before the next one got a group: the next opening seals the
-// full segment and continues in the next one.
+// A crash comes after a segment became full and before the next segment got a group. The next
+// opening seals the full segment, and the log continues in the next segment.
 func TestCrashBeforeFirstGroup(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

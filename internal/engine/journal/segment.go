@@ -13,8 +13,7 @@ import (
 	"weir/internal/engine"
 )
 
-// segment is one file of the journal. All segments have the same size and are written in full
-// before their first use.
+// segment is one file of the journal. All segments have the same size.
 type segment struct {
 	number uint64
 	name   string
@@ -25,8 +24,8 @@ type segment struct {
 	refs      atomic.Int32   // number of readers, plus one for the journal itself
 	onRelease func(*segment) // called when refs reaches 0
 
-	// The next fields are used by the committer only, until it moves on to the next segment. From
-	// then on the writer and the goroutine that seals the segment use them.
+	// Only the committer uses the next fields, until it moves on to the next segment. From then on
+	// the writer and the goroutine that seals the segment use them.
 	end     int64  // offset of the next record or group
 	slots   []byte // the index so far; nil once sealed
 	count   int    // number of records
@@ -34,7 +33,7 @@ type segment struct {
 	next    uint64 // number of the group after the last one, once the segment is full
 	leaving bool   // used by the committer only: no further manifest lists this segment
 
-	blank   atomic.Int64  // the file was never written from this offset on; 0 if that is not known, or the preparer does not fill it
+	blank   atomic.Int64  // offset from which the preparer still has to fill the file with zeros; 0 if nothing is left to fill
 	filling chan struct{} // a lock that keeps the preparer and the writer from writing to a blank file at once; fair, unlike a mutex
 
 	sealed atomic.Bool
@@ -82,15 +81,15 @@ func (s *segment) read(b []byte, off int64) error {
 	return fmt.Errorf("read %s: %w", s.name, err)
 }
 
-// fits reports whether n more bytes, in the given number of records, leave room for the index, the
-// footer and reserve bytes.
+// fits reports whether the segment has space for n more bytes in the given number of records,
+// besides the index, the footer and as many bytes as the parameter reserve says.
 func (s *segment) fits(size int64, n, records int, reserve int64) bool {
 	index := int64(s.count+records)*slotSize + keySpace(s.keys.len())
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
-// mark writes the watermark, which says that everything below end was synced, and that next is the
-// number of the next group.
+// mark writes the watermark. It says that everything below the offset end was synced, and that the
+// next group has the number next.
 func (s *segment) mark(end int64, next uint64) error {
 	if err := s.file.WriteAt(watermarkOffset, encodeWatermark(s.seed, end, next)); err != nil {
 		return fmt.Errorf("write watermark of %s: %w", s.name, err)
@@ -99,9 +98,10 @@ func (s *segment) mark(end int64, next uint64) error {
 }
 
 // seal writes and syncs the key slots, the index and the footer, so that the next start need not
-// read the records. Key slots that do not fit are left out: older builds reserved no space for them.
-// seal also writes the final watermark. The watermark and the footer both say where the groups end,
-// so this is still known if one of the two is damaged. put runs the writes.
+// read the records. Key slots that do not fit are left out: a segment that an older build has
+// filled has no space for them. seal also writes the final watermark. The watermark and the footer
+// both say where the groups end, so this is still known if one of the two is damaged. The function
+// put runs the writes, and may repeat them.
 func (s *segment) seal(size int64, nextGroup uint64, put func(func() error) error) error {
 	f := footer{
 		number: s.number, nextGroup: nextGroup, end: s.end, slots: s.count,
@@ -145,7 +145,7 @@ func (s *segment) footer(size int64) (footer, bool, error) {
 	return f, ok && f.number == s.number, nil
 }
 
-// index reads the index slots of a sealed segment and sets used and table. It returns
+// index reads the index slots of a sealed segment, and sets the fields used and table. It returns
 // engine.ErrDamaged if the footer or the index is not valid.
 func (s *segment) index(size int64) ([]byte, error) {
 	f, ok, err := s.footer(size)

@@ -27,10 +27,10 @@ type Snapshot struct {
 // part is one segment of a snapshot.
 type part struct {
 	seg  *segment
-	end  int64  // for an unsealed segment: copy up to this offset; 0 for a sealed segment: copy the whole file
-	next uint64 // for an unsealed segment: number of the next group, with finalMark if the segment is full
+	end  int64  // unsealed segment: copy up to this offset; sealed segment: 0, copy the whole file
+	next uint64 // unsealed segment: number of the next group, with the bit finalMark if the segment is full
 	raw  bool   // the journal is damaged: if this segment has no index, copy the whole file unchecked
-	held bool
+	held bool   // the segment is not released yet
 }
 
 // SnapshotFile is one file of a snapshot.
@@ -52,7 +52,7 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	case err := <-o.done:
 		return o.snap, err
 	case <-ctx.Done():
-		go func() { // the committer still holds the op: release the files of the op when it is done
+		go func() { // the committer still holds the op: release the files of the snapshot when the op is done
 			if <-o.done == nil {
 				o.snap.Close()
 			}
@@ -116,9 +116,9 @@ func (o *snapshotOp) class() class      { return freeing }
 func (o *snapshotOp) stage(*group)      {}
 func (o *snapshotOp) settle(*group)     { o.snap = o.j.write.snapshot() }
 
-// finish takes the snapshot if the journal is read-only, because everything synced before the
-// failure can still be copied. In that case the writer itself calls finish, so the segments cannot
-// change.
+// finish takes the snapshot itself if the journal is read-only, because everything synced before
+// the failure can still be copied. In that case finish runs in the writer's goroutine, so the
+// segments cannot change.
 func (o *snapshotOp) finish(err error) {
 	if errors.Is(err, engine.ErrReadOnly) {
 		o.snap, err = o.j.write.snapshot(), nil
@@ -164,8 +164,8 @@ func (s *Snapshot) Files() []SnapshotFile {
 }
 
 // Copy writes file i of Files to w and then releases the file. It checks every record while it
-// copies. Damaged data is copied unchanged, unreadable data as zeros, and Damages reports both.
-// Copy returns the error of w, or engine.ErrClosed.
+// copies. Copy writes damaged data unchanged, and zeros in place of unreadable data. Damages
+// reports both. Copy returns the error of w, or engine.ErrClosed.
 func (s *Snapshot) Copy(w io.Writer, i int) error {
 	if i == 0 {
 		_, err := io.WriteString(w, s.Format)
@@ -241,7 +241,7 @@ func (c *copier) run() error {
 		_, err = c.seg.index(size)
 	}
 	if err != nil {
-		if errors.Is(err, engine.ErrDamaged) && !c.part.raw { // raw reports read errors instead
+		if errors.Is(err, engine.ErrDamaged) && !c.part.raw { // the method raw reports read errors
 			c.s.damages = append(c.s.damages, err)
 		}
 		return c.raw(dataStart, size)
@@ -269,7 +269,7 @@ func (c *copier) groups(end int64) error {
 			c.damaged(g.bad, "group", errChecksum)
 			return c.raw(g.off, end)
 		default:
-			if errors.Is(g.err, errChecksum) || errors.Is(g.err, errShort) { // raw reports read errors
+			if errors.Is(g.err, errChecksum) || errors.Is(g.err, errShort) { // the method raw reports read errors
 				c.damaged(g.bad, "record", g.err)
 			}
 			err = c.raw(g.off, g.off+int64(g.length))

@@ -51,13 +51,13 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 	return nil
 }
 
-// between returns the history that a snapshot must match if it was taken after the history before
-// and before the history after. Such a snapshot contains at least everything that was acknowledged
-// in before, and at most everything that was requested in after.
-func between(before, after *history) *history {
-	h := before.copy()
+// between returns the history that a snapshot must match if it was taken at some time between two
+// histories. Such a snapshot contains at least everything that was acknowledged in the earlier
+// history, and at most everything that was requested in the later one.
+func between(earlier, later *history) *history {
+	h := earlier.copy()
 	for key, d := range h.docs {
-		d.open, d.lowMay, d.maybe = after.docs[key].open, after.docs[key].lowMay, maps.Clone(after.docs[key].maybe)
+		d.open, d.lowMay, d.maybe = later.docs[key].open, later.docs[key].lowMay, maps.Clone(later.docs[key].maybe)
 	}
 	return h
 }
@@ -115,7 +115,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	w.j.Close() // stops the reclaimer, which also acquires segments
 	for _, s := range w.j.store.allSegments() {
 		if n := s.refs.Load(); n != 1 {
-			t.Errorf("%s has %d references, want only the one of the store", s.name, n)
+			t.Errorf("%s has %d references, want 1", s.name, n)
 		}
 	}
 	if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
@@ -241,8 +241,8 @@ func TestSnapshotReadOnly(t *testing.T) {
 	}
 }
 
-// If no server is running, OpenSnapshot copies the directory itself, after a clean shutdown and
-// after a crash. A running journal without segments can be copied too.
+// If no server is running, OpenSnapshot takes a snapshot of the directory, after a clean shutdown
+// and after a crash. A running journal without segments has a snapshot too.
 func TestSnapshotOffline(t *testing.T) {
 	fs, w, s := held(t)
 	s.Close()
@@ -422,12 +422,7 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 // repaired.
 func TestSnapshotOfUnopenableJournal(t *testing.T) {
 	fs, h := stories(t)
-	var names []string
-	for name := range fs.Files() {
-		if _, ok := segmentNumber(name); ok {
-			names = append(names, name)
-		}
-	}
+	names := segmentFiles(fs)
 	refused := 0
 	for _, name := range names {
 		// The damage is in the header, in the footer or in a group.

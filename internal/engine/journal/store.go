@@ -26,8 +26,8 @@ type store struct {
 	revision engine.Revision               // revision of the last document change since the journal was opened
 }
 
-// document is the current state of a document and the extent of its record. It owns the log whose
-// id is the field Created.
+// document is the current state of a document and the extent of its record. The document owns the
+// log whose id is in the field Created.
 type document struct {
 	engine.Document
 	at    extent
@@ -42,19 +42,18 @@ type extent struct {
 }
 
 // tombstone describes the record of a document's deletion. The record is needed while any segment
-// may still hold an older record of the same key: without it, the document would reappear after a
-// restart. Only the segments from number first to number birth can hold such a record. The field
-// birth is the segment to which the tombstone was first written.
+// may still hold an older record of the document or its log: without the tombstone, the document
+// would reappear after a restart.
 type tombstone struct {
 	created  engine.LogID
 	revision engine.Revision
-	first    uint32
-	birth    uint32
+	first    uint32 // number of the oldest segment that may hold an older record
+	birth    uint32 // number of the newest segment that may hold an older record
 	at       extent
 }
 
-// needed reports whether any of the given segments may hold an older record of the key. The segment
-// numbers must be sorted.
+// needed reports whether any of the given segments may hold a record that is older than the
+// tombstone. The segment numbers must be sorted.
 func (t *tombstone) needed(segments []uint32) bool {
 	i, _ := slices.BinarySearch(segments, t.first)
 	return i < len(segments) && segments[i] <= t.birth
@@ -96,9 +95,9 @@ func (s *store) put(d *document) {
 	s.revision = max(s.revision, d.Revision)
 }
 
-// remove deletes a document and stores its tombstone. It subtracts the live bytes at the place
-// where the document's record is now. The reclaimer may have copied the record since the deletion
-// was decided.
+// remove deletes a document and stores its tombstone. It subtracts the live bytes at the current
+// place of the document's record: the reclaimer may have copied the record since the deletion was
+// decided.
 func (s *store) remove(key string, t *tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +175,8 @@ func (s *store) removeSegment(seg *segment) {
 }
 
 // dropTombstones removes the tombstones that are not needed for any of the remaining segments, if a
-// segment was removed since the last call. There may be millions, so it releases the lock after each
-// tombstonesAtOnce of them.
+// segment was removed since the last call. There may be millions of tombstones, so dropTombstones
+// releases the lock after each tombstonesAtOnce of them.
 func (s *store) dropTombstones() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +200,7 @@ func (s *store) dropTombstones() {
 			s.drop(t.at)
 		}
 		s.mu.Unlock()
-		runtime.Gosched() // without it, this goroutine would often take the lock again before the writer
+		runtime.Gosched() // without this call, this goroutine would often take the lock again before the writer gets it
 		s.mu.Lock()
 	}
 }
@@ -236,9 +235,9 @@ func (s *store) log(id engine.LogID) *log {
 
 // doom marks a log as doomed: its document is being deleted, so opening the log or appending to it
 // fails from now on. If the store has no such log yet, doom creates it, because a caller may try to
-// open the log before the deletion is settled. That is possible even before the creation of the
-// document is settled. doom also returns the handle of the log, or nil if the log is not open. The
-// committer calls doom. If the deletion cannot be written, spare takes the mark back.
+// open the log before the deletion is settled, and even before the creation of the document is
+// settled. doom also returns the handle of the log, or nil if the log is not open. The committer
+// calls doom. If the deletion cannot be written, log.spare undoes it.
 func (s *store) doom(j *Journal, id engine.LogID) (*log, *handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,8 +30,8 @@ func (w *writer) init(j *Journal) {
 	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 }
 
-// run writes groups until the committer ends. Every 100 ms under load, after a time
-// without a group, and at the end, it records how far the journal is synced.
+// run writes groups until the committer ends. It records how far the journal is synced: every 100
+// ms under load, after 100 ms without a group, and at the end.
 func (w *writer) run() {
 	defer close(w.settled)
 	idling := time.NewTimer(idle)
@@ -84,15 +84,16 @@ func (w *writer) prove(sync bool) {
 	}
 }
 
-// bulk is the average size of groups from which segments are not filled with zeros. A sync of such a
-// group takes hardly longer on blocks that were never written.
+// bulk is an average group size. If groups are this large or larger, segments are not filled with
+// zeros: the sync of such a group takes hardly longer on blocks that were never written.
 const bulk = 256 << 10
 
-// turn moves on from a full segment to the next one. Before the next segment holds a group, a final
-// watermark in the full segment and the file "end" say so, and both are synced. A segment with a
-// higher number than the one recorded in "end" has therefore never held a group. The full segment is
-// sealed beside: its index takes tens of milliseconds to write, and no group has to wait for that.
-// At most two segments are unsealed, so a start after a crash reads the groups of at most two.
+// turn moves on from a full segment to the next one. Before the next segment gets its first group,
+// turn writes the final watermark of the full segment, names the next segment in the file "end",
+// and syncs both. A segment with a higher number than the one in "end" has therefore never held a
+// group. Another goroutine seals the full segment: its index takes tens of milliseconds to write,
+// and no group has to wait for that. At most two segments are unsealed, so a start after a crash
+// reads the groups of at most two segments.
 func (w *writer) turn(full, next *segment) error {
 	w.awaitSeal()
 	if err := w.j.failed(); err != nil {
@@ -145,15 +146,16 @@ func (w *writer) awaitSeal() {
 	}
 }
 
-// put runs a write, and repeats it while the disk has no space. The segments are allocated in
-// advance, but a copy-on-write file system needs space even to overwrite data. Repeating a write is safe as long as nothing after it was synced.
-// Meanwhile the ops of the current group wait, and the committer refuses others. put gives up when
-// the journal closes.
+// put runs the function write, and repeats it while the disk has no space. The segments are
+// allocated in advance, but a copy-on-write file system needs space even to overwrite data.
+// Repeating a write is safe as long as nothing after it was synced. Meanwhile the ops of the
+// current group wait, and the committer refuses other ops that write. put gives up when the journal
+// closes.
 func (w *writer) put(write func() error) error {
 	var full *error
 	defer func() {
 		if full != nil {
-			w.j.stalled.CompareAndSwap(full, nil) // a shortage of another write stays
+			w.j.stalled.CompareAndSwap(full, nil) // only if no other write has reported a shortage since
 		}
 	}()
 	for {
@@ -172,9 +174,9 @@ func (w *writer) put(write func() error) error {
 	}
 }
 
-// commit makes a group durable, then updates memory, then notifies the judges, then has the callers
-// woken. An acknowledgement relies on this order. If the group cannot be written, none of its ops
-// changes memory.
+// commit makes a group durable, then updates memory, then notifies the judges, and then passes the
+// ops to the method tell, which wakes the callers. An acknowledgement relies on this order. If the
+// group cannot be written, none of its ops changes memory.
 func (w *writer) commit(g *group) {
 	start := time.Now()
 	err := w.j.failed()
