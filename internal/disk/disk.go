@@ -1,6 +1,6 @@
 // Package disk is the file system interface of the journal. It is small, so that tests can
-// implement it and lose unsynced bytes, tear writes, fail calls and fill the disk. OS is the real
-// implementation.
+// implement it. Package faulty is such an implementation: it can lose unsynced bytes, cut writes
+// short, fail calls and fill the disk. The function OS returns the real implementation.
 package disk
 
 import (
@@ -55,8 +55,9 @@ type File interface {
 	io.Closer
 }
 
-// Uncache makes the operating system forget what it has in memory of a file, where that is possible,
-// so that the next read comes from the disk. Unsynced data stays in memory.
+// Uncache asks the operating system to drop its copy of a file in memory, so that the next read
+// comes from the disk. Unsynced data stays in memory. On systems other than Linux, and on other
+// implementations of File, Uncache does nothing.
 func Uncache(f File) {
 	if u, ok := f.(interface{ uncache() }); ok {
 		u.uncache()

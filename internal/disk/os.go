@@ -167,17 +167,17 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// control calls the function call, which makes a system call on the descriptor of f. If a signal
-// interrupts the system call, control calls the function again. Meanwhile the descriptor cannot be
-// closed, so its number cannot be reused for another file.
-func control(f *os.File, op string, call func(fd int) error) error {
+// control passes the descriptor of f to the function run, which makes a system call. If a signal
+// interrupts the system call, control calls run again. The descriptor cannot be closed until run
+// has returned, so its number cannot be reused for another file.
+func control(f *os.File, op string, run func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	closed := conn.Control(func(fd uintptr) {
 		for {
-			if err = call(int(fd)); err != syscall.EINTR {
+			if err = run(int(fd)); err != syscall.EINTR {
 				return
 			}
 		}

@@ -60,8 +60,8 @@ func (f *osFile) Allocate(size int64) error {
 	return control(f.f, "allocate", func(fd int) error { return unix.Fallocate(fd, 0, 0, size) })
 }
 
-// SyncData uses fdatasync, which covers the size but not the file's times. That saves work in the
-// file system's own journal.
+// SyncData uses fdatasync, which makes the size of the file durable but not its times. That saves
+// work in the file system's own journal.
 func (f *osFile) SyncData() error {
 	return control(f.f, "fdatasync", syscall.Fdatasync)
 }
@@ -87,7 +87,7 @@ func overwriteInPlace(f *os.File) {
 	})
 }
 
-// uncache ignores errors: without the advice, reads come from memory.
+// uncache ignores errors: after an error, reads may come from memory.
 func (f *osFile) uncache() {
 	_ = control(f.f, "advise", func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) })
 }

@@ -27,7 +27,8 @@ func TestSkipAfterShortWrite(t *testing.T) {
 }
 
 // TestOverwriteInPlace creates a file on btrfs. The file has the attribute that makes btrfs
-// overwrite it in place. On other file systems files can be created as before.
+// overwrite it in place. The test first creates a file on the file system of the temporary
+// directory.
 func TestOverwriteInPlace(t *testing.T) {
 	check(t, must(OS(t.TempDir()).Create("a"))(t).Close())
 	format, err := exec.LookPath("mkfs.btrfs")
@@ -52,6 +53,6 @@ func TestOverwriteInPlace(t *testing.T) {
 	defer f.Close()
 	flags, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
 	if err != nil || flags&noCOW == 0 {
-		t.Errorf("attributes %#x, %v", flags, err)
+		t.Errorf("attributes %#x lack %#x: %v", flags, noCOW, err)
 	}
 }

@@ -26,5 +26,5 @@ func (f *osFile) SyncData() error { return f.f.Sync() }
 // Allocate is not supported: these systems have no common call for it.
 func (f *osFile) Allocate(int64) error { return errors.ErrUnsupported }
 
-// overwriteInPlace does nothing: the attribute is one of Linux.
+// overwriteInPlace does nothing: only Linux has the attribute for it.
 func overwriteInPlace(*os.File) {}

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// The new content of a directory is in files with stagedPrefix until it is installed. An empty file
-// with one of the next two prefixes stands for a file of the old content that is not part of the new
-// one. installMark says that the new content is complete: creating this file is the one step that
-// replaces the old content. The names are unusual, so that Install does not touch files of other
-// programs.
+// Until the new content of a directory is installed, it is in files whose names begin with
+// stagedPrefix. A file of the old content that is not part of the new content has an empty file
+// beside it, whose name begins with leftPrefix or asidePrefix. The file installMark says that the
+// new content is complete: creating this file is the one step that replaces the old content. The
+// names are unusual, so that Install does not touch files of other programs.
 const (
 	stagedPrefix = "stage-new-"
 	leftPrefix   = "stage-left-"
@@ -20,21 +20,22 @@ const (
 	installMark  = "stage-complete"
 )
 
-// AsidePrefix begins the names of files that a Stage has set aside.
+// AsidePrefix is the beginning of the names of files that a Stage has set aside.
 const AsidePrefix = "damaged-"
 
-// Stage replaces the content of a directory in one step. It is the directory as it will be after
-// Commit: changes that are made through it are staged, and files of the old content can be read, but
-// must not be written. A crash at any point leaves the old content, possibly with staged files
-// beside it, or new content that the next Install completes.
+// Stage replaces the content of a directory in one step. A Stage shows the directory as it will be
+// after Commit. Changes that are made through the Stage are staged. Files of the old content can be
+// read through it, but must not be written. A crash at any point leaves either the old content,
+// possibly with staged files beside it, or new content that the next Install puts in place.
 type Stage struct {
 	FS
-	left map[string]string // prefixes for the files of the old content that are not part of the new one
+	left map[string]string // by name of a file that is not part of the new content: leftPrefix or asidePrefix
 }
 
 // NewStage returns a stage without changes. It removes what an interrupted stage has left.
 func NewStage(dir FS) (*Stage, error) {
-	// Without this sync, a crash could bring back the mark of an earlier stage beside new files.
+	// Without this sync, a crash could bring back the file installMark of an earlier stage beside
+	// new files.
 	return &Stage{FS: dir, left: map[string]string{}}, errors.Join(dir.SyncDir(), sweep(dir))
 }
 
@@ -131,7 +132,7 @@ func Install(dir FS) error {
 		} else if old, ok := strings.CutPrefix(name, asidePrefix); ok {
 			fault = dir.Rename(old, AsidePrefix+old)
 		}
-		if !errors.Is(fault, fs.ErrNotExist) { // an interrupted Install may have done it
+		if !errors.Is(fault, fs.ErrNotExist) { // an earlier Install that was interrupted may already have done this step
 			err = errors.Join(err, fault)
 		}
 	}

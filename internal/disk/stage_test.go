@@ -61,7 +61,8 @@ func oldDirectory(t *testing.T) *faulty.FS {
 	return dir
 }
 
-// A stage shows the new content while the directory has the old one. Commit replaces it.
+// A stage shows the new content while the directory still has the old content. Commit replaces the
+// old content.
 func TestStage(t *testing.T) {
 	dir := oldDirectory(t)
 	s, err := replaced(t, dir)
@@ -140,8 +141,8 @@ func TestStageInterrupted(t *testing.T) {
 	}
 }
 
-// One call fails. After an error and Discard, the directory has the old content. Otherwise the next
-// Install completes the new content.
+// One call of Commit fails. If Commit returns an error, the directory has the old content after
+// Discard. Otherwise the next Install completes the new content.
 func TestStageFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.List, faulty.Create} {
 		for k := 1; ; k++ {

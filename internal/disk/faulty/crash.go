@@ -15,7 +15,7 @@ type Loss uint8
 const (
 	// LoseAll loses all unsynced changes.
 	LoseAll Loss = iota
-	// LoseNothing loses nothing: all changes had just reached the disk.
+	// LoseNothing loses nothing, as if all changes had just reached the disk.
 	LoseNothing
 	// LoseSome keeps or loses each sector of each write, and each truncation, independently of the
 	// others. A write that extended the file may leave the new length without the data. Each crash
@@ -133,7 +133,7 @@ func kept(n int, loss Loss, rng *rand.Rand) int {
 	return rng.IntN(n + 1)
 }
 
-// scatter applies each sector of a write with probability keep.
+// scatter applies each sector of a write with the probability keep.
 func (w write) scatter(c *content, keep float64, rng *rand.Rand) {
 	if w.cut {
 		if rng.Float64() < keep {

@@ -41,8 +41,9 @@ func exactly(t *testing.T, got map[string]bool, want ...string) {
 	}
 }
 
-// "A crash may undo writes since the file's last successful SyncData, wholly or in part": Tear can
-// leave any prefix of the three bytes; LoseSome keeps or loses a sector as a unit.
+// The quoted sentences here and below are from the comments of disk.FS and disk.File. "A crash may
+// undo writes since the file's last successful SyncData, wholly or in part": Tear can leave any
+// prefix of the three bytes; LoseSome keeps or loses a sector as a unit.
 func TestUnsyncedWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "...")
@@ -54,8 +55,8 @@ func TestUnsyncedWrites(t *testing.T) {
 	holds(t, d, "a", ".xyz")
 }
 
-// "in any order": LoseSome can keep the second of two writes without the first. Tear cannot,
-// because it keeps the order.
+// A crash may undo writes "in any order": LoseSome can keep the second of two writes without the
+// first. Tear cannot, because it keeps the order.
 func TestOrderOfUnsyncedWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "..")
@@ -96,7 +97,8 @@ func TestSyncedWritesStay(t *testing.T) {
 	}
 }
 
-// SyncData makes everything durable, "including the file's size": both growing and shrinking.
+// SyncData makes everything durable, "including the file's size", whether the file grows or
+// shrinks.
 func TestTruncations(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "long")

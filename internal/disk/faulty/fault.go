@@ -128,8 +128,8 @@ func (f *FS) Capacity(bytes int64) {
 	f.capacity = bytes
 }
 
-// Flip flips one bit of a file permanently: in the readable, the durable and the pending content.
-// It panics if the file is too short.
+// Flip flips one bit of a file permanently: in the content that programs read, in the content that
+// survives a crash, and in unsynced writes. It panics if the file is too short.
 func (f *FS) Flip(name string, off int64, bit uint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package faulty is an in-memory file system that can be crashed, failed, filled and damaged at
 // will. A crash loses only changes that the comment of disk.FS allows it to lose. Everything else
-// survives to the byte, and tests can rely on that.
+// survives unchanged, and tests can rely on that.
 package faulty
 
 import (
@@ -49,7 +49,7 @@ func (c change) apply(names map[string]*inode) {
 
 // inode is a file independent of its name.
 type inode struct {
-	name    string // last name, for hooks
+	name    string // last name, which hooks get
 	linked  bool   // the file has a name, so its length counts towards the capacity
 	locked  bool
 	current content // the content that programs read
