@@ -16,8 +16,9 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// keptDirs are the directories beside the journal that a backup includes. The other contents of a data
-// directory are the socket, which belongs to the running server, and files that a repair set aside.
+// keptDirs are the directories beside the journal that a backup includes. A data directory also
+// contains the socket, which belongs to the running server, and files that a repair set aside. A
+// backup leaves these out.
 var keptDirs = []string{"tls"}
 
 // maxKept is the largest allowed size, in bytes, of a file in keptDirs. Such files are read into
@@ -29,12 +30,13 @@ type Archive struct {
 	head  backup.Head
 	kept  map[string][]byte // contents of the files beside the journal
 	snap  *journal.Snapshot
-	files map[string]int // numbers of the journal's files in the snapshot, by name in the backup
+	files map[string]int // for each file of the journal, by its name in the backup: its number in the snapshot
 }
 
 // NewArchive prepares a backup of a journal's snapshot and of the other files that the data
-// directory keeps. If since is set, the backup leaves out the segments that this earlier backup
-// holds. NewArchive takes ownership of the snapshot.
+// directory keeps. If the parameter since is not nil, it describes an earlier backup, and the new
+// backup leaves out the segments that the earlier one holds. NewArchive takes ownership of the
+// snapshot.
 func NewArchive(data string, snap *journal.Snapshot, since *backup.Summary) (*Archive, error) {
 	a := &Archive{snap: snap, files: map[string]int{}, kept: map[string][]byte{}}
 	a.head = backup.Head{Taken: time.Now().UTC().Truncate(time.Millisecond), Version: build.This().Version}
@@ -139,8 +141,8 @@ func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 }
 
 // Read streams a backup of a directory that no server has open. It also returns the approximate
-// size of the backup in bytes. No server can start on the directory until the stream is closed. since
-// has the same meaning as in NewArchive.
+// size of the backup in bytes. No server can start on the directory until the stream is closed. The
+// parameter since has the same meaning as in NewArchive.
 func Read(ctx context.Context, data string, since *backup.Summary) (io.ReadCloser, int64, error) {
 	dir := Journal(data)
 	if !HasJournal(data) {

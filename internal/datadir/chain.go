@@ -19,14 +19,14 @@ const archiveExt = ".tar"
 type Chain struct {
 	Name    string   // file name of the newest backup
 	Sources []Source // newest first
-	Size    int64    // of all files, in bytes
+	Size    int64    // total size of the sources, in bytes
 	files   []*os.File
 }
 
-// OpenChain opens a backup and the earlier backups that it needs, given by their names in any order.
-// A name may also be that of a directory of backups, of which it takes the newest backup and those
-// that this one needs. It returns an error if a backup is missing or cannot be read, or if the newest
-// does not continue one that was named.
+// OpenChain opens a backup and the earlier backups that it needs. The names may be in any order. A
+// name may also be that of a directory: then all backups in this directory can be used. OpenChain
+// takes the newest backup of all. It returns an error if a backup that is needed is missing, if a
+// backup cannot be read, or if the newest backup does not continue a backup that was named itself.
 func OpenChain(names []string) (c *Chain, err error) {
 	c = &Chain{}
 	defer func() {
@@ -48,7 +48,7 @@ func OpenChain(names []string) (c *Chain, err error) {
 		}
 		for _, path := range list {
 			f, s, err := summarize(path)
-			if err != nil && path != names[0] { // the caller names the first
+			if err != nil && path != names[0] { // the caller adds the first name to the error
 				err = fmt.Errorf("%s: %w", path, err)
 			}
 			if err != nil {
@@ -133,9 +133,10 @@ func summarize(path string) (*os.File, *backup.Summary, error) {
 	return f, s, nil
 }
 
-// Latest describes a backup that another one can continue: the file with this name, or the newest
-// backup in this directory whose chain is complete. It returns nil if the directory has none.
-// ignored says which files of the directory cannot be used.
+// Latest describes the backup that a new backup can continue. The name is that of a backup or of a
+// directory of backups. In a directory, Latest chooses the newest backup for which all earlier
+// backups that it needs are present. It returns nil if there is none. The result ignored says which
+// backups of the directory cannot be used, and why.
 func Latest(name string) (latest *backup.Summary, ignored []error, err error) {
 	list, err := archivesIn(name)
 	if errors.Is(err, ErrNoBackup) {

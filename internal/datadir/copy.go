@@ -30,7 +30,7 @@ type Copied struct {
 
 // CopyInto copies everything that a data directory holds to another store, and verifies the copy.
 // No server may be using the directory, and no stream of the store may hold batches. Streams keep
-// their batches as they are: sequences, times, closed gaps, idempotency keys. If a copy was
+// their batches as they are, with sequences, times, closed gaps and idempotency keys. If a copy was
 // interrupted, the next call starts from the beginning. CopyInto calls the function tell with the
 // progress.
 func CopyInto(ctx context.Context, to engine.Engine, data string, tell func(Copied)) (Copied, error) {
@@ -64,13 +64,13 @@ const (
 // claims is the prefix of the documents that ClaimKey names.
 const claims = "claim/"
 
-// ClaimKey returns the key of a claim: the document with which a node claims work that one node
-// does for all nodes that share a store. A claim is about its own store, so a copy of the store
-// leaves it out.
+// ClaimKey returns the key of a claim. A claim is a document with which one of the nodes that share
+// a store takes over a piece of work. It concerns only this store, so a copy of the store leaves it
+// out.
 func ClaimKey(work string) string { return claims + work }
 
-// staysBehind reports whether a document is left out of copies. Claims are about their own store,
-// and every server creates its own figures and demo stream.
+// staysBehind reports whether a document is left out of copies. Claims concern only their own
+// store, and every server creates its own figures and demo stream.
 func staysBehind(key string) bool {
 	id, _ := hub.StreamOf(key)
 	return strings.HasPrefix(key, claims) || strings.HasPrefix(key, dashboard.FiguresPrefix) || id == access.DemoStream
@@ -98,8 +98,8 @@ func documentsToCopy(ctx context.Context, e engine.Engine) ([]engine.Document, e
 }
 
 // clear deletes the documents that the first start of the target created. It refuses a target that
-// is in use: one with a stream that has batches. If again is true, an earlier copy was interrupted
-// and may have left these batches, so clear does not refuse them.
+// is in use, which means that one of its streams has batches. If the parameter again is true, an
+// earlier copy was interrupted and may have left batches. Then clear refuses nothing.
 func (t *transfer) clear(ctx context.Context, again bool) error {
 	docs, err := documentsToCopy(ctx, t.to)
 	if err != nil {
@@ -268,8 +268,8 @@ func (c *copyist) Commit(int) {}
 // Dropped implements engine.Judge.
 func (c *copyist) Dropped() {}
 
-// copying is the key of a document in the target. It exists from the beginning of a copy until the
-// copy is complete.
+// copying is the key of a document in the target. The document exists from the beginning of a copy
+// until the copy is complete.
 var copying = ClaimKey("migration")
 
 // begin marks that a copy has begun. It reports whether an earlier copy began and was not

@@ -20,7 +20,7 @@ import (
 // Repaired is the result of a repair.
 type Repaired struct {
 	*journal.Repair
-	Directory string       `json:"directory"` // holds the files that were set aside
+	Directory string       `json:"directory"` // directory with the files that were set aside; empty if there are none
 	Revoked   []access.Key `json:"revoked"`   // keys that a lost record may have revoked
 }
 
@@ -63,9 +63,10 @@ func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	return result, nil
 }
 
-// moveAside moves the files that repairs have set aside from the journal to a new directory, and
-// returns its name. It also copies the format file, which says how to read the files. If there are
-// no files, moveAside does nothing.
+// moveAside moves the files that repairs have set aside out of the journal's directory into a new
+// directory, and returns the name of the new directory. It also copies the format file there,
+// because the other files cannot be read without it. If no files were set aside, moveAside does
+// nothing.
 func moveAside(data string, now weir.Time) (dir string, err error) {
 	from := Journal(data)
 	names, err := disk.OS(from).List()

@@ -20,7 +20,7 @@ func Counts(r *Report) (streams, projects, keys int) {
 	return r.Documents[hub.DocumentKind], r.Documents[access.ProjectKind], r.Documents[access.KeyKind]
 }
 
-// outcomes has a text for each journal.Fate, which says whether damaged data is lost.
+// outcomes has a text for each journal.Fate. The text says whether the damaged data is lost.
 var outcomes = map[journal.Fate]string{
 	journal.Dead:    "nothing is lost: the data was no longer in use",
 	journal.Intact:  "nothing is lost: it can be rebuilt",

@@ -17,7 +17,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// Source is a backup to restore, and its name for errors. Errors of the first source do not name it.
+// Source is a backup to restore. Restore adds the name to the errors of a source, except for the
+// first source.
 type Source struct {
 	Name string
 	io.Reader
@@ -52,7 +53,7 @@ func Restore(ctx context.Context, sources []Source, data string) (*backup.Head, 
 			break
 		}
 	}
-	if err == nil && sources[0].Wanted == nil { // a stream, whose head could not be read before
+	if err == nil && sources[0].Wanted == nil { // the backup is a stream, so its head could not be checked before
 		_, _, err = backup.Chain([]*backup.Summary{{Head: newest}})
 	}
 	var report *journal.Report
@@ -81,7 +82,8 @@ func (c *cancelable) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// restoration fills a data directory. Until the journal is finished, no server accepts the directory.
+// restoration fills a data directory. No server accepts the directory until the method Finish of
+// the field journal has succeeded.
 type restoration struct {
 	data    string
 	journal *journal.Restore
@@ -112,7 +114,7 @@ func newRestoration(data string) (*restoration, error) {
 	return r, nil
 }
 
-// mkdir makes a directory and its missing parents, durably.
+// mkdir makes a directory and its missing parents, which then survive a crash.
 func (r *restoration) mkdir(dir string) error {
 	made, err := disk.MakeDir(dir)
 	r.dirs = append(r.dirs, made...)
