@@ -3,8 +3,8 @@
 // checksums in the format of sha256sum. An archive without this last member is incomplete. The
 // package knows nothing about the content of the files.
 //
-// A backup may leave files to earlier backups. Its first member then names these backups and the
-// checksums of the files there. Such backups form a chain.
+// A backup may leave out files that earlier backups hold. Its first member then lists these
+// backups, and the checksums of the files that are stored there. Such backups form a chain.
 package backup
 
 import (
@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// Format is the highest archive version that this code reads. An archive that needs no other is of
-// format 1, which earlier versions of Weir read too.
+// Format is the highest archive version that this code reads. An archive that needs no earlier
+// archive has format 1, which earlier versions of Weir read too.
 const Format = 2
 
 // Names of the members that belong to the archive itself.
@@ -41,8 +41,8 @@ type Head struct {
 	Version string    `json:"version"` // version of the program that took the backup
 	Files   []Entry   `json:"files"`   // in archive order
 
-	// Links are the earlier backups that this one continues, oldest first. The files in Earlier are
-	// stored there. Both are empty in a backup that continues no other.
+	// Links are the earlier backups that this one continues, oldest first. Earlier lists the files
+	// that are stored in those backups. Both fields are empty in a backup that continues no other.
 	Links   []Link    `json:"links,omitempty"`
 	Earlier []Earlier `json:"earlier,omitempty"`
 }
@@ -98,7 +98,7 @@ func (a *Writer) Add(content func(io.Writer) error) error {
 }
 
 func (a *Writer) member(e Entry, content func(io.Writer) error) error {
-	err := a.tar.WriteHeader(&tar.Header{ // USTAR; PAX for names that are too long or not ASCII
+	err := a.tar.WriteHeader(&tar.Header{ // the tar format is USTAR, or PAX if the name is too long or not ASCII
 		Typeflag: tar.TypeReg, Name: e.Name, Size: e.Size, Mode: 0o600, ModTime: a.head.Taken.Truncate(time.Second),
 	})
 	if err != nil {
@@ -115,8 +115,8 @@ func (a *Writer) member(e Entry, content func(io.Writer) error) error {
 	return nil
 }
 
-// Close writes the checksums and the remarks, which Read returns, and ends the archive. It does not
-// close the underlying writer.
+// Close writes the checksums and the remarks, and ends the archive. It does not close the
+// underlying writer. Read returns the remarks.
 func (a *Writer) Close(remarks []string) error {
 	if a.next != len(a.head.Files) {
 		return errors.New("close backup: not all files were written")
@@ -136,7 +136,8 @@ func (a *Writer) Close(remarks []string) error {
 	return a.tar.Close()
 }
 
-// Errors of Read for a file that cannot be restored.
+// Errors for an archive that cannot be restored. ErrChain is returned by Chain, and the others by
+// Read.
 var (
 	ErrForeign = errors.New("not a Weir backup")
 	ErrNewer   = errors.New("written by a newer version of Weir")
@@ -241,8 +242,8 @@ func (h *Head) check() error {
 // sumLength is the length of a checksum in hexadecimal.
 const sumLength = 2 * sha256.Size
 
-// Holds reports whether an archive can contain a file of this name. Read refuses a whole archive if
-// it contains a name that cannot be restored.
+// Holds reports whether an archive can contain a file of this name. Read refuses an archive that
+// lists any other name.
 func Holds(name string) bool {
 	return name == path.Clean(name) && isLocal(name) && !strings.ContainsAny(name, "\n")
 }
@@ -270,7 +271,7 @@ func cut(name string, err error) error {
 	return err
 }
 
-// pass passes a file to visit and then reads the part that visit left.
+// pass passes a file to the function visit, and then reads the part that visit has not read.
 func (a *reader) pass(e Entry, visit func(Entry, io.Reader) error) error {
 	content := &summed{r: a.tar, sum: sha256.New()}
 	if err := visit(e, content); err != nil {
@@ -294,7 +295,8 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openSums reads the last member. It returns the checksums and remarks, and the checksum of these.
+// openSums reads the last member. It returns the text of the checksums and remarks, and the
+// checksum of that text.
 func (a *reader) openSums() (text, check string, err error) {
 	if err := a.open(sumsName); err != nil {
 		return "", "", err

@@ -38,7 +38,7 @@ func archive(t *testing.T, remarks ...string) []byte {
 		t.Fatal(err)
 	}
 	if want := h.Size(); int64(b.Len()) > want+4096 || int64(b.Len()) < want-8192 {
-		t.Errorf("archive is %d bytes, Size says %d", b.Len(), want)
+		t.Errorf("the archive has %d bytes, but Size returns %d", b.Len(), want)
 	}
 	return b.Bytes()
 }
@@ -92,7 +92,7 @@ func TestLongNames(t *testing.T) {
 	}
 	for name, want := range map[string]bool{long: true, "tls/a:b": false, "tls/a\\b": false, "../x": false, "/x": false, "tls//x": false, "tls/a\nb": false} {
 		if Holds(name) != want {
-			t.Errorf("Holds(%q) = %v", name, !want)
+			t.Errorf("Holds(%q) = %v, want %v", name, !want, want)
 		}
 	}
 }

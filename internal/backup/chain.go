@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Link identifies an earlier backup. The ID is the checksum of its list of checksums, so it stands
-// for the whole content.
+// Link identifies a backup. The ID is the checksum of the list of checksums in that backup, so it
+// identifies the whole content.
 type Link struct {
 	ID    string    `json:"id"`
 	Taken time.Time `json:"taken"`
@@ -61,16 +61,16 @@ func Summarize(r io.ReadSeeker) (*Summary, error) {
 	return s, nil
 }
 
-// Continue leaves out of a backup what an earlier backup holds, or an even earlier one that the
-// earlier backup refers to. Only files with a seal are left out.
-func (h *Head) Continue(from *Summary) {
-	h.Links = append(slices.Clone(from.Head.Links), from.Link)
+// Continue makes h the head of a backup that continues an earlier one. It moves files from h.Files
+// to h.Earlier if the earlier backup holds them or refers to them. It moves only files with a seal.
+func (h *Head) Continue(earlier *Summary) {
+	h.Links = append(slices.Clone(earlier.Head.Links), earlier.Link)
 	known := map[Entry]Earlier{}
-	for _, e := range from.Head.Earlier {
+	for _, e := range earlier.Head.Earlier {
 		known[e.Entry] = e
 	}
-	for _, e := range from.Head.Files {
-		known[e] = Earlier{e, from.Sums[e.Name], len(h.Links) - 1}
+	for _, e := range earlier.Head.Files {
+		known[e] = Earlier{e, earlier.Sums[e.Name], len(h.Links) - 1}
 	}
 	files := h.Files
 	h.Files = nil
@@ -83,12 +83,13 @@ func (h *Head) Continue(from *Summary) {
 	}
 }
 
-// Check returns an error if a summary that came from elsewhere is inconsistent.
+// Check returns an error if the summary is inconsistent. It is for summaries that did not come from
+// Summarize.
 func (s *Summary) Check() error { return s.Head.check() }
 
-// Chain finds the backups that the newest of the given backups continues. It returns the newest
-// first, and for each backup the names of the files to restore from it. A backup of which no file is
-// needed may be missing. Otherwise the error says which backup is missing.
+// Chain finds the backups that the newest of the given backups continues. It returns these backups
+// with the newest first, and for each of them the names of the files to restore from it. If a
+// backup is missing from which a file is needed, Chain returns an error that names the backup.
 func Chain(all []*Summary) (chain []*Summary, wanted []map[string]bool, err error) {
 	newest := all[0]
 	byID := map[string]*Summary{}
