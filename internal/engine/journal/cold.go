@@ -13,7 +13,7 @@ import (
 
 const (
 	coldFile = "cold.tmp" // name of a cold segment until it is complete
-	coldMost = 256 << 10  // largest number of records in a cold segment; each takes 64 bytes of memory until the segment is adopted
+	coldMost = 256 << 10  // largest number of records in a cold segment; it limits the memory for cold.moves, 40 bytes per record
 )
 
 // cold is a segment that the reclaimer fills with copies of long-lived entries. If these were copied
@@ -35,7 +35,6 @@ type cold struct {
 
 // move says that an entry was copied from one place to another.
 type move struct {
-	kind     kind
 	log, seq uint64
 	from, to place
 	bytes    int64
@@ -49,7 +48,7 @@ var errWaiting = errors.New("the cold segment is full")
 // have to wait until the cold segment is full, if s is newer than the cold segment, or if the cold
 // segment cannot be written. It returns errWaiting if the entry must stay for now.
 func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
-	if c.record.kind != kindBatch && c.record.kind != kindGapClosed || !s.moving && !r.mayHold(s) {
+	if !c.record.kind.entry() || !s.moving && !r.mayHold(s) {
 		return false, nil
 	}
 	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.fits(r.j.size, c.record.size()+keyRoom, 1, 0)) {
@@ -62,7 +61,7 @@ func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 		return false, nil
 	}
 	k := r.cold
-	m := move{kind: c.record.kind, log: c.record.log, seq: c.record.seq, from: c.from, bytes: c.record.bytes()}
+	m := move{log: c.record.log, seq: c.record.seq, from: c.from, bytes: c.record.bytes()}
 	m.to = k.group.add(&c.record)
 	k.moves = append(k.moves, m)
 	if !s.moving {

@@ -37,7 +37,7 @@ func Sizes(fs disk.FS) ([]Size, error) {
 		for ; len(slots) > 0; slots = slots[slotSize:] {
 			sl := decodeSlot(slots)
 			l, owned := j.store.logs[engine.LogID(sl.log)]
-			if !owned || sl.kind != kindBatch && sl.kind != kindGapClosed || l != nil && sl.seq < uint64(l.low) {
+			if !owned || !sl.kind.entry() || l != nil && sl.seq < uint64(l.low) {
 				continue
 			}
 			if of[sl.log] == nil {

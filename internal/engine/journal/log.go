@@ -32,8 +32,7 @@ type log struct {
 	attached atomic.Pointer[handle]
 }
 
-// doomed is the value of log.attached for a log whose document is deleted, or whose deletion is in
-// flight.
+// doomed is the value of log.attached for a log whose document is deleted or is being deleted.
 var doomed = &handle{}
 
 // handle is an open log, as returned to callers of the engine.

@@ -160,7 +160,7 @@ func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
 			continue
 		}
 		f := Finding{File: seg.name, Offset: int64(sl.off), What: kindNames[sl.kind], Why: err.Error(), Records: 1, log: engine.LogID(sl.log)}
-		if sl.kind == kindBatch || sl.kind == kindGapClosed {
+		if sl.kind.entry() {
 			f.From, f.To = weir.Seq(sl.seq), weir.Seq(sl.seq)
 			if i, ok := runs[f.log]; ok && findings[i].What == f.What && findings[i].To+1 == f.From {
 				findings[i].To, findings[i].Records = f.To, findings[i].Records+1

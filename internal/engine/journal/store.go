@@ -15,7 +15,8 @@ import (
 
 // store is the state of the journal in memory: the documents, their logs and the segments. The
 // writer applies a change to it once the change is durable. The committer, which decides on changes
-// before they are durable, only adds segments and marks logs as doomed.
+// before they are durable, only adds segments and marks logs whose document is being deleted (see
+// doom).
 type store struct {
 	mu       sync.RWMutex
 	docs     documentMap
