@@ -61,7 +61,7 @@ const (
 	maxCopyingBytes = 32 << 20
 )
 
-// claims is the prefix of the documents that ClaimKey names.
+// claims is the prefix of the keys that ClaimKey returns.
 const claims = "claim/"
 
 // ClaimKey returns the key of a claim. A claim is a document with which one of the nodes that share
