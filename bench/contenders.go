@@ -309,7 +309,7 @@ type numbers struct {
 	passes [4]uint64 // last sequence of the log at each of the last four calls of pass, oldest first
 }
 
-func (n *numbers) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
+func (n *numbers) Restore(_ []byte, entries iter.Seq[*engine.Header]) error {
 	for h := range entries {
 		n.seq.Store(max(n.seq.Load(), uint64(h.Seq)))
 	}

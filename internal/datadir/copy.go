@@ -247,7 +247,7 @@ type copyist struct {
 }
 
 // Restore implements engine.Judge.
-func (c *copyist) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+func (c *copyist) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	c.note = slices.Clone(note)
 	if note != nil && c.note == nil {
 		c.note = []byte{}

@@ -59,7 +59,7 @@ func explain(doing, data string, err error) error {
 func checkOptions(progress func(done, total int64)) journal.CheckOptions {
 	return journal.CheckOptions{
 		Progress: progress,
-		Document: func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
+		Document: func(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error {
 			if _, ok := hub.StreamOf(d.Key); ok {
 				return hub.CheckStream(d, note, entries)
 			}

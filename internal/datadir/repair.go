@@ -40,7 +40,7 @@ func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	var err error
 	result.Repair, err = journal.RepairJournal(disk.OS(Journal(data)), journal.RepairOptions{
 		CheckOptions: checkOptions(progress),
-		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
+		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error) {
 			if _, ok := hub.StreamOf(d.Key); !ok {
 				return nil, nil, nil
 			}

@@ -141,8 +141,9 @@ type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
 	// ContentType and Publisher are not set. The header of an entry with a key has Count, KeySize
-	// and KeyDigest, but not Key.
-	Restore(note []byte, entries iter.Seq[Header]) error
+	// and KeyDigest, but not Key. Restore must not keep the pointers: the engine may use the same
+	// memory for the next header.
+	Restore(note []byte, entries iter.Seq[*Header]) error
 
 	// The engine calls Admit for every entry, in log order, before the entry becomes part of the
 	// log. Admit may set the entry's sequence, time, flags and count. If Admit returns false, the

@@ -15,7 +15,7 @@ const anyGrace = time.Second
 // CheckStream reports whether a stream could be opened, given its document, the note of its last
 // trim (a checkpoint of the stream's state) and the entries of its log. It needs no hub, so it can
 // check a store that no server has open.
-func CheckStream(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
+func CheckStream(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error {
 	spec, created, err := readDocument(d)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func SpecOf(d engine.Document) (Spec, error) {
 
 // MendStream computes how to repair the log of a stream that lost some of its entries: a note for
 // the last trim, and entries to add. See stream.Mend. Like CheckStream, it needs no hub.
-func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int, now weir.Time) ([]byte, []engine.Header, error) {
+func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int, now weir.Time) ([]byte, []engine.Header, error) {
 	spec, created, err := readDocument(d)
 	if err != nil {
 		return nil, nil, err
@@ -46,10 +46,11 @@ func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[e
 }
 
 // ruleHeaders converts headers of the engine to headers of package stream.
-func ruleHeaders(entries iter.Seq[engine.Header]) iter.Seq[stream.Header] {
-	return func(yield func(stream.Header) bool) {
+func ruleHeaders(entries iter.Seq[*engine.Header]) iter.Seq[*stream.Header] {
+	return func(yield func(*stream.Header) bool) {
+		var r stream.Header
 		for h := range entries {
-			if !yield(toRules(&h)) {
+			if r = toRules(h); !yield(&r) {
 				return
 			}
 		}

@@ -30,9 +30,9 @@ const goodDocument = `{"project":"p","name":"n","created_at":5,"retention_second
 func TestReadersOfAStreamDocumentAgree(t *testing.T) {
 	const id = weir.StreamID("0123456789ABCXYZabcxyz")
 	readers := map[string]func(engine.Document) error{
-		"check": func(d engine.Document) error { return CheckStream(d, nil, func(func(engine.Header) bool) {}) },
+		"check": func(d engine.Document) error { return CheckStream(d, nil, func(func(*engine.Header) bool) {}) },
 		"repair": func(d engine.Document) error {
-			_, _, err := MendStream(d, 0, nil, func(func(engine.Header) bool) {}, 0, 5)
+			_, _, err := MendStream(d, 0, nil, func(func(*engine.Header) bool) {}, 0, 5)
 			return err
 		},
 		"start": func(d engine.Document) error {

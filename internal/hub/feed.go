@@ -327,7 +327,7 @@ func (f *feed) nextExpiry() weir.Time {
 func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyKeyLife) }
 
 // Restore implements engine.Judge.
-func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.kept

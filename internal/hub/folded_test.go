@@ -30,8 +30,8 @@ type counted struct {
 	by *counting
 }
 
-func (c counted) Restore(note []byte, entries iter.Seq[engine.Header]) error {
-	return c.Judge.Restore(note, func(yield func(engine.Header) bool) {
+func (c counted) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
+	return c.Judge.Restore(note, func(yield func(*engine.Header) bool) {
 		for h := range entries {
 			c.by.read.Add(1)
 			if !yield(h) {

@@ -226,12 +226,12 @@ func overwrite(t *testing.T, fs *faulty.FS, name string, off, length int64, rng 
 // numbers of lost batches and of lost streams.
 func verifyRepaired(t *testing.T, what string, fs *faulty.FS, all []acknowledged) (lost, gone int) {
 	t.Helper()
-	check := func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
+	check := func(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error {
 		return CheckStream(d, note, entries)
 	}
 	r, err := journal.RepairJournal(fs, journal.RepairOptions{
 		CheckOptions: journal.CheckOptions{Document: check},
-		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
+		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error) {
 			return MendStream(d, low, note, entries, unknown, weir.TimeOf(time.Now()))
 		},
 	})

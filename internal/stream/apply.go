@@ -30,7 +30,7 @@ func (s *State) take(h Header, graceStart weir.Time) {
 	if late(s, h.Seq) {
 		s.gaps.fill(h.Seq)
 	} else {
-		s.extend(h, graceStart)
+		s.extend(&h, graceStart)
 	}
 	s.bytes += int64(h.Size)
 	s.charge += h.charge()
@@ -69,7 +69,7 @@ func (s *State) check(h Header) {
 
 // extend moves the cursor up to the sequence of a batch. The skipped sequences become a gap, whose
 // grace period starts at graceStart.
-func (s *State) extend(h Header, graceStart weir.Time) {
+func (s *State) extend(h *Header, graceStart weir.Time) {
 	if h.Seq == 0 {
 		s.zero = true
 	} else {

@@ -58,7 +58,15 @@ func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 }
 
 // all returns an iterator over all entries, as Restore needs it.
-func (l *log) all() iter.Seq[stream.Header] { return slices.Values(l.entries) }
+func (l *log) all() iter.Seq[*stream.Header] {
+	return func(yield func(*stream.Header) bool) {
+		for _, h := range l.entries {
+			if !yield(&h) {
+				return
+			}
+		}
+	}
+}
 
 // batches returns the sequences of the batches from first to last.
 func (l *log) batches(first, last weir.Seq) (found []weir.Seq) {

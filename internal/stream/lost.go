@@ -16,7 +16,7 @@ import (
 // adds only the part above them.
 func (s *State) lose(h Header, now weir.Time) {
 	from := max(h.First, s.next())
-	s.extend(Header{Seq: from, Time: h.Time}, now)
+	s.extend(&Header{Seq: from, Time: h.Time}, now)
 	s.cursor = h.Seq
 	if n := len(s.lost); n > 0 && s.lost[n-1].to+1 == from {
 		s.lost[n-1].to = h.Seq
@@ -61,7 +61,7 @@ func (s *State) aroundLost(step Step) Step {
 // Mend returns a checkpoint to store with the trim, and runs of lost batches to add to the log. The
 // runs cover every sequence that a lost entry may have had. A publisher may skip sequences up to a
 // limit (D3), and each unknown entry may have skipped that many, so the runs can be long.
-func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Seq[Header], unknown int, now weir.Time) ([]byte, []Header, error) {
+func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Seq[*Header], unknown int, now weir.Time) ([]byte, []Header, error) {
 	s := New(r, created)
 	if note != nil && s.load(note) != nil {
 		s, note = New(r, created), nil

@@ -14,7 +14,7 @@ import (
 //
 // A gap is closed only by a marker in the log. All other gaps are open and get their full grace
 // again, from now (D4).
-func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], now weir.Time) (*State, error) {
+func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header], now weir.Time) (*State, error) {
 	s := New(r, created)
 	if note != nil {
 		if err := s.load(note); err != nil {
@@ -48,7 +48,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 // each marker, and the caller must close the gaps up to there. fold cannot close them itself: in
 // increasing order a marker comes before the batch above its gap, so the gap does not exist yet
 // when fold reads the marker. fold only collects keys; the caller must call keys.index.
-func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Seq, err error) {
+func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, err error) {
 	low := s.low
 	next := low
 	for h := range entries {
@@ -65,14 +65,14 @@ func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Se
 			continue
 		}
 		if h.Lost {
-			s.lose(h, now)
+			s.lose(*h, now)
 			continue
 		}
 		s.extend(h, now)
 		s.bytes += int64(h.Size)
 		s.charge += h.charge()
 		if h.Key != (digest{}) {
-			s.keys.collect(&h)
+			s.keys.collect(h)
 		}
 	}
 	return markers, nil

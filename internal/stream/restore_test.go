@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func TestRestoreRefusesImpossibleLogs(t *testing.T) {
 		{"batch 0 is missing", noteOf(t, 0, 0, 1), []Header{batch(1)}, "missing"},
 	}
 	for _, test := range tests {
-		s, err := Restore(wide, 0, test.note, slices.Values(test.entries), 50)
+		s, err := Restore(wide, 0, test.note, refs(test.entries), 50)
 		switch {
 		case test.fault == "" && err != nil:
 			t.Errorf("%s: %v", test.name, err)
@@ -159,8 +160,19 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 		"cursor after newest entry":  {1, 1, 3, 1, 4, 2},
 	}
 	for name, note := range bad {
-		if _, err := Restore(wide, 0, note, slices.Values([]Header{}), 0); err == nil {
+		if _, err := Restore(wide, 0, note, refs([]Header{}), 0); err == nil {
 			t.Errorf("%s: the note was accepted", name)
+		}
+	}
+}
+
+// refs returns an iterator over the headers, as Restore needs it.
+func refs(headers []Header) iter.Seq[*Header] {
+	return func(yield func(*Header) bool) {
+		for _, h := range headers {
+			if !yield(&h) {
+				return
+			}
 		}
 	}
 }
@@ -168,7 +180,7 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 // A marker that ends inside a gap closes only the lower part of the gap. When the upper part is
 // closed later, the two closed ranges are merged.
 func TestClosePartOfAGap(t *testing.T) {
-	s, err := Restore(wide, 0, nil, slices.Values([]Header{batch(1), marker(2, 3), batch(6)}), 50)
+	s, err := Restore(wide, 0, nil, refs([]Header{batch(1), marker(2, 3), batch(6)}), 50)
 	if err != nil {
 		t.Fatal(err)
 	}

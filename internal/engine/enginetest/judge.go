@@ -13,12 +13,12 @@ import (
 
 // judge is a Judge that records its calls. It reports every call that package engine forbids.
 type judge struct {
-	admit   func(e *engine.Entry) bool                  // decides about an entry; if nil, all entries are admitted
-	restore func(entries iter.Seq[engine.Header]) error // called by Restore; if nil, Restore collects all entries
-	commit  func()                                      // called at the end of Commit unless nil
-	drop    func()                                      // called at the beginning of Dropped unless nil
-	log     atomic.Pointer[engine.Log]                  // for calling Headers inside Commit
-	over    chan struct{}                               // closed by Dropped
+	admit   func(e *engine.Entry) bool                   // decides about an entry; if nil, all entries are admitted
+	restore func(entries iter.Seq[*engine.Header]) error // called by Restore; if nil, Restore collects all entries
+	commit  func()                                       // called at the end of Commit unless nil
+	drop    func()                                       // called at the beginning of Dropped unless nil
+	log     atomic.Pointer[engine.Log]                   // for calling Headers inside Commit
+	over    chan struct{}                                // closed by Dropped
 
 	// Set while a call is running. Admit and Commit may run at the same time, but neither may run
 	// twice at once.
@@ -94,7 +94,7 @@ func (j *judge) found() []string {
 }
 
 // Restore stores the note and the headers.
-func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+func (j *judge) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	if !j.enter("Restore") {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 		if n := len(j.kept); n > 0 && j.kept[n-1].Seq >= h.Seq {
 			j.fault("Restore received %d after %d", h.Seq, j.kept[n-1].Seq)
 		}
-		j.kept = append(j.kept, h)
+		j.kept = append(j.kept, *h)
 	}
 	return nil
 }

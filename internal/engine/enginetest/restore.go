@@ -124,7 +124,7 @@ func restoreStops(s *store) {
 
 	refused := errors.New("refused by the judge")
 	j := newJudge()
-	j.restore = func(entries iter.Seq[engine.Header]) error {
+	j.restore = func(entries iter.Seq[*engine.Header]) error {
 		for range entries {
 			return refused
 		}
@@ -135,7 +135,7 @@ func restoreStops(s *store) {
 		s.Fatalf("open with a judge that refuses: %v", err)
 	}
 	j = newJudge()
-	j.restore = func(iter.Seq[engine.Header]) error { return nil }
+	j.restore = func(iter.Seq[*engine.Header]) error { return nil }
 	log = s.open(doc.Created, j)
 	s.append(log, batches(4)...)
 	s.holds(log, 1, 2, 3, 4)

@@ -36,7 +36,7 @@ func (f *follower) Note() (weir.Seq, []byte) {
 	return f.low, fmt.Append(nil, "below ", f.low)
 }
 
-func (f *follower) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
+func (f *follower) Restore(_ []byte, entries iter.Seq[*engine.Header]) error {
 	for h := range entries {
 		f.next = h.Seq + 1
 	}
@@ -254,7 +254,7 @@ type slow struct {
 	in, out chan struct{}
 }
 
-func (s *slow) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+func (s *slow) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	close(s.in)
 	<-s.out
 	return s.follower.Restore(note, entries)

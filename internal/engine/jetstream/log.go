@@ -154,9 +154,9 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			note = []byte{}
 		}
 	}
-	return l.judge.Restore(note, func(yield func(engine.Header) bool) {
+	return l.judge.Restore(note, func(yield func(*engine.Header) bool) {
 		for _, e := range l.index {
-			if !yield(headers[e.position]) {
+			if h := headers[e.position]; !yield(&h) {
 				return
 			}
 		}

@@ -21,7 +21,7 @@ type CheckOptions struct {
 	// Document validates a document whose log is undamaged. It receives the note of the log's last
 	// trim and the entries of the log, as Judge.Restore does. It returns the reason why the
 	// document cannot be used, or nil.
-	Document func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error
+	Document func(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error
 	// Progress, if set, receives the number of bytes read so far and the total.
 	Progress func(done, total int64)
 }
@@ -338,7 +338,7 @@ func (c *checkup) ask() error {
 		if l == nil {
 			l = &log{j: c.j, id: d.Created}
 		}
-		err := l.restore(context.Background(), l.note, asked(func(note []byte, entries iter.Seq[engine.Header]) error {
+		err := l.restore(context.Background(), l.note, asked(func(note []byte, entries iter.Seq[*engine.Header]) error {
 			return c.o.Document(d.Document, note, entries)
 		}))
 		if _, disk := errors.AsType[*fs.PathError](err); disk && !errors.Is(err, engine.ErrDamaged) {
@@ -362,12 +362,12 @@ func (c *checkup) ending() ending {
 }
 
 // asked is a judge that only receives the content of a log.
-type asked func(note []byte, entries iter.Seq[engine.Header]) error
+type asked func(note []byte, entries iter.Seq[*engine.Header]) error
 
-func (f asked) Restore(note []byte, entries iter.Seq[engine.Header]) error { return f(note, entries) }
-func (asked) Admit(*engine.Entry) bool                                     { return false }
-func (asked) Commit(int)                                                   {}
-func (asked) Dropped()                                                     {}
+func (f asked) Restore(note []byte, entries iter.Seq[*engine.Header]) error { return f(note, entries) }
+func (asked) Admit(*engine.Entry) bool                                      { return false }
+func (asked) Commit(int)                                                    {}
+func (asked) Dropped()                                                      {}
 
 // sum fills in the counts of the report.
 func (c *checkup) sum() {

@@ -274,7 +274,7 @@ func (v *victim) judge(fs *faulty.FS, hook func() func(faulty.Call) error) (stri
 	fs.OnCall(hook())
 	o := RepairOptions{}
 	o.Stale = func(engine.Document) ([]byte, error) { return []byte("suspended"), nil }
-	o.Mend = func(_ engine.Document, _ weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
+	o.Mend = func(_ engine.Document, _ weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error) {
 		return note, nil, nil
 	}
 	r, err := RepairJournal(fs, o)

@@ -3,9 +3,7 @@ package journal
 import (
 	"context"
 	"encoding/binary"
-	"iter"
 	"math"
-	"slices"
 	"sync"
 
 	"weir"
@@ -31,67 +29,84 @@ func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) erro
 		since = f.KeysSince()
 	}
 	var fault error
-	entries := func(yield func(engine.Header) bool) {
+	entries := func(yield func(*engine.Header) bool) {
 		h := &heads{l: l, since: since}
 		fault = h.pass(ctx, yield)
 	}
-	err := judge.Restore(note, iter.Seq[engine.Header](entries))
+	err := judge.Restore(note, entries)
 	if fault != nil {
 		return fault // the judge's own error may only be a consequence of this one
 	}
 	return err
 }
 
-// heads reads the headers of a log's entries in increasing order of sequence.
+// heads reads what a judge needs to know about a log's entries, in increasing order of sequence.
 type heads struct {
 	l     *log
 	since weir.Time // keys of older entries are read only if their sizes are unknown
 	next  weir.Seq  // sequence at which the next call of read begins
 
-	items  []item
-	known  []bool     // for each of items, whether its header is complete
+	items  []head
 	held   []*segment // segments of items, in the order of items; equal neighbours are listed once
 	ends   []int      // for each segment in held, the index after its last item
 	sizes  []keySize  // sizes of keys that the index does not know yet
 	reader keyReader
 }
 
-// batch is a result of heads.read.
-type batch struct {
-	headers []engine.Header
-	err     error
+// head is an item with those fields of its record that a judge needs. A head is half as large as an
+// engine.Header, so less data moves from the reader's core to the judge's core.
+type head struct {
+	item
+	known  bool // the other fields are complete
+	count  uint32
+	digest weir.KeyDigest
+	first  weir.Seq // for a closed gap: its first sequence
 }
 
-// pass calls yield with all headers. While yield works on one batch of headers, a goroutine reads
-// the next. This pays off because reading a long log takes about as long as the work of yield.
-func (h *heads) pass(ctx context.Context, yield func(engine.Header) bool) error {
+// header sets all fields of h as Judge.Restore expects them.
+func (d *head) header(h *engine.Header) {
+	d.fill(h)
+	h.Count, h.KeyDigest, h.First = d.count, d.digest, d.first
+}
+
+// batch is a result of heads.read.
+type batch struct {
+	heads []head
+	err   error
+}
+
+// pass calls yield with all headers. While yield works on one batch of them, a goroutine reads the
+// next. This pays off because reading a long log takes about as long as what yield does with it.
+func (h *heads) pass(ctx context.Context, yield func(*engine.Header) bool) error {
+	var header engine.Header
 	each := func(b batch) (more bool, err error) {
-		for i := range b.headers {
-			if !yield(b.headers[i]) {
+		for i := range b.heads {
+			b.heads[i].header(&header)
+			if !yield(&header) {
 				return false, nil
 			}
 		}
-		return len(b.headers) > 0, b.err
+		return len(b.heads) > 0, b.err
 	}
 	first := h.read(ctx, nil)
-	if len(first.headers) < headItems || first.err != nil {
+	if len(first.heads) < headItems || first.err != nil {
 		_, err := each(first)
 		return err
 	}
-	full, empty := make(chan batch, 1), make(chan []engine.Header, 3)
+	full, empty := make(chan batch, 1), make(chan []head, 3)
 	stop := make(chan struct{})
 	var reader sync.WaitGroup
 	defer reader.Wait()
 	defer close(stop)
 	reader.Go(func() {
 		for more := true; more; {
-			var into []engine.Header
+			var into []head
 			select {
 			case into = <-empty:
 			default:
 			}
 			b := h.read(ctx, into)
-			more = len(b.headers) > 0 && b.err == nil
+			more = len(b.heads) > 0 && b.err == nil
 			select {
 			case full <- b:
 			case <-stop:
@@ -104,31 +119,26 @@ func (h *heads) pass(ctx context.Context, yield func(engine.Header) bool) error 
 			return err
 		}
 		select {
-		case empty <- b.headers[:0]:
+		case empty <- b.heads:
 		default:
 		}
 	}
 }
 
-// read returns the next headers, or an error. If it returns neither, there are no more headers. It
+// read returns the next heads, or an error. If it returns neither, there are no more entries. It
 // reuses the memory of the parameter into.
-func (h *heads) read(ctx context.Context, into []engine.Header) batch {
+func (h *heads) read(ctx context.Context, into []head) batch {
 	if err := ctx.Err(); err != nil {
 		return batch{nil, err}
 	}
+	h.items = into[:0]
 	h.look()
 	defer h.release()
-	out := slices.Grow(into[:0], len(h.items))[:len(h.items)]
-	h.known, h.sizes = slices.Grow(h.known[:0], len(h.items))[:len(h.items)], h.sizes[:0]
-	for i := range h.items {
-		it := &h.items[i]
-		it.fill(&out[i])
-		h.known[i] = it.kind != kindGapClosed && (!it.keyed || it.key > 0 && it.time < h.since)
-	}
+	h.sizes = h.sizes[:0]
 	start := 0
 	for k, seg := range h.held {
-		h.takeKeys(out, seg, start, h.ends[k])
-		if err := h.fill(out, seg, start, h.ends[k]); err != nil {
+		h.takeKeys(seg, start, h.ends[k])
+		if err := h.fill(seg, start, h.ends[k]); err != nil {
 			return batch{nil, err}
 		}
 		start = h.ends[k]
@@ -138,26 +148,27 @@ func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 		h.l.index.learn(h.sizes)
 		h.l.mu.Unlock()
 	}
-	return batch{out, nil}
+	return batch{h.items, nil}
 }
 
 // look finds the next items and holds their segments.
 func (h *heads) look() {
-	h.items, h.held, h.ends = h.items[:0], h.held[:0], h.ends[:0]
+	h.held, h.ends = h.held[:0], h.ends[:0]
 	h.l.mu.RLock()
 	defer h.l.mu.RUnlock()
+	h.items = h.l.index.take(h.next, h.items, headItems)
 	number := uint32(0)
-	h.l.index.ascend(h.next, func(it item) bool {
-		if n := len(h.held); n == 0 || it.place.segment != number {
+	for i := range h.items {
+		it := &h.items[i]
+		it.known = it.kind != kindGapClosed && (!it.keyed || it.key > 0 && it.time < h.since)
+		if len(h.held) == 0 || it.place.segment != number {
 			number = it.place.segment
 			seg := h.l.j.store.segment(number)
 			seg.acquire()
 			h.held, h.ends = append(h.held, seg), append(h.ends, 0)
 		}
-		h.items = append(h.items, it)
-		h.ends[len(h.ends)-1] = len(h.items)
-		return len(h.items) < headItems
-	})
+		h.ends[len(h.ends)-1] = i + 1
+	}
 	if n := len(h.items); n > 0 {
 		h.next = h.items[n-1].seq + 1
 	}
@@ -171,12 +182,12 @@ func (h *heads) release() {
 
 var headBuffers = sync.Pool{New: func() any { b := make([]byte, headRun); return &b }}
 
-// fill completes the headers of h.items[start:end], which all lie in segment seg. One read covers
+// fill completes h.items[start:end], which all lie in segment seg. One read covers
 // heads that lie close together.
-func (h *heads) fill(out []engine.Header, seg *segment, start, end int) error {
+func (h *heads) fill(seg *segment, start, end int) error {
 	var shared *[]byte
 	for i := start; i < end; {
-		if h.known[i] {
+		if h.items[i].known {
 			i++
 			continue
 		}
@@ -191,12 +202,12 @@ func (h *heads) fill(out []engine.Header, seg *segment, start, end int) error {
 			return err
 		}
 		for ; n > 0; i++ {
-			if h.known[i] {
+			if h.items[i].known {
 				continue
 			}
 			n--
 			it := &h.items[i]
-			if err := h.complete(&out[i], i, seg, buf[it.place.off-off:][:need(it)]); err != nil {
+			if err := h.complete(it, seg, buf[it.place.off-off:][:need(&it.item)]); err != nil {
 				return err
 			}
 		}
@@ -217,14 +228,14 @@ func need(it *item) int {
 // before item end. It also returns the length of that read.
 func (h *heads) near(i, end int) (n, length int) {
 	first := int64(h.items[i].place.off)
-	n, length = 1, need(&h.items[i])
+	n, length = 1, need(&h.items[i].item)
 	for k := i + 1; k < end; k++ {
-		if h.known[k] {
+		if h.items[k].known {
 			continue
 		}
 		it := &h.items[k]
 		gap := int64(it.place.off) - first - int64(length)
-		total := int64(it.place.off) + int64(need(it)) - first
+		total := int64(it.place.off) + int64(need(&it.item)) - first
 		if gap < 0 || gap > headBridge || total > headRun {
 			break
 		}
@@ -233,14 +244,13 @@ func (h *heads) near(i, end int) (n, length int) {
 	return n, length
 }
 
-// complete adds the fields to a header that only the record holds: the key and the number of events
+// complete adds the fields to a head that only the record holds: the key and the number of events
 // of a batch, or the first sequence of a closed gap.
-func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) error {
-	it := &h.items[i]
+func (h *heads) complete(it *head, seg *segment, b []byte) error {
 	if it.kind == kindGapClosed {
-		r, err := h.l.decode(spot{*it, seg}, b)
+		r, err := h.l.decode(spot{it.item, seg}, b)
 		if err == nil {
-			out.First = r.header().First
+			it.first = r.header().First
 		}
 		return err
 	}
@@ -250,17 +260,17 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 		err = errChecksum
 	}
 	if err != nil {
-		return h.l.verify(spot{*it, seg}, nil, err)
+		return h.l.verify(spot{it.item, seg}, nil, err)
 	}
-	h.know(out, i, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
+	h.know(it, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
 	return nil
 }
 
-// know completes the header of the batch at index i from the key slot k.
-func (h *heads) know(out *engine.Header, i int, k keySlot) {
-	h.known[i] = true
-	out.KeySize, out.Count, out.KeyDigest = k.size, k.count, k.digest
-	if it := &h.items[i]; it.key == 0 {
+// know completes the head of a batch from the key slot k.
+func (h *heads) know(it *head, k keySlot) {
+	it.known, it.count, it.digest = true, k.count, k.digest
+	if it.key == 0 {
+		it.key = k.size
 		h.sizes = append(h.sizes, keySize{it.seq, k.size})
 	}
 }

@@ -24,7 +24,7 @@ func (r *recall) KeysSince() weir.Time     { return r.since }
 func (r *recall) Admit(*engine.Entry) bool { return true }
 func (r *recall) Commit(int)               {}
 func (r *recall) Dropped()                 {}
-func (r *recall) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
+func (r *recall) Restore(_ []byte, entries iter.Seq[*engine.Header]) error {
 	for h := range entries {
 		r.entries++
 		if h.KeyDigest != (weir.KeyDigest{}) {

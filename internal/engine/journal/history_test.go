@@ -9,7 +9,6 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 
@@ -87,8 +86,10 @@ func payloadOf(key string, seq weir.Seq, size int) []byte {
 // fixed is a judge that admits every entry as it is.
 type fixed struct{ restored []engine.Header }
 
-func (f *fixed) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
-	f.restored = slices.Collect(entries)
+func (f *fixed) Restore(_ []byte, entries iter.Seq[*engine.Header]) error {
+	for h := range entries {
+		f.restored = append(f.restored, *h)
+	}
 	return nil
 }
 func (f *fixed) Admit(*engine.Entry) bool { return true }

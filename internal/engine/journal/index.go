@@ -286,6 +286,21 @@ func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	}
 }
 
+// take appends up to n items from seq upwards to the slice into.
+func (x *index) take(seq weir.Seq, into []head, n int) []head {
+	c, i := x.search(seq)
+	for ; c < len(x.chunks); c, i = c+1, 0 {
+		chunk := &x.chunks[c]
+		for ; i < len(chunk.items); i++ {
+			if len(into) == n {
+				return into
+			}
+			into = append(into, head{item: chunk.item(i)})
+		}
+	}
+	return into
+}
+
 // cut removes the items below low and returns them as a separate index. Later inserts into x do not
 // change the returned index.
 func (x *index) cut(low weir.Seq) index {

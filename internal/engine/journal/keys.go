@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"sort"
 	"sync"
-
-	"weir/internal/engine"
 )
 
 // To open a log, the journal needs the digest of each idempotency key, the size of the key and the
@@ -114,12 +112,12 @@ func (s *segment) keyDirectory() []byte {
 // the key slots.
 const fewKeys = 4
 
-// takeKeys completes the headers of h.items[start:end] with the key slots of segment seg, in which
+// takeKeys completes h.items[start:end] with the key slots of segment seg, in which
 // all these items lie. An item without a usable key slot stays incomplete.
-func (h *heads) takeKeys(out []engine.Header, seg *segment, start, end int) {
+func (h *heads) takeKeys(seg *segment, start, end int) {
 	n, from, to := 0, uint32(0), uint32(0)
 	for i := start; i < end; i++ {
-		if it := &h.items[i]; it.kind == kindBatch && !h.known[i] {
+		if it := &h.items[i]; it.kind == kindBatch && !it.known {
 			if off := it.place.off; n == 0 {
 				from, to = off, off
 			} else {
@@ -137,7 +135,7 @@ func (h *heads) takeKeys(out []engine.Header, seg *segment, start, end int) {
 	next := sort.Search(count, func(i int) bool { return at(i) >= from })
 	for i := start; i < end; i++ {
 		it := &h.items[i]
-		if it.kind != kindBatch || h.known[i] {
+		if it.kind != kindBatch || it.known {
 			continue
 		}
 		if next >= count || at(next) != it.place.off {
@@ -146,8 +144,7 @@ func (h *heads) takeKeys(out []engine.Header, seg *segment, start, end int) {
 				continue
 			}
 		}
-		k := decodeKeySlot(slots[next*keySlotSize:])
+		h.know(it, decodeKeySlot(slots[next*keySlotSize:]))
 		next++
-		h.know(&out[i], i, k)
 	}
 }

@@ -16,7 +16,7 @@ type noted struct {
 	note []byte
 }
 
-func (n *noted) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+func (n *noted) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	n.note = note
 	return n.recall.Restore(note, entries)
 }

@@ -21,7 +21,7 @@ type RepairOptions struct {
 	// It also receives the remaining entries, including those known to be lost, and the number of
 	// further records that may be lost. It returns the new note of the log, or nil for none. It
 	// also returns entries, marked Lost, for sequences that must not be used again.
-	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error)
+	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error)
 	// Stale is called for every document that may have been changed or deleted by a record with
 	// unknown content. It returns the value that the document gets, or nil to keep its value.
 	Stale func(d engine.Document) ([]byte, error)
@@ -275,8 +275,8 @@ func (p *repair) mend() error {
 		p.give(key, l, lost[id])
 		var note []byte
 		if p.o.Mend != nil {
-			mended, more, err := p.o.Mend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
-				l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
+			mended, more, err := p.o.Mend(d.Document, l.low, l.note, func(yield func(*engine.Header) bool) {
+				l.index.ascend(l.low, func(it item) bool { h := it.header(); return yield(&h) })
 			}, p.maxLost(l))
 			if err != nil {
 				return fmt.Errorf("repair log of %s: %w", key, err)

@@ -45,9 +45,9 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 		panic(fmt.Sprintf("memory: log %d is already open", id))
 	}
 	h := &handle{log: l, judge: judge}
-	restore := func(yield func(engine.Header) bool) {
+	restore := func(yield func(*engine.Header) bool) {
 		for _, e := range l.entries {
-			if !yield(e.Header.Restored()) {
+			if h := e.Header.Restored(); !yield(&h) {
 				return
 			}
 		}
