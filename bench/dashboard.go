@@ -19,7 +19,7 @@ import (
 
 const (
 	dashboardStreams     = 10_000
-	dashboardRate        = 5000 // publishes per second; each has a fixed time and does not wait for late ones
+	dashboardRate        = 5000 // publishes per second; each is sent at a fixed time, even if earlier publishes are late
 	dashboardSpan        = 5 * time.Second
 	dashboardRounds      = 7
 	dashboardEvery       = 200 * time.Millisecond // between page loads

@@ -147,7 +147,7 @@ func connects(t *target, span time.Duration) (row, error) {
 }
 
 // fresh runs 8 clients that send the same request again and again, over a new connection each time.
-// Every response must begin with want.
+// Every response must begin with the text want.
 func fresh(t *target, span time.Duration, r []byte, want string) (row, error) {
 	clients := make([]func() error, 8)
 	for i := range clients {

@@ -45,10 +45,10 @@ func (f *countedFile) ReadAt(b []byte, off int64) (int, error) {
 	return f.File.ReadAt(b, off)
 }
 
-// reclaiming appends 512 MiB to 64 streams. Every eighth stream keeps 4,000 batches and the others
-// keep 200. A segment is a file of the journal. Most batches of a segment are soon evicted, and the
-// journal must copy the others to free the segment. The result shows how much the journal wrote,
-// and how much disk space it uses under load and after reclaiming has finished.
+// reclaiming appends 512 MiB to 64 streams. Every eighth stream keeps 4,000 batches, and each other
+// stream keeps 200. A segment is a file of the journal. Most batches of a segment are soon evicted,
+// and the journal must copy the remaining batches to free the segment. The result shows how much
+// the journal wrote, and how much disk space it uses under load and after reclaiming has finished.
 func reclaiming(dir string) ([]figure, error) {
 	const (
 		streams, size = 64, 1 << 10
@@ -98,9 +98,9 @@ func reclaiming(dir string) ([]figure, error) {
 }
 
 // reclaimingSteadily appends 256 MiB to 64 streams at about 25 MiB/s, at which reclaiming keeps up.
-// Every eighth stream keeps 1,500 batches and the others keep 50. The live data takes about 60
-// segments. The result shows how much the journal writes in the long run: what counts is how often
-// it copies a batch that stays.
+// Every eighth stream keeps 1,500 batches, and each other stream keeps 50. The live data takes
+// about 60 segments. The result shows how much the journal writes in the long run. This depends on
+// how often it copies a batch that is kept.
 func reclaimingSteadily(dir string) (figure, error) {
 	dir, err := emptyDir(dir, "steady")
 	if err != nil {

@@ -173,7 +173,7 @@ func fillNATS(addr string) error {
 
 // startNchan runs nginx with the module nchan, which keeps messages in shared memory. It has one
 // worker process, the default of nginx. A channel belongs to one worker, so further workers would
-// only forward requests to that one.
+// only forward requests to that worker.
 func startNchan(dir string) (*peer, error) {
 	path, err := program("nginx", "apt install nginx-light libnginx-mod-nchan")
 	if err != nil {

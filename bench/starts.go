@@ -21,7 +21,7 @@ import (
 // many trims, and with a long history.
 var starts = []func(string) ([]figure, error){startAfterCrash, startManyStreams, startAfterTrims, startLongHistory}
 
-// inTurn calls do for all numbers below n, from a number of goroutines.
+// inTurn calls the function do once for each number from 0 to n-1, from several goroutines.
 func inTurn(goroutines, n int, do func(i int) error) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -105,8 +105,9 @@ func startManyStreams(dir string) ([]figure, error) {
 }
 
 // startAfterTrims fills ten segments from 64 streams, each of which is trimmed after every 256
-// batches, so that the records of trims are scattered over all segments. It measures how much of
-// the files a start reads beyond the tail and the prepared segment, which it always reads whole.
+// batches, so that the records of trims are scattered over all segments. A start always reads two
+// segments whole: the tail, which was written last, and the segment that is prepared for later use.
+// startAfterTrims measures how much a start reads beyond these two.
 func startAfterTrims(dir string) ([]figure, error) {
 	const streams, size, segment = 64, 1 << 10, 64 << 20
 	dir, err := emptyDir(dir, "trims")

@@ -41,7 +41,7 @@ func TestPublisherAbortedWrite(t *testing.T) {
 						mu.Unlock()
 						if first {
 							abort(r)
-							time.Sleep(100 * time.Millisecond) // in the time of synctest: a later batch would be sent now
+							time.Sleep(100 * time.Millisecond) // in synctest time; a faulty publisher would send a later batch now
 							return nil, broken
 						}
 					}

@@ -94,7 +94,7 @@ func parseBatch(b []byte) (Batch, error) {
 }
 
 // elements splits a JSON array, which must be valid, into its elements. The elements share the
-// memory of array.
+// memory of the parameter array.
 func elements(array []byte) []json.RawMessage {
 	list := []json.RawMessage{}
 	depth, start := 0, 1

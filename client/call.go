@@ -75,8 +75,8 @@ func (c *Client) send(ctx context.Context, t http.RoundTripper, r *request, key 
 }
 
 // newRequest returns the HTTP request for r, still without a body. It adds the header fields to the
-// map directly, under their canonical names: http.Header.Set would allocate a slice for each, and a
-// publisher makes thousands of requests per second.
+// map directly, under their canonical names: http.Header.Set would allocate a slice for each field,
+// and a publisher makes thousands of requests per second.
 func (c *Client) newRequest(ctx context.Context, r *request, key Key) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, nil)
 	if err != nil {
@@ -186,17 +186,17 @@ func readAnswer(r io.Reader, length int64) ([]byte, error) {
 // checked is a response that can verify that it is Weir's response to this request.
 type checked interface{ check(decoding error) error }
 
-// receipt is an acknowledgement. It must be for this stream and, if seq is not nil, for this
-// sequence.
+// receipt is an acknowledgement. The method check refuses an acknowledgement of another stream or,
+// if seq is not nil, of another sequence.
 type receipt struct {
 	weir.Ack
 	stream weir.StreamID
 	seq    *weir.Seq
 }
 
-// decode decodes an acknowledgement. An acknowledgement that is written as Weir writes it is decoded
-// here, because encoding/json takes more time for it than the rest of the response. encoding/json
-// decodes any other.
+// decode decodes an acknowledgement. If the bytes have exactly the format that Weir writes, decode
+// parses them without encoding/json, which would take longer than all other work on the response.
+// Otherwise decode uses encoding/json.
 func (r *receipt) decode(b []byte) error {
 	a := weir.Ack{StreamID: r.stream}
 	rest, ok := bytes.CutPrefix(b, []byte(`{"stream_id":"`))
@@ -242,9 +242,10 @@ type body struct {
 	bytes       []byte
 }
 
-// backoff returns how long to wait after the n-th attempt: 50 to 100 ms after the first, and twice
-// as long after each subsequent attempt, up to longest. The wait is random, between half of the
-// maximum and the maximum, so that clients that were disconnected together do not retry together.
+// backoff returns how long to wait after the n-th attempt: a random time between d/2 and d. The
+// time d is 100 ms after the first attempt and doubles with each further attempt, up to the
+// parameter longest. The wait is random, so that clients that were disconnected together do not
+// retry together.
 func backoff(n int, longest time.Duration) time.Duration {
 	d := longest
 	if n < 20 {
@@ -285,9 +286,9 @@ func (r *request) attach(req *http.Request, p *progress) {
 	req.Body = b
 }
 
-// sending is a request body that calls sent once the transport has read all of the body and closed
-// it. It serves transports that do not support httptrace. If a body is closed before it was read to
-// the end, sent is not called.
+// sending is a request body that calls the function sent once the transport has read all of the
+// body and closed it. It serves transports that do not support httptrace. If a body is closed
+// before it was read to the end, sent is not called.
 type sending struct {
 	io.Reader
 	left atomic.Int64 // bytes not read yet; atomic because a transport may close the body during a read

@@ -34,8 +34,8 @@ type Options struct {
 	TLS *tls.Config
 
 	// HTTP1 makes the client use HTTP/1.1 for an http URL. By default the client starts with
-	// cleartext HTTP/2, and switches to HTTP/1.1 if a proxy in front of the service speaks only
-	// that. HTTP1 has no effect on https, where the version is negotiated.
+	// cleartext HTTP/2, and switches to HTTP/1.1 if a proxy in front of the service does not
+	// support cleartext HTTP/2. HTTP1 has no effect on https, where the version is negotiated.
 	HTTP1 bool
 
 	// Transport, if not nil, sends the requests instead of the client's own transport. An example

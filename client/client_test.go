@@ -106,7 +106,7 @@ func TestErrors(t *testing.T) {
 	}
 	if e.Status != 404 || e.Code != weir.StreamNotFound || e.Type != "not_found_error" || e.Message == "" ||
 		!strings.HasPrefix(e.RequestID, "req_") || e.DocURL != svc.URL()+"/docs/errors#stream_not_found" {
-		t.Errorf("got %+v", e)
+		t.Errorf("got %+v, want a complete stream_not_found error", e)
 	}
 	if got := e.Error(); got != "stream_not_found: "+e.Message+" ("+e.RequestID+")" {
 		t.Errorf("Error() = %q", got)
@@ -172,7 +172,7 @@ func TestPublish(t *testing.T) {
 	id := newStream(t, c, client.NewStream{})
 	ack, err := c.Publish(ctx, id, client.Events("a", map[string]int{"b": 1}, json.RawMessage(" [1.50, 2] "), nil))
 	if err != nil || ack != (weir.Ack{StreamID: id, Seq: 1, Accepted: 4, Cursor: 1}) {
-		t.Fatalf("got %+v, %v", ack, err)
+		t.Fatalf("publish four events: got %+v, %v", ack, err)
 	}
 	b, err := c.Batch(ctx, id, 1)
 	var events []string
@@ -183,7 +183,7 @@ func TestPublish(t *testing.T) {
 		t.Errorf("got %+v, %v; want %q", b, err, want)
 	}
 	if ack, err = c.PublishAt(ctx, id, 7, client.Events()); err != nil || ack.Seq != 7 || ack.Accepted != 0 || ack.Duplicate {
-		t.Errorf("got %+v, %v", ack, err)
+		t.Errorf("publish an empty batch at 7: got %+v, %v", ack, err)
 	}
 	if ack, err = c.PublishAt(ctx, id, 7, client.Events(1)); err != nil || !ack.Duplicate || ack.Accepted != 0 {
 		t.Errorf("publish at 7 again: %+v, %v; want a duplicate", ack, err)

@@ -13,7 +13,7 @@
 //   - [Client.Publisher] is for many events. It groups them into batches, numbers the batches, and
 //     keeps many of them in flight on one connection. If connections break or the server restarts,
 //     it resends what was not acknowledged. Each event is stored once and in order, or the
-//     publisher reports which ones may not be stored. It needs a service that supports D38 (see
+//     publisher reports which events may not be stored. It needs a service that supports D38 (see
 //     docs/decisions.md).
 //
 // [Client.Subscriber] returns an iterator that reconnects on its own and yields every batch once

@@ -81,7 +81,8 @@ func refusal(resp *http.Response) error {
 	return e
 }
 
-// permanent wraps an error that a retry cannot fix, because the request cannot be built.
+// permanent wraps an error that a retry cannot fix, for example because the request cannot be built
+// or a batch cannot be decoded.
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
@@ -132,9 +133,9 @@ func (c *Client) transient(err error) bool {
 	if _, ok := errors.AsType[permanent](err); ok {
 		return false
 	}
-	// Before the first response from the service, such an error probably means that the certificate
-	// or the URL is wrong. Later it means that another server answers in place of the service for a
-	// while.
+	// One of the two TLS errors below before the first response from the service probably means
+	// that the certificate or the URL is wrong. Later it means that another server answers in place
+	// of the service for a while.
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return c.reached.Load()
 	}

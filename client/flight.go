@@ -13,7 +13,7 @@ import (
 type group struct {
 	body   []byte // the request body so far; for a json stream still without the closing brackets
 	events int
-	due    bool // send the group as soon as the window has room
+	due    bool // send the group as soon as the window of unsettled batches has room
 	timer  *time.Timer
 	usual  int // size of the previous batch, used as the initial capacity
 }

@@ -24,7 +24,7 @@ func gathering(dial func(ctx context.Context, network, address string) (net.Conn
 // gathered is a connection that combines writes. net/http writes every small HTTP/2 request in two
 // parts, its header and its body, and each write costs a system call on this side and a wake-up on
 // the other. With gathered, Write only appends to a buffer. While a goroutine writes one buffer to
-// the connection, the next one fills. The order of the bytes stays the same.
+// the connection, further writes fill the next buffer. The order of the bytes stays the same.
 //
 // If writing fails, the next Write returns the error. Read fails too, since the connection is
 // broken.
@@ -34,7 +34,7 @@ type gathered struct {
 	changed sync.Cond
 	waiting []byte        // not yet written
 	err     error         // why nothing can be written any more
-	over    chan struct{} // closed when run has returned
+	over    chan struct{} // closed when the method run has returned
 }
 
 func newGathered(c net.Conn) *gathered {

@@ -48,7 +48,7 @@ func TestGather(t *testing.T) {
 	put := func(s string) {
 		t.Helper()
 		if n, err := g.Write([]byte(s)); n != len(s) || err != nil {
-			t.Fatalf("%q: %d %v", s, n, err)
+			t.Fatalf("Write(%q) = %d, %v", s, n, err)
 		}
 	}
 	put("a")

@@ -43,8 +43,8 @@ type keys struct {
 	known bool
 }
 
-// get returns the current key. It calls ask if there is no key yet, or if refused is the current
-// key.
+// get returns the current key. It calls the function ask if there is no key yet, or if the service
+// refused the current key. The parameter refused is the key that the service refused, or empty.
 func (k *keys) get(ctx context.Context, refused Key) (Key, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 )
 
 // through publishes n raw batches of the given size through a proxy, and checks that they are
-// stored in order. It calls during once the first batches are in flight.
+// stored in order. It calls the function during once the first batches are in flight.
 func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bool, n, size int, during func(proxy)) proxy {
 	t.Helper()
 	svc := startService(t, nil)
@@ -65,7 +65,7 @@ func TestPublisherSlowUplink(t *testing.T) {
 }
 
 // Large batches at 10 Mbit/s survive a reset of the connection. If the publisher sent a later batch
-// first, the service would close the gap before it.
+// before the interrupted one, the service would close the gap between them.
 func TestPublisherReset(t *testing.T) {
 	t.Parallel()
 	through(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate10M}, false, 4, 1<<20, func(x proxy) {
@@ -100,8 +100,8 @@ func TestHTTP1Only(t *testing.T) {
 	}
 }
 
-// Over HTTP/1.1, one connection that hangs does not stop the others. The batch on this connection
-// is sent again over another one.
+// Over HTTP/1.1, one connection that hangs does not stop the other connections. The batch on the
+// hanging connection is sent again over another one.
 func TestPublisherHungConnection(t *testing.T) {
 	t.Parallel()
 	var hung atomic.Bool

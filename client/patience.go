@@ -7,8 +7,8 @@ import (
 )
 
 // load limits how many bytes a publisher keeps in flight. The limit follows the speed of the
-// connection, like the congestion window of TCP. On a slow connection, batches must not queue for
-// longer than the publisher needs to notice a dead connection.
+// connection, like the congestion window of TCP. Without the limit, batches on a slow connection
+// would wait behind each other for so long that the publisher would take the connection for dead.
 type load struct {
 	most     int           // maximum number of bytes in flight; one batch is always allowed
 	patience time.Duration // how long a batch may go without progress; never longer than Options.Timeout
@@ -27,8 +27,8 @@ const (
 	mostPatience  = time.Hour
 )
 
-// arrived adjusts the limits after a batch of this many bytes was acknowledged within the time
-// took.
+// arrived adjusts the limits after a batch was acknowledged. The parameter bytes is the size of the
+// batch, took is the time until its acknowledgement, and limit is the highest value for l.most.
 func (l *load) arrived(bytes int, took time.Duration, limit int) {
 	l.patience = max(leastPatience, 8*took)
 	switch {
@@ -48,13 +48,14 @@ func (l *load) broke(err error) {
 	}
 }
 
-// patience is how long the batch with the lowest sequence may go without a response while later
-// batches get one.
-const patience = 2 * time.Second
+// overtakenLimit is how long the batch with the lowest sequence may go without a response while
+// later batches get one. Each cancelled attempt of the batch doubles the time, up to four times.
+const overtakenLimit = 2 * time.Second
 
 var errOvertaken = errors.New("later batches were answered before this one")
 
-// schedule makes ring run no later than it has something to do for the window.
+// schedule sets the alarm to the next time at which the first batch of the window may have waited
+// too long. The method ring then acts.
 func (p *Publisher) schedule() {
 	if len(p.window) == 0 {
 		return
@@ -63,13 +64,13 @@ func (p *Publisher) schedule() {
 		p.ringBy(p.since.Add(p.o.GiveUp))
 	}
 	if f := p.window[0]; p.overtaken(f) {
-		p.ringBy(f.began.Add(patience << min(f.slow, 4)))
+		p.ringBy(f.began.Add(overtakenLimit << min(f.slow, 4)))
 	}
 }
 
-// ringBy makes ring run at the given time or earlier. It leaves the timer alone if that is already
-// the case, because setting a timer for every batch would be expensive. If ring runs too early, it
-// only sets the timer again.
+// ringBy makes the method ring run at the given time or earlier. It leaves an alarm that fires
+// earlier unchanged, because setting a timer for every batch would be expensive. If ring runs too
+// early, it only sets the alarm again.
 func (p *Publisher) ringBy(at time.Time) {
 	if p.rings.IsZero() || at.Before(p.rings) {
 		p.rings = at
@@ -92,9 +93,9 @@ func (p *Publisher) overtaken(f *flight) bool {
 	return false
 }
 
-// ring runs when the alarm fires. It makes the publisher fail once the time in GiveUp has passed. It
-// cancels attempts that make no progress, and the attempt of a batch that later ones have overtaken,
-// so that these batches are sent again.
+// ring runs when the alarm fires. It makes the publisher fail once the time in GiveUp has passed.
+// It cancels attempts that make no progress, and the attempt of a batch that later batches have
+// overtaken. The batches of cancelled attempts are sent again.
 func (p *Publisher) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +123,7 @@ func (p *Publisher) ring() {
 		p.cancel()
 		return
 	}
-	if p.overtaken(f) && time.Since(f.began) >= patience<<min(f.slow, 4) {
+	if p.overtaken(f) && time.Since(f.began) >= overtakenLimit<<min(f.slow, 4) {
 		f.slow++
 		f.stop(errOvertaken)
 		f.stop = nil

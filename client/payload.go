@@ -72,8 +72,8 @@ const maxEventDepth = 998
 
 // Event encodes an event as the service stores it: as JSON, without white space between tokens. A
 // [json.RawMessage] is compacted, and any other value is encoded with [json.Marshal]. Event returns
-// an error if the service would refuse the event. So one invalid event does not cause a whole batch
-// to be refused.
+// an error if the service would refuse the event. A program that encodes events with Event learns
+// of an invalid event before the service refuses the whole batch.
 func Event(event any) (json.RawMessage, error) {
 	raw, ok := event.(json.RawMessage)
 	if ok {
@@ -95,13 +95,13 @@ func Event(event any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// checkEvent checks the rules of the service beyond the grammar of JSON. The grammar must be
-// checked already.
+// checkEvent checks the rules of the service that go beyond the grammar of JSON. b must be valid
+// JSON.
 func checkEvent(b []byte) error {
 	if !utf8.Valid(b) {
 		return errUTF8
 	}
-	var open []map[string]bool // the names of every open object; nil for an array
+	var open []map[string]bool // the member names of each object that is not closed yet; nil for an array
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '{':
@@ -130,8 +130,8 @@ func checkEvent(b []byte) error {
 	return nil
 }
 
-// twice adds a name to those of an object and reports whether it was there already. Names are
-// compared after decoding their escapes.
+// twice adds a member name to the names of its object. It reports whether the object already has
+// this name. It compares names after decoding their escapes.
 func twice(names map[string]bool, literal []byte) bool {
 	name := string(literal[1 : len(literal)-1])
 	if bytes.IndexByte(literal, '\\') >= 0 {

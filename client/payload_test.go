@@ -39,7 +39,7 @@ func TestEvent(t *testing.T) {
 		}
 	}
 	if got, err := Event(struct{ A string }{"<\xff>"}); err != nil || string(got) != `{"A":"\u003c\ufffd\u003e"}` {
-		t.Errorf("got %s, %v", got, err)
+		t.Errorf("a Go string with invalid UTF-8: got %s, %v", got, err)
 	}
 }
 
@@ -57,7 +57,7 @@ func FuzzEvent(f *testing.F) {
 			return // jsontext allows more levels
 		}
 		if (err == nil) != valid {
-			t.Fatalf("Event(%q): got error %v, but for jsontext valid is %t", b, err, valid)
+			t.Fatalf("Event(%q): got error %v, but jsontext accepts it: %t", b, err, valid)
 		}
 		if err == nil {
 			if value.Compact(); string(got) != string(value) {

@@ -64,9 +64,9 @@ func movingOf(c net.Conn) *moving {
 	}
 }
 
-// stubborn is the number of time limits after which a request is cancelled if none of its own data
-// moves, although other data moves over its connection. Other requests move the connection, while
-// this request may be stuck in a proxy.
+// stubborn is a number of time limits. If no data of a request itself moves for that long, the
+// request is cancelled, even if data of other requests moves over its connection: the request may
+// be stuck in a proxy.
 const stubborn = 4
 
 // errStalled is the reason for cancelling a request that made no progress.
@@ -76,9 +76,10 @@ func (e errStalled) Error() string {
 	return fmt.Sprintf("the connection did not move any data for %v", e.limit)
 }
 
-// progress watches one attempt of a request, and cancels the attempt if it makes no progress for a
-// time limit. The attempt makes progress when its own body or response moves. Any other movement on
-// its connection counts too: on a slow link the attempt has to wait for the requests before it.
+// progress watches one attempt of a request, and cancels the attempt if it makes no progress for
+// the time in limit. The attempt makes progress when its own body or response moves. Any other
+// movement on its connection counts too: on a slow link the attempt has to wait for the requests
+// before it.
 type progress struct {
 	limit  time.Duration
 	own    atomic.Int64 // when the attempt itself last moved, in nanoseconds
@@ -119,8 +120,8 @@ func (p *progress) trace(t *httptrace.ClientTrace) *httptrace.ClientTrace {
 
 func (p *progress) moved() { p.own.Store(time.Now().UnixNano()) }
 
-// check cancels the attempt if it made no progress for the time limit. Otherwise check returns after
-// how long to check again.
+// check cancels the attempt if it made no progress for the time limit. Otherwise it returns the
+// time until the next check.
 func (p *progress) check() time.Duration {
 	own := time.Unix(0, p.own.Load())
 	last := own
@@ -146,8 +147,8 @@ func (p *progress) stop() {
 	p.cancel(nil)
 }
 
-// explain returns why an attempt failed. If the attempt was cancelled, that is the reason for
-// cancelling it.
+// explain returns why an attempt failed. For a cancelled attempt, it returns the reason for the
+// cancellation.
 func (p *progress) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && cause != nil && ctx.Err() != nil && !errors.Is(err, cause) {
 		if _, ok := errors.AsType[*Error](err); !ok && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {

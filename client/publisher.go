@@ -97,7 +97,7 @@ var (
 
 	// ErrUnsupported means that the service does not answer with the publisher's name (D38). Either
 	// the service is older than this client, or a proxy removes the header field x-svc-publisher.
-	// Without the name, the publisher cannot tell its batches from those of others.
+	// Without the name, the publisher cannot tell its own batches from those of other publishers.
 	ErrUnsupported = errors.New("the service does not support x-svc-publisher")
 
 	// ErrClosed means that the publisher was closed.
@@ -158,7 +158,7 @@ type Publisher struct {
 	next     weir.Seq  // sequence of the next batch
 	cut      int       // number of batches formed so far
 	settling bool      // a goroutine is reporting acknowledgements
-	reported int       // nth of the batch that the settling goroutine is reporting; 0 if there is none
+	reported int       // the field nth of the batch that the settling goroutine is reporting; 0 if there is none
 	sending  int       // number of batches in flight
 	flying   int       // total size of the bodies in flight
 	first    weir.Seq  // sequence of the first batch
@@ -172,8 +172,9 @@ type Publisher struct {
 // resend is the retry state of a publisher.
 type resend struct {
 	// epoch counts failures. One failure of the connection fails all batches in flight. The first
-	// failed batch increases epoch. The others were sent in an older epoch, which shows that they
-	// belong to the same failure. So the failure is reported once, and causes one pause.
+	// failed batch increases epoch. The other batches were sent in an older epoch, which shows that
+	// they belong to the same failure. Therefore the publisher reports each failure once and pauses
+	// once.
 	epoch    int
 	failures int         // number of failures in a row
 	until    time.Time   // nothing is sent before this time
@@ -271,7 +272,8 @@ func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	return p.take(ctx, weir.Raw, func() bool { return p.group.set(b) })
 }
 
-// take calls add until add returns true. add returns false if there is no room.
+// take calls the function add until it returns true. The function returns false while there is no
+// room.
 func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,10 +306,10 @@ func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) e
 	return nil
 }
 
-// wait waits until holds returns true, or ctx ends. The caller holds p.mu, which wait releases
-// while it sleeps. wait calls holds after every change.
-func (p *Publisher) wait(ctx context.Context, holds func() bool) error {
-	if holds() {
+// wait waits until condition returns true, or ctx ends. The caller holds p.mu, which wait releases
+// while it sleeps. wait calls condition after every change.
+func (p *Publisher) wait(ctx context.Context, condition func() bool) error {
+	if condition() {
 		return nil
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -316,7 +318,7 @@ func (p *Publisher) wait(ctx context.Context, holds func() bool) error {
 		p.changed.Broadcast()
 	})
 	defer stop()
-	for !holds() {
+	for !condition() {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -350,8 +352,8 @@ func (p *Publisher) flush(ctx context.Context) error {
 	return err
 }
 
-// settled reports whether the first n batches of this publisher are acknowledged and reported to
-// OnAck.
+// settled reports whether the first n batches of this publisher are acknowledged and have been
+// reported to OnAck.
 func (p *Publisher) settled(n int) bool {
 	return p.cut >= n && (p.reported == 0 || p.reported > n) &&
 		!slices.ContainsFunc(p.window, func(f *flight) bool { return f.nth <= n })

@@ -101,7 +101,7 @@ func TestPublisherLinger(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		addNumbers(t, p, n, n)
 		if a := <-acks; a.Seq != weir.Seq(n) || a.Accepted != 1 {
-			t.Errorf("got %+v", a)
+			t.Errorf("got %+v, want one event in batch %d", a, n)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestPublisherBadEvents(t *testing.T) {
 	numbers(t, everything(t, c, id), 2)
 }
 
-// gate blocks publishes until open is closed, and counts the blocked ones.
+// gate blocks publishes until the channel open is closed, and counts the blocked publishes.
 func gate(open chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Handler {
 	return func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -387,7 +387,7 @@ func TestPublisherConflictOnRetry(t *testing.T) {
 				}
 			}
 			if err := p.Close(t.Context()); !errors.Is(err, client.ErrTaken) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want ErrTaken", err)
 			}
 		})
 	}

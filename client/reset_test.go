@@ -105,7 +105,7 @@ func TestPublisherCreatedAgain(t *testing.T) {
 			publishNumbers(t, c, id, 1, filled)
 			addNumbers(t, p, 2, 2)
 			if err := p.Close(t.Context()); !errors.Is(err, client.ErrReset) || len(p.Unacknowledged()) != 1 {
-				t.Errorf("blind %t, %d batches in the new stream: %v, %d unacknowledged; want ErrReset and 1", blind, filled, err, len(p.Unacknowledged()))
+				t.Errorf("key may only publish: %t, %d batches in the new stream: %v, %d unacknowledged; want ErrReset and 1", blind, filled, err, len(p.Unacknowledged()))
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func TestSubscriberRestored(t *testing.T) {
 		resets := 0
 		for b, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Resume(p)}).Batches(t.Context()) {
 			if err != nil || b.Reset == nil || b.Reset.Lost != p {
-				t.Fatalf("got %+v, %v", b, err)
+				t.Fatalf("got %+v, %v; want a reset at position %v", b, err, p)
 			}
 			resets++
 		}

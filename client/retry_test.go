@@ -20,8 +20,8 @@ import (
 	"weir/client"
 )
 
-// stored is a transport that acts as a service. It stores every publish in order (D38), unless
-// trouble returns a response or an error for the request.
+// stored is a transport that acts as a service. It stores every publish in order (D38), unless the
+// function trouble returns a response or an error for the request.
 type stored struct {
 	mu      sync.Mutex
 	delay   map[string]time.Duration // delay of each response, by sequence
@@ -217,8 +217,8 @@ func TestPublisherForeignAnswers(t *testing.T) {
 	}
 }
 
-// One attempt that hangs does not stop the others. Its batch is sent again as soon as later batches
-// show that the service answers.
+// One attempt that hangs does not stop the other attempts. Its batch is sent again as soon as later
+// batches show that the service answers.
 func TestPublisherHungAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung := false

@@ -22,8 +22,8 @@ const (
 
 // send sends batches until the publisher ends, always the lowest sequence number first. It starts a
 // batch when the previous one has been written to the connection, so that the service receives the
-// batches in order. The service refuses a batch that arrives before its predecessor, which would
-// have to be sent again (D38).
+// batches in order. The service refuses a batch that arrives before its predecessor, and the
+// publisher would have to send the refused batch again (D38).
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
@@ -71,8 +71,8 @@ type attempt struct {
 
 func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
 
-// carry makes an attempt, and then takes further attempts from next. Reusing the goroutine avoids
-// growing a new stack for each attempt.
+// carry makes an attempt, and then takes further attempts from the channel next. Reusing the
+// goroutine avoids growing a new stack for each attempt.
 func (p *Publisher) carry(a *attempt, next <-chan *attempt) {
 	for ; a != nil; a = <-next {
 		p.attempt(a)
@@ -189,8 +189,9 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 	return got.Ack, permanent{ErrTaken}
 }
 
-// compare returns ErrReset if created shows that an acknowledgement is about another stream with the
-// same id (D39). An empty created shows nothing: a proxy may have removed the header field.
+// compare returns ErrReset if the creation time in an acknowledgement shows that the
+// acknowledgement is for another stream with the same id (D39). An empty creation time shows
+// nothing: a proxy may have removed the header field.
 func (p *Publisher) compare(created string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,8 +204,8 @@ func (p *Publisher) compare(created string) error {
 	return nil
 }
 
-// same checks whether the stored batch has the same content as f although another publisher stored
-// it, such as an earlier run of the program.
+// same is called if another publisher, such as an earlier run of the program, has stored a batch
+// under the sequence of f. It returns an error unless the stored batch has the same content as f.
 func (p *Publisher) same(ctx context.Context, f *flight) error {
 	var got body
 	_, err := p.c.once(ctx, p.own.get(), batchRequest(p.id, f.seq), &got)
@@ -247,12 +248,13 @@ func (p *Publisher) landed(f *flight) {
 	p.notify()
 }
 
-// settle reports batches to OnAck in order, as far as they are acknowledged without a gap.
+// settle reports acknowledged batches to OnAck in order. It stops at the first batch that is not
+// acknowledged.
 func (p *Publisher) settle() {
 	p.since = time.Now()
 	p.schedule()
 	if p.settling {
-		return // the goroutine that is already reporting will report the others too
+		return // the goroutine that is already reporting will report these batches too
 	}
 	p.settling = true
 	for len(p.window) > 0 && (p.window[0].state == stored || p.window[0].state == evicted) {

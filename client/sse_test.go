@@ -74,7 +74,7 @@ func TestDecoderDoesNotWait(t *testing.T) {
 	d := newDecoder(r)
 	go w.Write([]byte("data: a\r\r"))
 	if e, err := d.next(); err != nil || string(e.data) != "a" {
-		t.Errorf("got %q, %v", e.data, err)
+		t.Errorf("got %q, %v; want a", e.data, err)
 	}
 	w.Close()
 }
@@ -129,7 +129,7 @@ func TestDecoderErrors(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	if got, err := decode(io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(broken))); err != broken || got != "//\"a\"\n" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want the first event and %v", got, err, broken)
 	}
 }
 

@@ -43,7 +43,8 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	return s.Stream, err
 }
 
-// described is a stream object from a response. It must describe the stream that was asked for.
+// described is a stream object from a response. The method check refuses an object that describes
+// another stream than the client asked for.
 type described struct {
 	weir.Stream
 	id weir.StreamID

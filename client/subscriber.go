@@ -32,7 +32,7 @@ const (
 )
 
 var (
-	Head   = From{}              // only batches above the cursor at the time of the first connection; all batches if the stream had none then
+	Head   = From{}              // only batches above the cursor at the time of the first connection; all batches if nothing had ever been stored by then
 	Oldest = From{start: oldest} // the oldest stored batch
 )
 
@@ -64,7 +64,7 @@ type SubscriberOptions struct {
 
 	// GiveUp is how long the subscriber tries to open its first connection: 0 means a minute, and a
 	// negative value means forever. After this time the iteration ends with [ErrGivenUp] and the
-	// reason, which is probably a wrong address. After the first success, the subscriber reconnects
+	// reason. Often the address is wrong. After the first success, the subscriber reconnects
 	// forever.
 	GiveUp time.Duration
 
@@ -152,8 +152,8 @@ func (s *Subscriber) turn(open bool, err error) {
 
 // Batches yields every batch from the starting point on, once and in order, and then waits for new
 // batches. It reconnects and resumes when the connection is lost or the service restarts. For
-// missed batches it yields a [Batch] with a Gap. If the stream is no longer the same, it yields a
-// [Batch] with a Reset. The iteration ends
+// missed batches it yields a [Batch] with a Gap. If the stream was created again or restored from
+// an older backup, it yields a [Batch] with a Reset. The iteration ends
 //
 //   - without an error when the stream is deleted,
 //   - with the context's error when the context ends,
@@ -321,7 +321,8 @@ func (s *Subscriber) checkPosition(ctx context.Context) error {
 	return nil
 }
 
-// incarnation compares the creation time of the stream in a response with the known one (D39).
+// incarnation returns a *Reset if the creation time of the stream in a response differs from the
+// creation time that the subscriber knows (D39).
 func (s *Subscriber) incarnation(h http.Header) error {
 	var created weir.Time
 	if created.UnmarshalText([]byte(h.Get(weir.HeaderStreamCreated))) != nil {
@@ -348,7 +349,7 @@ func (s *Subscriber) stand(d *decoder) {
 	}
 }
 
-// arrived reports whether the subscriber has reached Options.Until.
+// arrived reports whether the subscriber has reached SubscriberOptions.Until.
 func (s *Subscriber) arrived() bool {
 	return s.o.Until != nil && (s.from.at.Empty || s.from.start == after && s.from.at.Seq >= *s.o.Until)
 }

@@ -211,7 +211,7 @@ func TestSubscriberBrokenConnections(t *testing.T) {
 			var events []string
 			for b, err := range c.Subscriber(id, client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
 				if err != nil || b.Gap != nil {
-					t.Errorf("got %+v, %v", b, err)
+					t.Errorf("got %+v, %v; want a batch", b, err)
 					return
 				}
 				for _, e := range b.Events {
@@ -247,8 +247,8 @@ func (f *fakes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.answer(f.n, r)
 }
 
-// stream returns the response to a subscription. The response body is text. After that the body
-// ends or, if stay is true, remains open until the client cancels the request.
+// stream returns the response to a subscription. The response body begins with the parameter text.
+// Then the body ends or, if stay is true, remains open until the client cancels the request.
 func stream(r *http.Request, text string, stay bool) (*http.Response, error) {
 	pr, pw := io.Pipe()
 	go func() {
@@ -354,7 +354,7 @@ func TestSubscriberForeignResponses(t *testing.T) {
 		}}})
 		for _, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v", text, err)
+				t.Errorf("%q: %v, want %q", text, err, want)
 			}
 		}
 	}

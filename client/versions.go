@@ -16,12 +16,12 @@ import (
 // has to use HTTP/1.1 to reach the service at all.
 type versions struct {
 	http1  atomic.Bool
-	doubts atomic.Int32 // number of failures in a row that may mean HTTP/1.1, but may have another reason
+	doubts atomic.Int32 // number of failures in a row that mean either a server with HTTP/1.1 only or a broken connection
 }
 
-// enoughDoubts is the number of connections in a row that must end before HTTP/2 has begun, until
-// the client tries HTTP/1.1. One is not enough, because a connection that breaks ends like that
-// too.
+// enoughDoubts is the number of connections that must fail in a row, before HTTP/2 has begun on
+// them, for the client to try HTTP/1.1. One is not enough, because a connection that breaks fails
+// in the same way.
 const enoughDoubts = 3
 
 // failed examines the error of a request. If the server at the address seems to speak HTTP/1.1
@@ -68,7 +68,8 @@ func (c *Client) answersHTTP1(ctx context.Context) bool {
 	return true
 }
 
-// transports holds the transport of a client or a publisher, one for each HTTP version in use.
+// transports holds the current transport of a client or a publisher. It replaces the transport when
+// the client switches to another HTTP version.
 type transports struct {
 	c    *Client
 	make func(http1 bool) *http.Transport

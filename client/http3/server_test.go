@@ -24,7 +24,7 @@ type served struct {
 	url    string // https address of the server
 
 	ended    chan struct{}  // closed when the process has ended
-	versions map[string]int // number of requests per HTTP version; read it after ended is closed
+	versions map[string]int // number of requests per HTTP version; read it after the channel ended is closed
 }
 
 func newServed(t *testing.T) *served {

@@ -193,7 +193,7 @@ func TestGateway(t *testing.T) {
 				return
 			}
 			if text != x.proto+" 200 1 body" {
-				t.Errorf("got %q, %v", text, err)
+				t.Errorf("got %q, %v; want %q", text, err, x.proto+" 200 1 body")
 			}
 			p.Set(faultnet.Conditions{Duplicate: true})
 			if text, err := post(); text != x.proto+" 200 3 body" {

@@ -63,7 +63,7 @@ func (k *packets) peer(client netip.AddrPort) *net.UDPConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
-	case <-k.p.done: // end may have closed the sockets already, and would not close a new one
+	case <-k.p.done: // the method end may have closed the sockets already, and would not close a new one
 		return nil
 	default:
 	}

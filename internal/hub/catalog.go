@@ -28,10 +28,10 @@ type Spec struct {
 // handle return StreamNotFound.
 //
 // Lock order: Stream.mu, then feed.mu. Code that holds the catalog's or the sweeper's lock takes
-// neither of them.
+// neither Stream.mu nor feed.mu.
 //
-// A server may have a million streams, so every field counts: a Stream takes 160 bytes. What only a
-// stream in use needs is in its feed and its traffic.
+// A server may have a million streams, so every field counts: a Stream takes 160 bytes. Data that
+// only a stream in use needs is in its feed and its traffic.
 type Stream struct {
 	ID   weir.StreamID
 	Name string
@@ -51,10 +51,10 @@ type Stream struct {
 	summary summary     // cursor and size to answer with while no feed is open
 	deleted bool
 
-	// Guarded by sweeper.mu.
-	opened  int32     // position in catalog.opened, counted from 1; 0: not in it; guarded by catalog.mu instead
+	// The fields below are guarded by sweeper.mu, except opened, which is guarded by catalog.mu.
+	opened  int32     // position in catalog.opened, counted from 1; 0 if the stream has no feed
 	gone    bool      // the stream was deleted and must not be queued again
-	queued  int32     // position in the sweeper's queue, counted from 1; 0: not in the queue
+	queued  int32     // position in the sweeper's queue, counted from 1; 0 if the stream is not in the queue
 	checkAt weir.Time // when the sweeper opens the stream to evict
 }
 
@@ -251,7 +251,7 @@ func (c *catalog) add(s *Stream, r *room) {
 	delete(ps.creating, s.ID)
 }
 
-// find returns the index of the first stream whose log id is log or higher.
+// find returns the index of the first stream whose log id is not below the given one.
 func (ps *projectStreams) find(log engine.LogID) int {
 	if n := len(ps.streams); n == 0 || ps.streams[n-1].log < log {
 		return n // a new stream
@@ -368,9 +368,9 @@ func (h *Hub) Count(p weir.ProjectID) int {
 	return 0
 }
 
-// List returns up to limit streams of a project for which show returns true, newest first. It
-// starts below the given position, or at the newest stream if position is 0. The result more
-// reports whether further streams follow, and the result next is the position to continue from
+// List returns up to limit streams of a project for which the function show returns true, newest
+// first. It starts below the given position, or at the newest stream if position is 0. The result
+// more reports whether further streams follow, and the result next is the position to continue from
 // (D27). Positions follow the order of creation, so streams that are created or deleted between two
 // calls do not shift the pages.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {

@@ -122,8 +122,8 @@ func scanDocument(b []byte) (v document, ok bool) {
 	return v, true
 }
 
-// scanner reads the parts of a document. bad is set if one of them is not what scanDocument
-// expects.
+// scanner reads the parts of a document. The field bad is set if one of the parts is not what
+// scanDocument expects.
 type scanner struct {
 	rest []byte
 	bad  bool
@@ -165,8 +165,8 @@ func (p *scanner) number() (n int64) {
 	return n
 }
 
-// rules returns the rules of a stream with these settings. grace is the time for which its gaps
-// stay open.
+// rules returns the rules of a stream with these settings. The parameter grace is the time for
+// which its gaps stay open.
 func (s *terms) rules(grace time.Duration) stream.Rules {
 	return stream.Rules{
 		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace, Keys: weir.MaxEvictedKeys,

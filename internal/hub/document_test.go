@@ -109,7 +109,7 @@ func TestCreateRefusesAnIncompleteSpec(t *testing.T) {
 
 func TestStreamOf(t *testing.T) {
 	if id, ok := StreamOf(documentKey("a")); !ok || id != "a" {
-		t.Errorf("got %q, %t", id, ok)
+		t.Errorf("got %q, %t; want a, true", id, ok)
 	}
 	for _, key := range []string{"", "stream", "streams/a", "key/a", "project/stream/a"} {
 		if id, ok := StreamOf(key); ok {

@@ -46,7 +46,7 @@ type feed struct {
 	ahead    *stream.State // includes admitted entries
 	state    *stream.State // durable entries only
 	pending  []admitted    // entries in ahead that are not in state, in order
-	trimmed  weir.Seq      // low mark of the last trim
+	trimmed  weir.Seq      // low mark of the last trim; all batches below this mark are evicted
 	evicted  int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
 	trimFrom weir.Time     // when the sweeper first saw something to trim since the last trim; 0 until then
 	dropped  bool          // the stream was deleted
@@ -79,8 +79,8 @@ type admitted struct {
 // release.
 //
 // Opening a log can take seconds, so acquire opens the log without holding a lock. One caller opens
-// the log, and the others wait on s.busy. If opening fails, all these callers get the error. If
-// each retried in turn, the last caller would wait for the sum of all attempts.
+// the log, and the other callers wait on s.busy. If opening fails, all these callers get the error.
+// If each retried in turn, the last caller would wait for the sum of all attempts.
 func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 	for {
 		s.mu.Lock()
@@ -216,7 +216,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	var kept *stream.State
 	if settled && !h.shared && !force {
 		kept = f.ahead.Back(f.state, 0)
-		f.ahead = f.state // kept has taken over the keys, and Glance may still evict batches
+		f.ahead = f.state // the old f.ahead is unusable after Back, but a concurrent Glance may still use this feed to evict batches
 	}
 	f.mu.Unlock()
 	h.catalog.setOpen(s, false)

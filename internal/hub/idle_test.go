@@ -37,7 +37,8 @@ func (l *watchedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error 
 }
 
 // After a start, the sweeper opens only the streams that need it: those with a gap, and those that
-// may hold more than MaxBytes. It opens the others when their first batch has expired.
+// may hold more than MaxBytes. It opens each other stream when the first batch of that stream has
+// expired.
 func TestStartOpensFewStreams(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		before := open(t, e, Options{})

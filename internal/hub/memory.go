@@ -18,10 +18,11 @@ const unlent = 32 << 10
 
 var errNoMemory = errors.New("no memory available for a large frame yet")
 
-// ChargeTo sets the holder that is charged for the memory of large frames. The budget calls stop if
-// it takes the memory back; stop must then end the subscription soon. ChargeTo returns the loan
-// that Next borrows with, so that the caller can tell the loan how fast it sends the frames.
-// ChargeTo must be called before Next. Without a call, the stream's project is charged.
+// ChargeTo sets the holder that is charged for the memory of large frames. If the budget takes the
+// memory back, it calls the function stop, which must end the subscription soon. ChargeTo returns
+// the loan (the record of the borrowed memory) that Next uses, so that the caller can tell the loan
+// how fast it sends the frames. ChargeTo must be called before Next. Without a call, the stream's
+// project is charged.
 func (s *Subscription) ChargeTo(of budget.Holder, stop func()) *budget.Loan {
 	s.loan = s.f.hub.opts.Memory.Open(of, -1, stop)
 	return s.loan

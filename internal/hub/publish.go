@@ -67,9 +67,9 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	return s.decide(ctx, f, p)
 }
 
-// needsBody reports whether a publish needs its body: nearly all do. If it returns false, decide has
-// to look closer. It is a function of its own to keep the stack of Decide small: Go would have to
-// move a larger stack for each request.
+// needsBody reports whether a publish needs its body: nearly all do. If it returns false, decide
+// has to look closer. It is a separate function to keep the stack of Decide small. For a larger
+// stack, Go would have to copy the stack of each request's goroutine.
 func (p *Publish) needsBody(f *feed) (bool, error) {
 	v, _, cursor, err := f.preview(p.rules(-1), p)
 	switch {
@@ -125,10 +125,10 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 	return nil, err
 }
 
-// preview returns two verdicts: that of f.ahead, which includes unsynced entries, and that of the
-// durable state. A client may only see an answer on which both agree. If p may be stored, now or
-// after the batches below it, preview makes the stream hold the chosen sequence, which keeps the
-// sequence open until Release.
+// preview returns two verdicts: that of f.ahead, which includes entries that are not durable yet,
+// and that of the durable state. A client may only see an answer on which both agree. If p may be
+// stored, now or after the batches below it, preview makes the stream hold the chosen sequence,
+// which keeps the sequence open until Release.
 func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
@@ -186,8 +186,8 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	return ack, err
 }
 
-// rules returns the publish in the form that package stream decides on. size is -1 if the body has
-// not been read.
+// rules returns the publish in the form that package stream decides on. The parameter size is -1 if
+// the body has not been read.
 func (p *Publish) rules(size int64) stream.Publish {
 	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size}
 }
@@ -226,8 +226,8 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 }
 
 // append proposes a batch to the log and returns the verdict of Admit. It waits until the batch, or
-// everything that a refusal depends on, is durable. cursor is the cursor of the stream after the
-// batch.
+// everything that a refusal depends on, is durable. The result cursor is the stream's cursor after
+// the batch.
 func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
 	p, b := proposals.Get().(*proposal), &of.Batch
 	*p = proposal{rules: rules, probe: probe}

@@ -10,8 +10,9 @@ import (
 // This file bounds the memory that this node keeps for all batches and idempotency keys together
 // (D12): the engine's index, and the gaps and keys of open streams. While the sum exceeds
 // Options.IndexBytes, the hub refuses new batches for each project that uses more than an equal
-// share of that bound. So the sum stays below twice the bound. Deleting, trimming and reading
-// always work, and deleting and trimming free memory again.
+// share of that bound. The other projects together can use at most the bound, so the sum stays
+// below about twice the bound. Deleting, trimming and reading always work, and deleting and
+// trimming free memory again.
 //
 // The hub measures each stream once per sweep and after each trim, and not at each publish. So the
 // check costs a publish only one atomic load. The batches stored between two sweeps, which are a

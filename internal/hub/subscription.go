@@ -49,8 +49,8 @@ type Subscription struct {
 	armed  bool         // the timer is running
 	shard  uint32       // index into counters.delivered
 	since  time.Time    // when Next was last called
-	recent []*frame     // buffer for the next run, kept if it is small
-	frames [][]byte     // the second buffer for the next run, kept if it is small
+	recent []*frame     // buffer for the frames of the next run, kept if it is small
+	frames [][]byte     // buffer for the encoded bytes of these frames, kept if it is small
 	older  *[]byte      // buffer of the last run, if that run was read from the log
 	loan   *budget.Loan // memory borrowed for large frames; see memory.go
 	pinned *frame       // the large frame of the tail that is being sent, if any

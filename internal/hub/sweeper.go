@@ -40,7 +40,8 @@ const (
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
 	// evicted noteShare times the size of the note, or after a longer time. This time grows by
 	// trimAfter for every shortNote bytes of the note, up to trimLatest. So notes are at most a
-	// fifth of all bytes written for a busy stream, and about one kilobyte per second for others.
+	// fifth of all bytes written for a busy stream, and at most about one kilobyte per second for
+	// any other stream.
 	noteShare  = 4
 	shortNote  = 4 << 10
 	trimLatest = time.Hour
@@ -265,7 +266,8 @@ func (w *sweeper) due() []*Stream {
 func untrimmed(f *feed) bool { return f.evicted > 0 && f.trimmed < f.state.Low() }
 
 // wantsTrim evicts expired batches and reports whether it is time to trim them from the log: at
-// once with hurry, otherwise when there are enough of them.
+// once if hurry is true, otherwise when there are enough of them or they have waited for long
+// enough.
 func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

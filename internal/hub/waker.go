@@ -60,7 +60,7 @@ func (rs *rows) join() *row {
 		r := &row{}
 		rs.all, rs.room = append(rs.all, r), append(rs.room, r)
 		if rs.left > 0 {
-			rs.left++ // the waker may reach the new row before it wraps around to the old ones, and would leave out the last of these
+			rs.left++ // otherwise the waker, which may wake the new row first, would leave out the last of the old rows
 		}
 	}
 	r := rs.room[len(rs.room)-1]
@@ -121,7 +121,7 @@ func (rs *rows) next() (*row, int) {
 // subscriptions it lets all other goroutines run before it continues. So a stream with many
 // subscriptions delays neither the subscriptions of other streams nor publishers. A subscription
 // that is woken late receives several batches at once. The waker never waits for the subscriptions
-// that it woke, so a client that accepts no data does not delay the others.
+// that it woke, so a client that accepts no data does not delay the other clients.
 type waker struct {
 	mu      sync.Mutex
 	work    sync.Cond // signalled when the queue is no longer empty, and by stop
@@ -164,9 +164,10 @@ func (w *waker) pop() (f *feed, waited bool) {
 	return f, waited
 }
 
-// perTurn is the approximate number of subscriptions that wake up before the waker lets all other goroutines run. A
-// publisher that becomes ready waits for these subscriptions, about 2 µs for each. With a smaller
-// number, a busy machine would spend more time on stepping aside than on the subscriptions.
+// perTurn is the approximate number of subscriptions that the waker wakes before it lets all other
+// goroutines run. A publisher that becomes ready waits for these subscriptions, about 2 µs for
+// each. With a smaller number, a busy machine would spend more time on stepping aside than on the
+// subscriptions.
 const perTurn = 32
 
 func (w *waker) run() {

@@ -14,8 +14,8 @@ import (
 	"weir/internal/hub"
 )
 
-// backup takes a snapshot of the running server, restores it and reads it. The copy holds every
-// batch that was acknowledged before, unless it may be evicted.
+// backup takes a snapshot of the running server, restores it and reads it. The copy must hold every
+// batch that was acknowledged before the snapshot, except batches that may be evicted.
 func (c *client) backup(g *server) {
 	if c.rng.IntN(4) > 0 {
 		return
@@ -67,7 +67,7 @@ func restore(snap *journal.Snapshot, fs *faulty.FS) error {
 	return err
 }
 
-// compare reads the restored journal through a hub of its own.
+// compare reads the restored journal through a separate hub.
 func (c *client) compare(fs *faulty.FS, before []seen) error {
 	j, err := journal.Open(fs, journal.Options{SegmentSize: segmentSize})
 	if err != nil {

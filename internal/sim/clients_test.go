@@ -16,7 +16,7 @@ type client struct {
 	n     int
 	rng   *rand.Rand
 	sent  int    // number of payloads that the client has made
-	count int    // number of gates
+	count int    // number of gates that the client has passed
 	idle  bool   // the client waits between two requests
 	last  string // the last request and its response, for the trace
 	x     *exchange
@@ -228,8 +228,8 @@ func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
 	return -1
 }
 
-// subscribe follows a stream for a while: a shared one, or the stream of another client with that
-// client's key.
+// subscribe follows a stream for a while: a shared stream, or the own stream of another client with
+// that client's key.
 func (c *client) subscribe(g *server) {
 	if c.rng.IntN(4) == 0 {
 		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))
@@ -240,7 +240,8 @@ func (c *client) subscribe(g *server) {
 	c.subscribeTo(g, &exchange{}, s.id, secret, sub.from, sub.resume, sub.receive)
 }
 
-// subscribeTo passes up to 40 frames to receive. The watcher receives all frames.
+// subscribeTo subscribes and passes up to 40 frames to the function receive. For the watcher, the
+// client that makes the final checks, it passes all frames.
 func (c *client) subscribeTo(g *server, x *exchange, id weir.StreamID, secret, from, resume string, receive func(frame string)) {
 	left := 1 + c.rng.IntN(40)
 	if c.n == watcher {

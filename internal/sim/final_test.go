@@ -10,7 +10,8 @@ import (
 	"weir"
 )
 
-// watcher is the number of the client that makes the final checks. It goes on when the others stop.
+// watcher is the number of the client that makes the final checks. This client goes on when the
+// other clients stop.
 const watcher = 1000
 
 // finish checks the server, restarts it, and checks it again: memory and store must agree.
@@ -65,7 +66,7 @@ func (c *client) inspect() (objects []weir.Stream) {
 // inspect reads every batch of a stream. The stream object must match, and no batch may be evicted
 // without need.
 func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
-	for range 20 { // until nothing expires meanwhile
+	for range 20 { // until no batch expires while the loop reads the stream
 		object = c.object(g, s)
 		var bytes, charge int64
 		lowest, cursor := object.Cursor+1, object.Cursor

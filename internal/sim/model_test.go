@@ -52,7 +52,7 @@ type batch struct {
 	publisher string
 	key       string
 	first     time.Time // when it was first sent
-	acked     bool      // of a batch with a key: it was acknowledged
+	acked     bool      // the batch was acknowledged; used only for a batch with a key
 }
 
 // stream is what the clients know about a stream.
@@ -63,15 +63,15 @@ type stream struct {
 	mode      weir.Mode
 	maxBytes  int64
 	retention time.Duration
-	loose     bool // clients publish without a sequence too
+	loose     bool // clients also publish without choosing a sequence
 
 	mu       sync.Mutex
 	created  string                 // x-svc-stream-created
-	most     weir.Seq               // no sequence above it was sent; only without loose
-	above    map[weir.Seq]time.Time // when a batch above this sequence was first sent; only without loose
+	most     weir.Seq               // highest sequence that was sent; only if loose is false
+	above    map[weir.Seq]time.Time // when a batch above this sequence was first sent; only if loose is false
 	sent     map[weir.Seq][]*batch  // batches that were sent under a sequence
 	unplaced map[string]*batch      // batches that were sent without a sequence, by payload
-	keys     map[string]*batch      // those of them with an idempotency key, by key
+	keys     map[string]*batch      // the batches of unplaced that have an idempotency key, by key
 	known    map[weir.Seq]*batch    // batches that are stored
 	at       map[*batch]weir.Seq    // the reverse of known
 	acked    map[weir.Seq]bool      // sequences whose batch was acknowledged
@@ -81,7 +81,7 @@ type stream struct {
 	subs     []*subscriber
 }
 
-// seen is the knowledge at the beginning of a request.
+// seen is what clients knew about a stream when a request began.
 type seen struct {
 	time   time.Time
 	cursor weir.Seq
@@ -106,8 +106,9 @@ func (s *stream) size(b *batch) int64 {
 // charge is the number of bytes that a batch counts towards max_bytes (D12).
 func (s *stream) charge(b *batch) int64 { return max(s.size(b), 128) + int64(len(b.key)) }
 
-// evictable reports whether a batch may be evicted: by its age, by the batches above it, or because
-// a batch above it was evicted (D12). Batches whose fate is unknown count as stored.
+// evictable reports whether a batch may be evicted: because of its age, to make room for the
+// batches above it, or because a batch above it was evicted (D12). A batch counts as stored as soon
+// as it was sent.
 func (s *stream) evictable(seq weir.Seq) bool {
 	if seq < s.low {
 		return true
@@ -151,14 +152,14 @@ func (s *stream) choose(c *client) (weir.Seq, *batch) {
 	defer s.mu.Unlock()
 	seq := max(s.next(), s.cursor+1)
 	switch r := c.rng.IntN(20); {
-	case r < 6: // again
+	case r < 6: // a batch that was sent before, under the same sequence
 		if all := slices.Sorted(maps.Keys(s.sent)); len(all) > 0 {
 			seq = all[max(0, len(all)-1-c.rng.IntN(6))]
 			return seq, s.sent[seq][c.rng.IntN(len(s.sent[seq]))]
 		}
 	case r < 9: // leave a gap
 		seq += weir.Seq(c.rng.IntN(4))
-	case r < 12: // below
+	case r < 12: // another batch under a sequence that was used or skipped before
 		seq -= min(seq, weir.Seq(c.rng.IntN(6)))
 	case r == 12 && !s.loose:
 		return seq + weir.MaxAhead + weir.Seq(c.rng.IntN(3)), &batch{payload: "far", first: time.Now()}
@@ -293,11 +294,11 @@ func (s *stream) reachable(seq weir.Seq) bool {
 
 func (s *stream) repeated(x *exchange, a ack, seq weir.Seq, _ *batch) {
 	if a.Seq != seq || !a.Duplicate || a.Cursor < seq || a.Accepted != 1 || len(s.sent[seq]) == 0 && !s.loose {
-		s.w.violation("stream %s: publish %d is a duplicate by %+v", s.id, seq, a)
+		s.w.violation("stream %s: publish %d is answered as a duplicate: %+v", s.id, seq, a)
 	}
 	who := x.header.Get(weir.HeaderPublisher)
 	if b := s.known[seq]; b != nil && b.publisher != who {
-		s.w.violation("stream %s: duplicate %d of publisher %q is said to be of %q", s.id, seq, b.publisher, who)
+		s.w.violation("stream %s: sequence %d was stored by publisher %q, but the response names %q", s.id, seq, b.publisher, who)
 	}
 	s.acknowledged(seq)
 	s.cursor = max(s.cursor, a.Cursor)
@@ -314,7 +315,7 @@ func (s *stream) closed(x *exchange, seq weir.Seq) {
 	if s.acked[seq] || s.known[seq] != nil {
 		s.w.violation("stream %s: sequence %d is stored, but a publish was refused with 409", s.id, seq)
 	}
-	if x.begun && seq > 0 { // sequence 0 is never waited for
+	if x.begun && seq > 0 { // the service never waits for sequence 0
 		s.w.violation("stream %s: the gap at %d was closed while the batch was being received: %s", s.id, seq, x.got.String())
 	}
 	if since, ok := s.above[seq]; !s.loose && seq > 0 && (!ok || time.Since(since) < grace && s.w.stepped.Before(since)) {
@@ -381,7 +382,8 @@ func (s *stream) gone(seq weir.Seq, message string, wasEvicted bool, before seen
 	}
 }
 
-// read checks a batch that a client has read. at is when the request began, by the server's clock.
+// read checks a batch that a client has read. The parameter at is when the request began, by the
+// server's clock.
 func (s *stream) read(d delivery, at time.Time, before seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"weir/internal/access"
 )
 
-// own is the stream and the key of one client, which no other client changes. Others may subscribe
-// to the stream, or use the key.
+// own is the stream and the key of one client, which no other client changes. Other clients may
+// subscribe to the stream, or use the key.
 type own struct {
 	id     weir.StreamID
 	exists bool
 	sure   bool     // exists is certain
 	count  weir.Seq // number of batches in the stream
 	exact  bool     // count is certain
-	view   *server  // the process that said so last
+	view   *server  // the process that last told whether the stream exists
 	seen   bool     // whether the stream exists according to view
 
 	key, secret  string
@@ -61,8 +61,8 @@ func (c *client) manage(g *server) {
 	}
 }
 
-// changed checks the response to a create or delete. yes is the status of a success, and no the
-// status if there was nothing to do.
+// changed checks the response to a create or delete. The parameter yes is the status of a success,
+// and no is the status if there was nothing to do.
 func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int, exists bool) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
@@ -93,8 +93,8 @@ func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int
 	o.settle(g, exists)
 }
 
-// agrees checks that a process contradicts itself nowhere, even if the outcome of a change is unknown
-// because its write failed.
+// agrees checks that a process does not contradict its earlier responses, even if the outcome of a
+// change is unknown because its write failed.
 func (o *own) agrees(w *world, g *server, what string, exists bool) {
 	if o.view == g && o.seen != exists {
 		w.violation("%s: the stream %s exists: %v, but the same server said %v", what, o.id, exists, o.seen)
@@ -102,8 +102,8 @@ func (o *own) agrees(w *world, g *server, what string, exists bool) {
 	o.view, o.seen = g, exists
 }
 
-// settle notes whether the stream exists. If a write failed before, its outcome stays unknown until
-// the next start.
+// settle records whether the stream exists. If a write failed before, its outcome stays unknown
+// until the next start.
 func (o *own) settle(g *server, exists bool) {
 	if o.sure || !g.hurt.Load() {
 		o.exists, o.sure = exists, true
@@ -156,8 +156,8 @@ func (o *own) published(c *client, g *server, x *exchange) {
 	}
 }
 
-// list reads all pages. Streams that exist all the time are listed once, and newer ones come first
-// (D27).
+// list reads all pages. A stream that exists during the whole listing is listed once, and newer
+// streams come first (D27).
 func (c *client) list(g *server, o *own) {
 	found := map[weir.StreamID]int{}
 	query := fmt.Sprintf("?limit=%d", 1+c.rng.IntN(4))
@@ -223,7 +223,7 @@ func (c *client) keys(g *server, o *own) {
 	}
 }
 
-// mustEnd notes that the subscription which uses the stream or the key of o must end within two
+// mustEnd records that the subscription which uses the stream or the key of o must end within two
 // seconds (D18, D31).
 func (w *world) mustEnd(o *own, g *server) {
 	w.model.mu.Lock()

@@ -44,7 +44,7 @@ var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "pu
 
 // simulate runs one simulation.
 func simulate(t *testing.T, c config) (violation string) {
-	// Two collections empty all pools. What they hold would depend on the simulations before.
+	// Two garbage collections empty all pools, whose content depends on the simulations before.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,8 +82,8 @@ func (c config) args() []string {
 	return args
 }
 
-// TestSim runs simulations with new seeds in processes of their own, one per core. A violation is
-// made smaller and printed with the command that repeats it.
+// TestSim runs simulations with new seeds in processes of their own, one per core. It makes a
+// failing simulation smaller and prints the command that repeats it.
 func TestSim(t *testing.T) {
 	switch {
 	case *worker:
@@ -98,8 +98,8 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// work is the life of a worker. It prints a line at the start of each simulation, so that the parent
-// knows which one made the process panic, and a line for each violation.
+// work runs the simulations of a worker process. It prints a line at the start of each simulation,
+// so that the parent knows which one made the process panic, and a line for each violation.
 func work(t *testing.T) {
 	c := flagged()
 	if *seed != 0 {

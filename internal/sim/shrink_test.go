@@ -36,7 +36,7 @@ func shrink(t *testing.T, program string, c config, message string) (config, str
 			try(smaller)
 		}
 	}
-	for _, factor := range []int{2, 2, 2, 4, 4, 8} { // each time, leave out this part
+	for _, factor := range []int{2, 2, 2, 4, 4, 8} { // leave out 1/factor of the steps or clients
 		smaller := c
 		smaller.steps -= c.steps / factor
 		try(smaller)

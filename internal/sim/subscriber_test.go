@@ -41,7 +41,7 @@ func (s *stream) decode(text []byte) (d delivery, ok bool) {
 // subscriber is what a client has received, over all connections that resumed from the last id.
 type subscriber struct {
 	s       *stream
-	from    string   // value of cursor
+	from    string   // value of the query parameter cursor
 	resume  string   // value of Last-Event-ID
 	id      string   // the last id that was received
 	started bool     // start and pos are known
@@ -49,7 +49,7 @@ type subscriber struct {
 	pos     weir.Seq // the next sequence that the subscriber wants
 	got     map[weir.Seq]bool
 	ended   bool
-	low     weir.Seq // low at the beginning of the request
+	low     weir.Seq // the stream's low at the beginning of the request
 }
 
 // subscriber returns a new subscriber, or one that resumes.

@@ -16,8 +16,8 @@ import (
 
 var errVanished = errors.New("the client has hung up")
 
-// exchange is one HTTP request of a client and its response. The body arrives in pieces, and the
-// client may hang up before each of them and before each piece of the response.
+// exchange is one HTTP request of a client and its response. The body arrives in pieces, and so
+// does the response. The client may hang up before each piece.
 type exchange struct {
 	client *client
 	server *server

@@ -41,7 +41,7 @@ type world struct {
 	*scheduler
 	t        *testing.T
 	model    *model
-	violence int          // how often something fails: crashes in 1,000 steps
+	violence int          // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64 // how far the server's clock is ahead of the simulated time
 	stepped  time.Time    // when shift last changed
 	least    int64        // the lowest value of shift so far
@@ -95,7 +95,7 @@ func newWorld(t *testing.T, c config) *world {
 // clock returns the time on the server.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
 
-// swing returns how much older than it is a batch may seem to the server.
+// swing returns by how much the server may overestimate the age of a batch.
 func (w *world) swing() time.Duration { return time.Duration(w.greatest - w.least) }
 
 // violation reports that the service broke its contract.
@@ -371,7 +371,8 @@ func (w *world) calm() {
 	}
 }
 
-// until lets everything go on until done returns true. A history that does not end is a violation.
+// until lets everything go on until the function done returns true. A history that does not end is
+// a violation.
 func (w *world) until(what string, done func() bool) {
 	for range 200_000 {
 		list := w.settled()

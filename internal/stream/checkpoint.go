@@ -48,8 +48,8 @@ const (
 var errNote = errors.New("checkpoint is damaged")
 
 // Checkpoint returns the checkpoint that must be stored, as a note, together with a trim of
-// everything below Low. Restore needs the note. The keys in it come from original, which is s
-// itself or the state that s was forked from.
+// everything below Low. Restore needs the note. The keys in it come from the parameter original,
+// which is s itself or the state that s was forked from.
 func (s *State) Checkpoint(original *State) Checkpoint {
 	return Checkpoint{s.ever, s.zero, s.cursor, s.low, s.stored, s.last, original.keys.queue.head(original.keys.evicted(s.low))}
 }
@@ -57,8 +57,8 @@ func (s *State) Checkpoint(original *State) Checkpoint {
 // Low returns the sequence below which everything is to be trimmed.
 func (c *Checkpoint) Low() weir.Seq { return c.low }
 
-// NoteSize returns about how many bytes the encoded checkpoint of s has. original has the same
-// meaning as in Checkpoint.
+// NoteSize returns about how many bytes the encoded checkpoint of s has. The parameter original has
+// the same meaning as in Checkpoint.
 func NoteSize(s, original *State) int { return noteSize(original.keys.evicted(s.low)) }
 
 func noteSize(keys int) int { return 40 + 24*keys }

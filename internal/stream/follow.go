@@ -32,8 +32,8 @@ func (s *State) Back(fork *State, n int) *State {
 	return c
 }
 
-// EvictBelow raises the low mark to low, after another process evicted everything below low. headers
-// has the same meaning as in Evict.
+// EvictBelow raises the low mark to low, after another process evicted everything below low. The
+// function headers has the same meaning as in Evict.
 func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(Header) bool)) {
 	if low = min(low, s.next()); low <= s.low {
 		return

@@ -8,7 +8,7 @@ import (
 
 // Fork returns an independent copy without idempotency keys. It is for callers that decide on an
 // entry before the preceding entries are durable. Such a caller keeps two states. The original
-// contains all admitted entries, and the caller uses it to decide on new ones. The fork contains
+// contains all admitted entries, and the caller uses it to decide on new entries. The fork contains
 // only the durable entries, and clients see the fork.
 func (s *State) Fork() *State {
 	c := *s

@@ -118,9 +118,10 @@ func (ks *keys) evicted(low weir.Seq) int {
 	return from
 }
 
-// over returns how many keys at the front of the queue are to be forgotten: the keys whose lifetime
-// has ended at now, and the older keys of batches below low. The argument most is the number of
-// newest keys of such batches that are kept.
+// over returns how many keys at the front of the queue are to be forgotten. These are the keys
+// whose lifetime has ended at now. Of the other keys of evicted batches, which are the batches
+// below low, only the newest are kept, and the older ones are forgotten too. The parameter most is
+// the number of keys to keep.
 func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	n := 0
 	for n < ks.queue.len() && ks.queue.index(n).ended(now) {
@@ -132,8 +133,9 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	return n
 }
 
-// forget drops the keys whose lifetime has ended at now. It also drops the older keys of batches
-// below low. The argument most is the number of newest keys of such batches that it keeps.
+// forget drops the keys whose lifetime has ended at now. Of the other keys of evicted batches,
+// which are the batches below low, it keeps only the newest. The parameter most is the number of
+// keys to keep.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	n := ks.over(low, now, most)
 	for i := range n {

@@ -53,10 +53,10 @@ func (s *State) aroundLost(step Step) Step {
 // Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and
 // no sequence is used twice.
 //
-// low is the low mark of the last trim. note is the checkpoint that was stored with this trim, or
-// nil if it was lost. entries are the headers that are left. Lost is set in the header of a batch
-// whose payload is known to be lost. The parameter unknown is the number of further entries that
-// may have been lost without a trace.
+// The parameter low is the low mark of the last trim. The parameter note is the checkpoint that was
+// stored with this trim, or nil if it was lost. The parameter entries holds the headers that are
+// left. The field Lost is set in the header of a batch whose payload is known to be lost. The
+// parameter unknown is the number of further entries that may have been lost without a trace.
 //
 // Mend returns a checkpoint to store with the trim, and runs of lost batches to add to the log. The
 // runs cover every sequence that a lost entry may have had. A publisher may skip sequences up to a

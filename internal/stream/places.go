@@ -34,21 +34,21 @@ func tagOf(d digest) uint64 {
 	return uint64(binary.LittleEndian.Uint32(d[:]))<<32 | slotUsed
 }
 
-// home returns the index of the slot where the search for the key of a slot starts. It uses only
-// the digest's bits in the slot.
+// home returns the index at which the search for a key starts. The parameter slot is the value of a
+// slot for that key; home uses only the bits of the digest in it.
 func (p *places) home(slot uint64) int { return int(slot >> 33 * spread >> p.shift) }
 
-// find returns the slot of the key with digest d. It calls the argument is to ask whether the key
-// at a position has this digest. If there is no such key, ok is false and slot is the free slot
+// find returns the slot of the key with digest d. It calls the function matches to ask whether the
+// key at a position has this digest. If there is no such key, ok is false and slot is the free slot
 // where the key belongs.
-func (p *places) find(d digest, is func(pos uint32) bool) (slot int, ok bool) {
+func (p *places) find(d digest, matches func(pos uint32) bool) (slot int, ok bool) {
 	tag := tagOf(d)
 	for i := p.home(tag); ; i = (i + 1) & (len(p.slots) - 1) {
 		s := p.slots[i]
 		if s == 0 {
 			return i, false
 		}
-		if s&^(slotUsed-1) == tag && is(uint32(s)) {
+		if s&^(slotUsed-1) == tag && matches(uint32(s)) {
 			return i, true
 		}
 	}

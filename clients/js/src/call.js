@@ -9,7 +9,7 @@ import { backoff, Scope, wait } from "./wait.js";
  * @property {string} path including the query
  * @property {import("./payload.js").Payload | {contentType: string, body: Uint8Array | string}} [payload]
  * @property {Record<string, string>} [headers]
- * @property {(answer: Answer) => void} [check] throws a ConnectionError if a success did not come from Weir
+ * @property {(answer: Answer) => void} [check] throws a ConnectionError if a success status did not come from Weir
  */
 
 /** @typedef {string | (() => string | Promise<string>)} Key an API key, or a function that returns one */
@@ -50,7 +50,7 @@ export class Caller {
   }
 
   /**
-   * Makes the next request ask for another key, unless another request has asked since.
+   * Makes the next request call the key function again, unless another request has already done so.
    *
    * @param {Promise<string> | undefined} asked
    */
@@ -59,8 +59,8 @@ export class Caller {
   }
 
   /**
-   * Sends a request once. Returns the response if it is a success, and throws otherwise. If the service refuses the key, and
-   * the program gave a function, the function is asked for another key.
+   * Sends a request once. Returns the response if it is a success, and throws otherwise. If the service refuses the key and
+   * the program supplied a key function, open asks the function for another key and sends the request once more.
    *
    * @param {Call} call
    * @param {Scope} scope
@@ -93,7 +93,7 @@ export class Caller {
     const all = { ...headers };
     if (key !== "") all.authorization = `Bearer ${key}`;
     if (payload) all["content-type"] = payload.contentType;
-    const send = this.#fetch; // not this.#fetch(…): the fetch of a browser fails with another this
+    const send = this.#fetch; // called without an object, because the fetch of a browser fails as a method of another object
     return reach(scope, () =>
       send(this.#base + path, {
         method,
@@ -164,7 +164,7 @@ export class Caller {
         return await this.once(call, signal, end - performance.now());
       } catch (failure) {
         if (signal?.aborted) throw failure;
-        // If giveUp ended the attempt, the reason for the retries is the failure of the attempt before it.
+        // An attempt that giveUp ended does not show what is wrong, so the error of the attempt before it is kept.
         if (tries === 1 || !cutShort.has(/** @type {object} */ (failure))) error = failure;
         unknown ||= error instanceof ConnectionError || (error instanceof WeirError && error.status === 500);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));
@@ -187,7 +187,8 @@ export class Caller {
 const cutShort = new WeakSet();
 
 /**
- * The milliseconds that the body of a request may take at 8 kB/s, in addition to the timeout.
+ * Returns the time that the body of a request takes at 8 kB/s, in milliseconds. The request gets this time in addition to
+ * the timeout.
  *
  * @param {Call} call
  */
@@ -235,7 +236,7 @@ export class Answer {
     return new TextDecoder().decode(this.bytes);
   }
 
-  /** @returns {any} an object. If the body is none, the response did not come from Weir */
+  /** @returns {any} the body. It throws if the body is not a JSON object, because then the response did not come from Weir */
   json() {
     try {
       const value = JSON.parse(this.text());
@@ -268,7 +269,7 @@ export async function reach(scope, step) {
 }
 
 /**
- * Waits for a promise that does not know the scope, and not longer than until the scope is aborted.
+ * Waits for a promise, but at most until the scope is aborted.
  *
  * @template T
  * @param {Scope} scope

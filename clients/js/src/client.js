@@ -180,8 +180,8 @@ export class Client {
 
   /**
    * Opens a publisher. The caller must close it. The publisher reads the cursor of the stream and continues from there. If
-   * the key may publish but not read, the service assigns the number of the first batch, and the others follow it. If the
-   * option `giveUp` is set, it applies to opening too.
+   * the key may publish but not read, the service assigns the number of the first batch, and the publisher counts on from
+   * there. If the option `giveUp` is set, it applies to opening too.
    *
    * @param {string | {id: string}} stream
    * @param {import("./publisher.js").PublisherOptions & CallOptions} [options] the signal applies only to opening
@@ -241,8 +241,8 @@ function seqOf(seq) {
   return seq;
 }
 
-// The checks below throw if a success did not come from Weir. Networks with a login page, for example, answer every request
-// with 200.
+// The checks below throw if a response with a success status did not come from Weir. Networks with a login page, for
+// example, answer every request with 200.
 
 /** @param {boolean} ok */
 function mustBe(ok) {

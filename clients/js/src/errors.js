@@ -23,7 +23,7 @@ export class WeirError extends Error {
     this.retryAfter = retryAfter;
     /** Whether an earlier attempt of the same call may have succeeded although no response arrived. @type {boolean} */
     this.outcomeUnknown = false;
-    /** The idempotency key of a publish that failed: publish again with it to find out. Otherwise empty. @type {string} */
+    /** The idempotency key of a failed publish, with which it can be repeated safely. Otherwise empty. @type {string} */
     this.idempotencyKey = "";
   }
 }
@@ -43,7 +43,7 @@ export class ConnectionError extends Error {
     this.name = "ConnectionError";
     /** Whether a change may have been made although no response arrived. @type {boolean} */
     this.outcomeUnknown = false;
-    /** The idempotency key of a publish that failed: publish again with it to find out. Otherwise empty. @type {string} */
+    /** The idempotency key of a failed publish, with which it can be repeated safely. Otherwise empty. @type {string} */
     this.idempotencyKey = "";
   }
 }
@@ -103,7 +103,8 @@ export class GapError extends Error {
 
 /**
  * Turns a response that is not a success into an error. Without Weir's error object, the response came from something in
- * between, such as a proxy without a backend. It says nothing about the request, so it counts as a broken connection.
+ * between, such as a proxy without a backend. Such a response says nothing about the request, so it counts as a broken
+ * connection.
  *
  * @param {Response} response
  * @param {string} text its body

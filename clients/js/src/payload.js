@@ -109,8 +109,8 @@ export function eventsOf(body) {
 }
 
 /**
- * Encodes an event. It rejects events that the service would refuse, because the service would refuse the whole batch and
- * so the other events in it.
+ * Encodes an event. It rejects events that the service would refuse, because the service would refuse the whole batch,
+ * including its valid events.
  *
  * @param {any} event
  * @param {(event: any) => string | undefined} stringify

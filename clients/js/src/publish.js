@@ -53,8 +53,8 @@ export function orderedCall(path, seq, payload, publisher, contiguous) {
  */
 
 /**
- * Reads an acknowledgement. A success that is about something else did not come from Weir: networks with a login page, for
- * example, answer every request with 200.
+ * Reads an acknowledgement. It throws if the response acknowledges something else or nothing. Such a response did not come
+ * from Weir: networks with a login page, for example, answer every request with 200.
  *
  * @param {import("./call.js").Answer} answer
  * @param {string} path of the stream

@@ -7,16 +7,16 @@ import { ackOf, nextCall, orderedCall } from "./publish.js";
 import { backoff } from "./wait.js";
 
 /**
- * @typedef {object} PublisherOptions how a publisher groups, numbers and sends
+ * @typedef {object} PublisherOptions how a publisher forms, numbers and sends batches
  * @property {number} [startAt] sequence number of the first batch; by default the stream's cursor + 1, so that a program
  *   that is started again continues where the stream ends
  * @property {string} [name] identifies this publisher to the service, which keeps the name with every batch: 1 to 64 visible
  *   ASCII characters; random by default. A program that repeats an earlier run with `startAt` gives the name of that run, so
  *   that the batches stored then count as its own
  * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. The service stores a batch only
- *   behind its predecessor, so more than 1 leaves no hole either. It helps if the service is far away
- * @property {number} [buffer] maximum number of bytes that are added and not acknowledged; 16 MiB by default. When it is
- *   reached, add waits
+ *   after its predecessor, so a larger number leaves no hole either. A larger number helps if the service is far away
+ * @property {number} [buffer] maximum number of bytes that are added and not acknowledged; 16 MiB by default. While the
+ *   limit is reached, add waits
  * @property {number} [batchEvents] number of events after which a batch is full; 1,000 by default
  * @property {number} [batchBytes] number of bytes after which a batch is full; 256 KiB by default. A larger event becomes a
  *   batch of its own
@@ -27,7 +27,7 @@ import { backoff } from "./wait.js";
  * @property {(ack: import("./publish.js").Ack) => void} [onAck] called for every stored batch, in order of the sequences
  * @property {(error: Error, wait: number) => void} [onRetry] called before a retry, with the error and the number of
  *   milliseconds until the retry
- * @property {(error: PublishError) => void} [onError] called once if the publisher fails, also while no call waits for it
+ * @property {(error: PublishError) => void} [onError] called once if the publisher fails, even if no call is waiting
  */
 
 /**
@@ -41,8 +41,8 @@ import { backoff } from "./wait.js";
 /**
  * @typedef {object} Flight a batch that has a sequence and is not acknowledged
  * @property {number} seq
- * @property {number} nth of the batches of this publisher, from 1
- * @property {boolean} early whether it reached the service before its predecessor, and waits for it
+ * @property {number} nth position among the batches of this publisher, from 1
+ * @property {boolean} early whether it reached the service before its predecessor, and waits until the predecessor is stored
  * @property {string} claim idempotency key, if the service is to assign the sequence; empty if the sequence is known
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
@@ -58,7 +58,7 @@ const maxRetry = 5000; // milliseconds between retries
 const maxWaiting = 10_000; // calls of add that may wait; a program that does not await them would fill the memory
 
 // Milliseconds after which the lowest batch is sent again over another connection, in addition to the time for its body.
-const resend = 500; // if a batch above it has arrived
+const resend = 500; // if the service has answered a batch above it
 const hang = 10_000; // otherwise
 const maxAttempts = 4; // simultaneous attempts of one batch
 
@@ -67,8 +67,8 @@ const maxAttempts = 4; // simultaneous attempts of one batch
  *
  * A batch without a response is sent again under the same sequence, so it is stored once. The service stores it only if its
  * predecessor is stored, so no fault leaves a hole, however long the connection is broken. The service keeps the name of the
- * publisher with each batch, so the publisher can tell its own batches from those of another one with the same content. The
- * publisher fails on an error that a retry cannot fix. From then on it sends nothing, and every call throws a
+ * publisher with each batch, so the publisher can tell its own batches from another publisher's batches with the same
+ * content. The publisher fails on an error that a retry cannot fix. From then on it sends nothing, and every call throws a
  * {@link PublishError}. A stream has one publisher at a time. Programs that share a stream use {@link Client.publish}.
  */
 export class Publisher {
@@ -83,7 +83,7 @@ export class Publisher {
   #first;
   #next; // sequence of the next batch
   #created; // identifies the stream, because its id can be used again
-  #leap; // the first batch may leave a gap on purpose, because the program chose its sequence; until it is stored
+  #leap; // true until the first batch is stored, if the program chose its sequence: that batch may leave a gap on purpose
 
   /** @type {Set<Turn>} */
   #turns = new Set(); // calls that wait for room, in the order of the calls
@@ -106,7 +106,7 @@ export class Publisher {
   #until = 0; // nothing is sent before this time
   #progress = 0; // time of the last acknowledgement, or of the first batch after an idle period
   /** @type {Error | undefined} */
-  #trouble; // the last temporary error since then
+  #trouble; // the last temporary error since #progress
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #lingering;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -148,9 +148,9 @@ export class Publisher {
 
   /**
    * Adds an event to a json stream. It resolves once the publisher has accepted the event, and waits while the service
-   * cannot keep up. {@link Publisher.flush} waits until the event is stored. Calls that do not wait for each other are
-   * handled in the order of the calls. A TypeError concerns only this event, which was not added; the publisher still works.
-   * A RangeError means that 10,000 calls wait already: await them.
+   * cannot keep up. {@link Publisher.flush} waits until the event is stored. If a program does not await each call, the
+   * events are still added in the order of the calls. A TypeError concerns only this event, which was not added; the
+   * publisher still works. A RangeError means that 10,000 calls wait already: await them.
    *
    * @param {any} event
    * @param {{signal?: AbortSignal}} [options]
@@ -243,7 +243,7 @@ export class Publisher {
     }
   }
 
-  /** The sequence up to which all batches of this publisher are stored; undefined if none is. */
+  /** The sequence up to which all batches of this publisher are stored; undefined if no batch is stored. */
   get acknowledged() {
     const below = this.#window[0]?.seq ?? this.#next;
     return below === this.#first ? undefined : below - 1;
@@ -274,13 +274,13 @@ export class Publisher {
     });
   }
 
-  /** Bounds the calls of a program that does not await them. */
+  /** Throws if too many calls of add wait, because the program does not await them. */
   #crowded() {
     if (this.#turns.size >= maxWaiting) throw new RangeError(`${maxWaiting} calls of add wait already: await add before you call it again`);
   }
 
   /**
-   * Calls go, and calls it again later until it returns true, which means that there was room. Earlier calls go first.
+   * Calls the function `go` until it returns true, which means that there was room. Calls that already wait come first.
    *
    * @param {() => boolean} go
    * @param {AbortSignal} [signal]
@@ -314,7 +314,7 @@ export class Publisher {
   }
 
   /**
-   * Adds an encoded event to the group, and starts the linger timer at the first one.
+   * Adds an encoded event to the group, and starts the linger timer if it is the first event of the group.
    *
    * @param {Uint8Array} event
    * @returns {boolean} whether there was room
@@ -343,7 +343,7 @@ export class Publisher {
   }
 
   /**
-   * Adds a raw batch. It is never grouped with others, because its boundaries are part of what is published.
+   * Adds a raw batch. It is never combined with other batches, because the boundaries of raw batches matter to subscribers.
    *
    * @param {Uint8Array} data
    * @returns {boolean} whether there was room
@@ -391,12 +391,12 @@ export class Publisher {
     return this.#cuts >= count && !this.#window.some(({ nth }) => nth <= count);
   }
 
-  /** Notes progress: the time to give up starts afresh. */
+  /** Records progress, and restarts the time until the publisher gives up. */
   #advance() {
     clearTimeout(this.#deadline);
     this.#progress = now();
     this.#trouble = undefined;
-    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // a longer timer would fire at once
+    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // setTimeout would fire a longer timer at once
     this.#deadline = setTimeout(() => this.#giveUp(), this.#o.giveUp);
   }
 
@@ -422,8 +422,9 @@ export class Publisher {
       if (flight !== lowest && (this.#flying >= limit || flight.early)) break;
       this.#attempt(flight);
     }
-    // Nothing can be stored before the lowest batch, and its connection may hang. So it is sent again over another connection
-    // without waiting for the first: soon if a batch above it has arrived, because that proves that the service answers.
+    // No other batch can be stored before the lowest one, whose connection may hang. Therefore the lowest batch is sent
+    // again over another connection, without waiting for its first attempt to fail. This happens soon if the service has
+    // answered a batch above it, which proves that the service works.
     const answers = this.#window.some((flight) => flight.early || flight.stored);
     if (lowest.attempts.size >= (answers ? maxAttempts : 2)) return;
     const size = lowest.payload.body.length;
@@ -505,7 +506,7 @@ export class Publisher {
     this.#failures = 0;
     this.#until = 0;
     this.#leap = false;
-    for (const other of this.#window) other.early = false; // they may follow now
+    for (const other of this.#window) other.early = false; // these batches may be sent again now
     this.#settle();
     this.#advance();
     this.#cut();

@@ -22,13 +22,13 @@ export class EventParser {
   retry = undefined;
 
   /**
-   * The id of the first block, if that has no data: the position where the stream of events stands. It is "" if the block
-   * has no id, and undefined until the block has ended and if it is an event. @type {string | undefined}
+   * The id of the first block, if that block has no data. It is the position at which the subscription starts. It is "" if
+   * the block has no id. It is undefined until the block has ended, and if the block is an event. @type {string | undefined}
    */
   position = undefined;
 
   #decoder = new TextDecoder("utf-8", { fatal: true }); // removes a byte order mark
-  #afterCR = false; // the last chunk ended in CR; if the next starts with LF, that LF belongs to it
+  #afterCR = false; // the last chunk ended in CR; an LF at the start of the next chunk belongs to the same line end
   /** @type {string[]} */
   #line = []; // chunks of the current, incomplete line
   /** @type {string[]} */

@@ -9,7 +9,8 @@ import { Scope, wait, waitOrWake } from "./wait.js";
 /**
  * @typedef {object} Position a place in a stream. It can be saved as JSON
  * @property {number} seq the sequence number of the last batch that was yielded
- * @property {string} created when the stream was created. An id can be used again, so it tells apart two streams with one id
+ * @property {string} created when the stream was created. An id can be used again, and this time tells two streams with
+ *   the same id apart
  */
 
 /**
@@ -23,7 +24,8 @@ import { Scope, wait, waitOrWake } from "./wait.js";
  *   dead; 45,000 by default, which is three heartbeats at the default settings of the service
  * @property {number} [giveUp] milliseconds without a connection after which the loop throws the last error; by default it
  *   retries forever
- * @property {() => void} [onOpen] called when a connection is open: when the service has said where the subscription stands
+ * @property {() => void} [onOpen] called when a connection is open, which means that the service has sent the position of the
+ *   subscription
  * @property {(error: Error, wait: number) => void} [onRetry] called when the connection breaks or cannot be opened, with the
  *   reason and the number of milliseconds until the next attempt
  */
@@ -83,9 +85,9 @@ export class Subscription {
   }
 
   /**
-   * Where the subscription stands: after the last batch that was yielded. It is undefined until the service has said where the
-   * subscription starts, and while nothing was ever stored. A program that saves the position passes it as `after` in its
-   * next run.
+   * The position of the subscription: after the last batch that was yielded. It is undefined until the service has sent the
+   * position at which the subscription starts, and while nothing was ever stored in the stream. A program that saves the
+   * position passes it as `after` in its next run.
    *
    * @returns {Position | undefined}
    */
@@ -179,8 +181,8 @@ export class Subscription {
   }
 
   /**
-   * How long to wait before reconnecting: what the service asked for after the first failure, and twice as long after each
-   * further one. A random part is added, because the service asked all of its subscribers for the same.
+   * How long to wait before reconnecting: after the first failure the time that the service asked for, and twice as long
+   * after each further failure. A random part is added, because the service asks all subscribers for the same time.
    *
    * @param {unknown} error
    */
@@ -191,8 +193,8 @@ export class Subscription {
   }
 
   /**
-   * Connects once and yields the batches of that connection, and undefined when it is open. Returns when the stream is
-   * deleted, and throws when the connection ends for another reason.
+   * Connects once and yields the batches of that connection. It also yields undefined after each read, to show that the
+   * connection works. Returns when the stream is deleted, and throws when the connection ends for another reason.
    *
    * @param {number} left milliseconds until the subscription gives up, unless the service answers
    * @returns {AsyncGenerator<import("./payload.js").Batch | undefined, void, void>}
@@ -244,8 +246,8 @@ export class Subscription {
   }
 
   /**
-   * Notices that the stream is another one under the same id. Its sequence numbers have nothing to do with the position, so a
-   * resumed subscription would skip batches or wait for ever.
+   * Throws if the stream was deleted and created again under the same id. The position has no meaning in the new stream, so
+   * a resumed subscription would skip batches or wait forever.
    *
    * @param {string} created
    */
@@ -255,9 +257,9 @@ export class Subscription {
   }
 
   /**
-   * Takes the position from the first frame of the connection, so that a connection that breaks before the first batch is
-   * resumed there. A service without a position has never stored anything, so everything it stores from then on is above the
-   * head.
+   * Takes the position from the first frame of the connection, so that the subscription resumes there if the connection
+   * breaks before the first batch. If the first frame has no position, nothing was ever stored in the stream, so the
+   * subscription continues with the oldest batch.
    *
    * @param {string | undefined} id
    */

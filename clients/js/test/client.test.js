@@ -194,7 +194,7 @@ test("calls are retried until giveUp", async (t) => {
   });
 });
 
-test("an unknown outcome is said, with the key that finds it out", async (t) => {
+test("an error says that the outcome is unknown, and has the key for a repeated call", async (t) => {
   const stream = await client.createStream({ name: "x" });
   const lossy = async (url, init) => {
     await fetch(url, init);

@@ -1,5 +1,6 @@
 // Random faults between the client and a server with default settings. WEIR_SCHEDULES is the number of schedules for each
-// protocol, 1 by default. WEIR_SEED repeats those of a failed run. WEIR_PROTOCOL is a part of a test name: only that one runs.
+// protocol, 1 by default. WEIR_SEED repeats the schedules of a failed run. If WEIR_PROTOCOL is set, only the tests run whose
+// names contain it.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -9,7 +10,8 @@ import { publishAndSubscribe } from "./faults.js";
 import { Disk, Faults, Server, key, numbers } from "./fixtures.js";
 import { browser, openPage } from "./pages.js";
 
-// Runs the same in a page. The page does not load the client from the server under test, which may be dead at that moment.
+// Runs the same schedule in a page. The page does not load the client from the server under test, which may be dead at that
+// moment.
 const page = `
   const { Client } = await import("/client.js");
   ${publishAndSubscribe}
@@ -23,7 +25,7 @@ const seed = Number(process.env.WEIR_SEED || Math.floor(Math.random() * 2 ** 47)
 const plain = await Server.on(await Disk.mount(), { after });
 const secure = await Server.on(await Disk.mount(), { after }, ...Server.secureFlags);
 
-/** Repeats random choices. */
+/** Returns functions for random choices. The same seed gives the same choices. */
 function chance(seed) {
   let state = seed % 2147483647 || 1;
   const next = () => (state = (state * 48271) % 2147483647) / 2147483647;
@@ -53,8 +55,8 @@ async function fillDisk(server, near, hold) {
 }
 
 /**
- * Lowers the rate limit of the key for a while, to a little more than what the key has used. Clients wait for the end of
- * the window, so nothing happens unless the window ends soon.
+ * Lowers the rate limit of the key for a while, to a little more than what the key has used. Limited clients wait for the
+ * end of the rate limit's window, so this function does nothing unless the window ends soon.
  */
 async function limitRate(server, more, hold) {
   const answer = await fetch(`${server.url}/v1/streams`, { headers: { authorization: `Bearer ${key}` } }).catch(() => undefined);
@@ -83,7 +85,7 @@ async function schedule(server, faults, seed, count, run) {
   const batchEvents = choice([1, 10, 1000]);
   const events = batchEvents === 1 ? 600 : 1500;
   const work = { stream: stream.id, events, batchEvents, inFlight: choice([1, 4, 16]), size: choice([1, 200, 5000]) };
-  // A kill begins a new window of the rate limit. So that windows end too, there are long times without a kill.
+  // A kill begins a new window of the rate limit. Long times without a kill let windows end too.
   const [kill, full, limited] = [less(0.9) && Math.floor(seed / 16) % 2 === 0, less(0.25), less(0.5)];
   const [more, hold] = [choice([1, 20, 100]), choice([0, 500, 2000])];
   const shortages = Promise.all([
@@ -112,8 +114,9 @@ async function schedule(server, faults, seed, count, run) {
 
 const timeout = 240_000 + count * 60_000;
 
-// Node has no HTTP/2 here: its fetch speaks HTTP/1.1 only, and undici with allowH2 does not survive these faults. After a
-// reset, undici 6.29 neither opens a connection nor sends a byte, while each request waits until the client aborts it.
+// The tests in Node do not use HTTP/2: the fetch of Node speaks HTTP/1.1 only, and undici with allowH2 does not survive
+// these faults. After a reset, undici 6.29 neither opens a connection nor sends a byte, while each request waits until the
+// client aborts it.
 
 for (const [where, server] of [["Node, HTTP/1.1", plain], ["a page, HTTP/1.1", plain], ["a page, HTTP/2", secure]]) {
   const inPage = where.startsWith("a page");

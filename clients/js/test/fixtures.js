@@ -50,7 +50,7 @@ export class Server {
   }
 
   /**
-   * Starts a server whose data is on a small disk, if there is one.
+   * Starts a server. If a small disk is given, the server keeps its data there.
    *
    * @param {Disk | undefined} disk
    * @param {import("node:test").TestContext} t
@@ -166,7 +166,7 @@ export class Faults {
     t?.after(faults.end);
     const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
     let last = Promise.resolve();
-    /** Sends a command to the proxy, after the earlier ones, and returns its answer. */
+    /** Sends a command to the proxy, after the earlier commands, and returns the answer. */
     faults.do = (command) =>
       (last = last.then(async () => {
         child.stdin.write(`${JSON.stringify(command)}\n`);
@@ -291,7 +291,7 @@ function intercepted(server, handler) {
   return new Client({ url: server.url, key, fetch: through });
 }
 
-/** Starts a server for all tests of a file, and returns it with a client and what most tests do with them. */
+/** Starts a server for all tests of a file, and returns it with a client and helper functions. */
 export async function service(after) {
   const server = await Server.start({ after });
   const client = new Client({ url: server.url, key });
@@ -305,7 +305,7 @@ export async function service(after) {
   };
 }
 
-/** Lets a publisher store numbers one at a time, so that it sends more batches at once. */
+/** Lets a publisher store numbers one at a time. Each quick response lets the publisher send more batches at once later. */
 export async function learn(publisher, count) {
   for (const n of numbers(count)) {
     await publisher.add(n);

@@ -1,4 +1,4 @@
-// What a publisher takes for an acknowledgement, and whose batches it takes for its own.
+// Tests which responses a publisher accepts as an acknowledgement, and which batches it recognises as its own.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

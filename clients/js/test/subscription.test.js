@@ -125,7 +125,7 @@ test("events, one by one and as a stream", async () => {
   assert.equal((await deleted.read()).done, true);
 });
 
-test("events report a gap, and throw if the program does not expect any", async () => {
+test("the loop over events reports a gap to onGap, and throws without onGap", async () => {
   const s = await newStream({ maxBytes: 1 << 20 });
   for (let n = 1; n <= 5; n++) await client.publish(s, ["x".repeat(400_000)]);
   const subscription = client.subscribe(s, { after: 1 });
@@ -339,7 +339,7 @@ test("a connection cut at any byte is resumed", async () => {
     assert.equal(requests.length, 2);
     assert.ok(requests[0].url.endsWith("?cursor=0"));
   };
-  await Promise.all(numbers(size + 1, 0).map(cutAfter)); // in parallel: those cut before the retry line wait for a second
+  await Promise.all(numbers(size + 1, 0).map(cutAfter)); // in parallel, because a cut before the retry line costs a second
 });
 
 test("the first frame says where to resume", async () => {

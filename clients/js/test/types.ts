@@ -32,7 +32,7 @@ export async function use(signal: AbortSignal): Promise<void> {
   try {
     // @ts-expect-error: not a valid mode
     await client.createStream({ name: "x", mode: "text" });
-    // @ts-expect-error: a number is no cursor, but goes into after
+    // @ts-expect-error: a sequence number must be passed as after, not as cursor
     client.subscribe(stream, { cursor: 0 });
     // @ts-expect-error: events come in an array
     await client.publish(stream, "x");

@@ -1,4 +1,4 @@
-"""Test fixtures: a real server, and scripted ones that misbehave."""
+"""Test fixtures: a real server, and scripted servers that misbehave."""
 
 from __future__ import annotations
 

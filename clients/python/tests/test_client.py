@@ -71,7 +71,7 @@ class ClientTest(unittest.TestCase):
         self.assertIn(caught.exception.idempotency_key.encode(), server.requests[0])
 
     def test_not_weir(self) -> None:
-        """Answers of something in between are neither successes nor refusals."""
+        """A response that did not come from Weir is neither a success nor a refusal."""
         garbage = [
             response(200, b"<html>welcome to this hotel</html>"),
             response(200, {"status": "ok"}),
@@ -131,7 +131,7 @@ class ClientTest(unittest.TestCase):
             self.assertEqual((caught.exception.code, caught.exception.outcome_unknown), ("stream_not_found", False))
 
     def test_key_function(self) -> None:
-        """A function is asked for another key when the service refuses the one it gave."""
+        """When the service refuses a key, the client asks the key function for another one."""
         server = Server(self)
         keys = ["svc_live_" + "b" * 32, KEY]
         client = server.client(self, key=lambda: keys.pop(0))

@@ -1,6 +1,6 @@
 """Random faults between the client and a server with default settings.
 
-WEIR_SCHEDULES is the number of schedules, 3 by default. WEIR_SEED repeats those of a failed run.
+WEIR_SCHEDULES is the number of schedules, 3 by default. WEIR_SEED repeats the schedules of a failed run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FaultsTest(unittest.TestCase):
             except BaseException as error:
                 failures.append(error)
 
-        # A kill begins a new window of the rate limit. So that windows end too, there are long times without a kill.
+        # A kill begins a new window of the rate limit. Long times without a kill let windows end too.
         kill = chance.random() < 0.9 and seed // 16 % 2 == 0
         full = chance.random() < 0.25 and disk.mounted
         limited = chance.random() < 0.5
@@ -135,7 +135,7 @@ def fill(server: Server, near: weir.Client, disk: Disk, hold: float) -> bool:
 def limit(server: Server, more: int, hold: float) -> bool:
     """Lowers the rate limit of the key for a while, to a little more than what the key has used.
 
-    Clients wait for the end of the window, so nothing happens unless the window ends soon.
+    Limited clients wait for the end of the window, so this function does nothing unless it ends soon.
     """
     _status, fields = send(server, "GET", "/v1/streams")
     if not fields:

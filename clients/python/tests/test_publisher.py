@@ -1,4 +1,4 @@
-"""The publisher: once and in order, whatever the network does; every acknowledgement true."""
+"""Tests that a publisher stores every event once and in order, and that every acknowledgement is true."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class PublisherTest(unittest.TestCase):
         self.assertEqual(len(publisher.unacknowledged()), 1)
 
     def test_closed(self) -> None:
-        """A number in a closed gap has a reason of its own, and so has sequence 0."""
+        """A batch in a closed gap fails with the reason gap_closed, and so does a late batch 0."""
         client = Server(self, "--gap-grace", "1ms").client(self)
         stream = client.create_stream("closed")
         client.publish_at(stream, 5, ["above"])
@@ -172,7 +172,7 @@ class PublisherTest(unittest.TestCase):
             publisher.close()
 
     def test_give_up(self) -> None:
-        """A silent server, a refusing one and none at all: the publisher ends with the give-up time."""
+        """The publisher gives up on time if the server is silent, refuses everything, or is not there."""
         over = threading.Event()
         self.addCleanup(over.set)
 
@@ -285,7 +285,7 @@ class PublisherTest(unittest.TestCase):
         self.assertEqual(caught.exception.reason, "reset")
 
     def test_created_again(self) -> None:
-        """A stream that was created again is an error, although it accepts the next batch or holds another one (D39)."""
+        """A stream that was created again is an error, whether or not it already holds the next batch (D39)."""
         client = Server(self).client(self)
         for filled in (1, 2):
             stream = client.create_stream("again")

@@ -104,7 +104,7 @@ class SubscriptionTest(unittest.TestCase):
         self.assertEqual(list(subscription), [])
 
     def test_close_after_connection_close(self) -> None:
-        """A subscription that waits can be ended although the response announced the end of the connection."""
+        """close ends a waiting subscription, even if the response has the header field Connection: close."""
         opened = threading.Event()
         server = Scripted(self, lambda request: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: hello\n\n")
         subscription = weir.Client(server.url).subscribe(STREAM, on_open=opened.set, silence=PATIENCE)
@@ -126,7 +126,7 @@ class SubscriptionTest(unittest.TestCase):
         self.assertEqual(list(signs), [])
 
     def test_not_weir(self) -> None:
-        """Something in between that answers does not end a subscription; the give-up time does."""
+        """Responses that did not come from Weir do not end a subscription; the give-up time does."""
         answers = [response(404, b"no ingress"), response(200, b"<html>"), response(403, b"")]
         server = Scripted(self, lambda request: answers.pop(0) if answers else None)
         retries: List[weir.WeirError] = []

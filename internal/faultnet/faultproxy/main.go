@@ -11,8 +11,9 @@
 //	{"fill":true}                                       → {}
 //
 // The command disk mounts a small disk at an existing directory, and creates a data directory named
-// data on it. Its journal has small segments, so that fill soon makes the server refuse batches. If
-// this process may not mount, the answer is {}. The disk is unmounted when standard input ends.
+// data on it. Its journal has small segments, so that the command fill soon makes the server refuse
+// batches. If this process may not mount, the answer is {}. The disk is unmounted when standard
+// input ends.
 //
 // The proxy answers an error with {"error":"…"}. It ends when its standard input ends.
 package main

@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 		t.Helper()
 		io.WriteString(input, line+"\n")
 		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &a) != nil {
-			t.Fatalf("%s: got %q", line, lines.Text())
+			t.Fatalf("%s: got %q, want an answer in JSON", line, lines.Text())
 		}
 		return a
 	}
@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("an unknown command: %+v", got)
 	}
 	if lines.Scan() {
-		t.Errorf("an answer after the last: %s", lines.Text())
+		t.Errorf("an answer that no command asked for: %s", lines.Text())
 	}
 	input.Close()
 }

@@ -33,7 +33,10 @@ def lower(headers: Mapping[str, str]) -> Dict[str, str]:
 
 
 def backoff(failures: int, longest: float = 5.0) -> float:
-    """Returns how long to wait after the n-th failure in a row: from 50 ms upwards, with a random part."""
+    """Returns how long to wait after this many failures in a row.
+
+    That is 25 to 50 ms after the first failure, and twice as long after each further one, up to ``longest``.
+    """
     return float(min(0.05 * 2.0 ** min(failures - 1, 20), longest) * (0.5 + random.random() / 2))
 
 
@@ -115,7 +118,7 @@ class Endpoint:
 
 
 class Caller:
-    """Sends single requests, and again if that may help. It is safe for use by several threads."""
+    """Sends single requests, and retries them if that may help. It is safe for use by several threads."""
 
     def __init__(self, endpoint: Endpoint, give_up: float) -> None:
         self.endpoint = endpoint
@@ -142,8 +145,8 @@ class Caller:
     ) -> Answer:
         """Sends a request until it succeeds, fails for good, or ``give_up`` seconds have passed.
 
-        ``check`` raises ConnectionFailed if a success did not come from Weir. If ``changes`` is set and
-        the last attempts got no response, the error is OutcomeUnknown.
+        ``check`` raises ConnectionFailed if a success status did not come from Weir. If ``changes`` is set
+        and a response may have been lost, the error after ``give_up`` seconds is OutcomeUnknown.
         """
         deadline = time.monotonic() + self.give_up
         failures, renewed = 0, False
@@ -192,8 +195,8 @@ class Caller:
             connection.sock = self.endpoint.connect()
         try:
             connection.sock.settimeout(self.endpoint.timeout)
-            # http.client sends the header fields and the body in pieces, each with that timeout of its
-            # own. So a slow connection is given up only if it carries nothing at all.
+            # The timeout applies to each piece of the request that http.client sends. So a slow
+            # connection is given up only if it carries nothing at all.
             connection.request(method, self.endpoint.base + path, body=body, headers=dict(headers))
             response = connection.getresponse()
             answer = Answer(response.status, lower(dict(response.getheaders())), response.read())

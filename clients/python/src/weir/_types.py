@@ -1,4 +1,4 @@
-"""What the service stores and says, as values."""
+"""The values that the service stores and returns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Gap:
 class Batch:
     """A stored batch, or a gap in front of the next one."""
 
-    #: The sequence number; for a gap, that of its end.
+    #: The sequence number; for a gap, the last sequence number that is missing.
     seq: int
     #: When the batch was stored; None for a gap, and for a raw batch that was fetched singly.
     time: Optional[datetime] = None
@@ -77,7 +77,7 @@ class Batch:
 
 
 class Position(NamedTuple):
-    """Where a subscription stands. Save it, and pass it as ``after`` in the next run of the program."""
+    """The position of a subscription. Save it, and pass it as ``after`` in the next run of the program."""
 
     #: The last sequence number that was yielded.
     seq: int
@@ -91,7 +91,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_json(body: bytes) -> Dict[str, Any]:
-    """Parses an object of the service. Anything else did not come from Weir."""
+    """Parses a JSON object. Raises ConnectionFailed for anything else, which did not come from Weir."""
     try:
         value = json.loads(body)
     except ValueError:
@@ -102,7 +102,7 @@ def parse_json(body: bytes) -> Dict[str, Any]:
 
 
 def build(kind: Any, value: Dict[str, Any]) -> Any:
-    """Builds a dataclass from the members of an object that the class knows."""
+    """Builds a dataclass from a JSON object. Ignores members that are not fields of the class."""
     try:
         return kind(**{name: value[name] for name in kind.__dataclass_fields__})
     except KeyError as error:
@@ -118,7 +118,7 @@ def parse_ack(body: bytes, stream: str, seq: Optional[int]) -> Ack:
 
 
 def parse_batch(data: bytes) -> Batch:
-    """Parses a json batch, or the frame of a raw one."""
+    """Parses the JSON object of a batch, which for a raw batch contains the data in base64."""
     value = parse_json(data)
     try:
         seq, time = value["seq"], parse_time(value["ts"])

@@ -26,7 +26,7 @@ class Client:
     authority: ``ssl.create_default_context(cafile="ca.pem")``.
 
     Calls are repeated when the connection breaks or the service asks for it, for at most ``give_up``
-    seconds. That is safe, because every change carries a number or a key that makes it happen once.
+    seconds. That is safe: every change carries a number or a key, so the service makes it only once.
     ``timeout`` is how long a connection may carry nothing before it counts as dead.
     """
 
@@ -60,7 +60,7 @@ class Client:
         max_bytes: Optional[int] = None,
         mode: str = "json",
     ) -> Stream:
-        """Creates a stream. Without an ``id`` the client draws one, so that a retry cannot create two."""
+        """Creates a stream. Without an ``id`` the client chooses one, so that a retry cannot create two."""
         chosen = id or "".join(secrets.choice(_BASE62) for _ in range(22))
         wanted: Dict[str, Any] = {"name": name, "id": chosen, "mode": mode}
         if retention_seconds is not None:
@@ -70,7 +70,7 @@ class Client:
         try:
             answer = self._json("POST", "/v1/streams", encode(wanted))
         except Refused as error:
-            # An earlier attempt may have created the stream. Only this client knows an id that it drew.
+            # An earlier attempt may have created the stream. No other client knows an id that this client chose.
             if error.code != "stream_name_taken" or not (error.outcome_unknown or id is None):
                 raise
             try:
@@ -172,7 +172,7 @@ class Client:
         """Follows a stream: ``for batch in client.subscribe(stream)``.
 
         ``start`` is ``"head"`` (batches published from now on) or ``"oldest"`` (all stored batches first).
-        ``after`` continues behind a sequence number, or behind the :attr:`Subscription.position` of an
+        ``after`` continues after a sequence number, or after the :attr:`Subscription.position` of an
         earlier run. See :class:`Subscription` for the other options.
         """
         return Subscription(self._caller, _path(stream), start, after, **options)

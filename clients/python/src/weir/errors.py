@@ -42,7 +42,7 @@ class Refused(WeirError):
         #: Seconds to wait before a retry, if the service asked for it; otherwise 0.
         self.retry_after = retry_after
         #: Whether an earlier attempt of the same call may have succeeded although the service refused the
-        #: last one.
+        #: last attempt.
         self.outcome_unknown = False
 
 
@@ -82,7 +82,7 @@ class StreamReset(WeirError):
         super().__init__(message)
         #: When the stream that the client knew was created.
         self.before = before
-        #: When the stream of today was created.
+        #: When the present stream was created.
         self.now = now
 
 
@@ -117,8 +117,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> WeirError:
     """Turns a response that is not a success into an error.
 
     A response without Weir's error object came from something in between, such as a proxy without a
-    backend or the login page of a network. It says nothing about the request, so it counts as a
-    failed connection.
+    backend or the login page of a network. Such a response says nothing about the request, so it
+    counts as a failed connection.
     """
     try:
         error = json.loads(body)["error"]

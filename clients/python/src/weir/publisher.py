@@ -48,9 +48,9 @@ class Publisher:
     """Publishes events to one stream, in the order in which they are added.
 
     Events are grouped into batches, and batches are numbered from the cursor of the stream. All requests
-    go over one connection, one behind the other, without waiting for responses. If the connection
+    go over one connection, one after the other, without waiting for responses. If the connection
     breaks, the publisher connects again and resends what was not acknowledged, so every event is stored
-    once and in order. Every request asks the service to store the batch only behind its predecessor, so
+    once and in order. Every request asks the service to store the batch only after its predecessor, so
     no fault can leave a hole.
 
     A stream has one publisher at a time. Programs that share a stream use :meth:`Client.publish`.
@@ -97,7 +97,7 @@ class Publisher:
         self._held = 0  # bytes that were added and are not acknowledged
         self._acked: Optional[int] = None
         self._renewed = False  # whether the key was renewed since the last acknowledgement
-        self._progress = time.monotonic()  # of the last acknowledgement, or of the first batch after a pause
+        self._progress = time.monotonic()  # time of the last acknowledgement, or of the first batch after a pause
         self._error: Optional[PublishError] = None
         self._closing = False
         self._bell, self._ring = socket.socketpair()  # a byte wakes the thread from select
@@ -126,7 +126,7 @@ class Publisher:
         return self._acked
 
     def add(self, event: Any, timeout: Optional[float] = None) -> None:
-        """Adds an event. Waits while too much is not acknowledged, because the service cannot keep up.
+        """Adds an event. Waits while the buffer is full, because the service cannot keep up.
 
         It raises TimeoutError if there is no room within ``timeout`` seconds. The event is not added then.
         """
@@ -225,10 +225,10 @@ class Publisher:
     def _wake(self) -> None:
         try:
             self._ring.send(b"!")
-        except OSError:  # the pipe is full, so the thread wakes up anyway; or it has ended
+        except OSError:  # the pipe is full, so the thread wakes up anyway; or the thread has ended
             pass
 
-    # What follows runs in the thread of the publisher.
+    # The methods below run in the thread of the publisher.
 
     def _run(self) -> None:
         failures = 0
@@ -248,7 +248,7 @@ class Publisher:
                     self._pause(pause, error)
         except PublishError as error:
             self._fail(error)
-        except BaseException as error:  # of a callback of the program
+        except BaseException as error:  # raised by a callback of the program
             failed = PublishError("refused", f"the publisher stopped: {error}")
             failed.__cause__ = error
             self._fail(failed)
@@ -311,7 +311,7 @@ class Publisher:
             self._sleep(left if due is None else min(left, max(due - time.monotonic(), 0)))
 
     def _due(self) -> Optional[float]:
-        """When the publisher gives up, unless something is acknowledged before."""
+        """Returns when the publisher gives up, unless a batch is acknowledged before."""
         return None if self._give_up is None or not self._window else self._progress + self._give_up
 
     def _give_up_if_due(self, error: Optional[WeirError]) -> None:
@@ -339,12 +339,12 @@ class Publisher:
 
 
 class _Connection:
-    """One connection of a publisher: requests go out one behind the other, responses return in order."""
+    """One connection of a publisher: requests go out one after the other, responses return in order."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.p = publisher
         self.key = publisher._endpoint.keys.get()
-        self.out = memoryview(b"")  # of the request that is being written
+        self.out = memoryview(b"")  # the rest of the request that is being written
         self.sent: Deque[_Flight] = collections.deque()  # written, or being written, without a response
         self.received = bytearray()
         self.moved = time.monotonic()  # when a byte was last written or read
@@ -487,8 +487,8 @@ class _Connection:
     def _refused(self, flight: _Flight, error: WeirError) -> WeirError:
         """Turns a refusal into the error that carry raises.
 
-        After a temporary one, the connection is given up with everything behind the batch: the service
-        stores none of it, because each batch may only follow its predecessor.
+        After a temporary refusal, the publisher closes the connection and sends this batch and all later
+        batches again. The service has stored none of them, because each may only follow its predecessor.
         """
         p = self.p
         if not isinstance(error, Refused) or transient(error):
@@ -511,7 +511,7 @@ class _Connection:
 
 
 class _Received(io.BytesIO):
-    """Lets http.client parse a response from memory. It stays open, so that tell still works then."""
+    """Lets http.client parse a response from memory. close does nothing, so that tell works afterwards."""
 
     def makefile(self, mode: str) -> "_Received":
         return self

@@ -21,7 +21,7 @@ MAX_LINE = 64 << 20  # a batch of 8 MiB is at most 11 MiB of base64; more than t
 class Subscription:
     """Yields every batch from its starting point on, each once and in order.
 
-    It reconnects when the connection breaks or the service restarts, and continues behind the last batch
+    It reconnects when the connection breaks or the service restarts, and continues after the last batch
     that was yielded. Evicted batches are yielded as one batch with a ``gap``. The loop ends when the
     stream is deleted or :meth:`close` is called. It raises :class:`StreamReset` if the stream was deleted
     and created again, and :class:`Refused` if a retry cannot help, for example because the key was
@@ -65,7 +65,7 @@ class Subscription:
 
     @property
     def position(self) -> Optional[Position]:
-        """Where the subscription stands. None until the service has said where it starts."""
+        """The position of the subscription. None until the service has sent the position at which it starts."""
         return None if self._seq is None else Position(self._seq, self._created)
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Subscription:
         """How long to wait before reconnecting.
 
         It is what the service asked for, doubled after each further failure. A random part is added,
-        because the service asks all of its subscribers for the same.
+        because the service asks all subscribers for the same time.
         """
         asked = error.retry_after if isinstance(error, Refused) else 0.0
         doubled = min(max(self._retry, 0.05) * 2 ** min(self._failures, 10), MAX_PAUSE)
@@ -120,7 +120,7 @@ class Subscription:
         return (asked or doubled) * (1 + random.random() / 2)
 
     def _follow(self) -> Iterator[Optional[Batch]]:
-        """Connects once and yields the batches of that connection, and None for a sign of life."""
+        """Connects once and yields the batches of that connection, and None for each heartbeat."""
         endpoint = self._caller.endpoint
         key = endpoint.keys.get()
         connection = http.client.HTTPConnection(endpoint.host, endpoint.port)
@@ -157,7 +157,7 @@ class Subscription:
             with self._lock:
                 self._socket = None
             connection.close()
-            if response is not None:  # after "Connection: close" it holds the socket open
+            if response is not None:  # after "Connection: close" the response holds the socket open
                 response.close()
 
     def _request(self) -> Tuple[str, Any]:
@@ -168,7 +168,7 @@ class Subscription:
         return path + ("?cursor=0" if self._start == "oldest" else "?cursor=head"), fields
 
     def _compare(self, created: str) -> None:
-        """Notices that the stream is another one under the same id."""
+        """Raises StreamReset if the stream was deleted and created again under the same id."""
         if self._created and created and created != self._created:
             raise StreamReset(
                 f"the stream was created again at {created}; the known one was created at {self._created}",
@@ -219,8 +219,8 @@ class Subscription:
     def _stand(self, position: Optional[str]) -> None:
         """Takes the position from the first frame.
 
-        A connection that breaks before the first batch is resumed there. If there is no position,
-        nothing was ever stored, so the oldest batch will be the first one above the head.
+        If the connection breaks before the first batch, the subscription resumes there. If there is no
+        position, nothing was ever stored, so the subscription continues with the oldest batch.
         """
         if self._seq is not None:
             return
