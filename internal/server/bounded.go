@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -86,8 +87,20 @@ func placeIn(c net.Conn) *place {
 	}
 }
 
+type placeKey struct{}
+
+// withPlace adds the record of a connection to the context of its requests. The method
+// patience.ServeHTTP needs the record.
+func withPlace(ctx context.Context, c net.Conn) context.Context {
+	if p := placeIn(c); p != nil {
+		return context.WithValue(ctx, placeKey{}, p)
+	}
+	return ctx
+}
+
 // watch is called by net/http when the state of a connection changes. It records whether the
-// connection is in use or idle.
+// connection is in use or idle. It cannot refuse a request, so it ignores the result of begin, and
+// patience.ServeHTTP refuses the request.
 func watch(c net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateActive:

@@ -95,6 +95,9 @@ func (p *place) begin() bool {
 	return true
 }
 
+// isReplaced reports whether begin has returned false, or would.
+func (p *place) isReplaced() bool { return p != nil && p.since.Load() == replaced }
+
 // rest records that the connection has no request.
 func (p *place) rest(now time.Time) {
 	if p != nil {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,29 @@ func waitOpen(t *testing.T, s *Server, n int) {
 	}
 }
 
+// waitIdle waits until the server has recorded n connections as idle.
+func waitIdle(t *testing.T, s *Server, n int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
+		idle := 0
+		s.within.mu.Lock()
+		for _, a := range s.within.of {
+			for p := range a.places {
+				if p.since.Load() > 0 {
+					idle++
+				}
+			}
+		}
+		s.within.mu.Unlock()
+		if idle == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are idle, want %d", idle, n)
+		}
+	}
+}
+
 // One address can take three quarters of all connections. No connection beyond the limit is
 // accepted.
 func TestConnectionLimits(t *testing.T) {
@@ -152,40 +176,19 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		idle = idle[1:]
 	}
-	settled := func() { // waits until the server has recorded every idle connection
-		t.Helper()
-		for end := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
-			resting := 0
-			s.within.mu.Lock()
-			for _, a := range s.within.of {
-				for p := range a.places {
-					if p.since.Load() > 0 {
-						resting++
-					}
-				}
-			}
-			s.within.mu.Unlock()
-			if resting == len(idle) {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%d connections are idle, want %d", resting, len(idle))
-			}
-		}
-	}
 	want("127.0.0.1", "/wait")
 	for range 4 {
 		want("127.0.0.1", "/")
-		settled()
+		waitIdle(t, s, len(idle))
 	}
 	for _, from := range []string{"127.0.0.2", "127.0.0.2", "127.0.0.3"} {
 		want(from, "/")
-		settled()
+		waitIdle(t, s, len(idle))
 	}
 	for _, from := range []string{"127.0.0.4", "127.0.0.5", "127.0.0.1"} {
 		want(from, "/")
 		closed()
-		settled()
+		waitIdle(t, s, len(idle))
 	}
 	if n := s.Connections(); n.Replaced != 3 || n.Refused != 0 || n.Open != 8 {
 		t.Errorf("the counts are %+v, want 8 open, 0 refused, 3 replaced", n)
@@ -259,6 +262,39 @@ func TestConnectionsOfEveryProtocol(t *testing.T) {
 			if resp.StatusCode != http.StatusServiceUnavailable {
 				t.Errorf("a connection beyond the limit got status %d", resp.StatusCode)
 			}
+		}
+	})
+}
+
+// If a request arrives on an idle connection that the server is about to close to make room, no
+// handler runs. The client could not get the response, so it could not tell whether the request
+// took effect.
+func TestReplacedConnectionHandlesNothing(t *testing.T) {
+	each(t, func(t *testing.T, w wire) {
+		s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Connections: func() int { return 8 }, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Shutdown(context.Background())
+		var handled atomic.Int32
+		s.Serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled.Add(1) }), secured())
+		c := w.client(t)
+		get(t, c, w.url(s))
+		waitIdle(t, s, 1)
+		s.within.mu.Lock()
+		for _, a := range s.within.of {
+			for p := range a.places {
+				p.since.Store(replaced) // as in makeRoom, which then closes the connection in another goroutine
+			}
+		}
+		s.within.mu.Unlock()
+		body := struct{ io.Reader }{strings.NewReader("x")} // the client cannot send this body again over another connection
+		if resp, err := c.Post(w.url(s), "text/plain", body); err == nil {
+			resp.Body.Close()
+			t.Errorf("the request got status %d", resp.StatusCode)
+		}
+		if n := handled.Load(); n != 1 {
+			t.Errorf("the handler ran %d times, want once, for the first request", n)
 		}
 	})
 }

@@ -7,7 +7,9 @@ import (
 )
 
 // patience is the handler that net/http and http3 call. It refuses requests with large header
-// fields, and sets time limits for two things that net/http and http3 do without a limit:
+// fields. It aborts requests on a TCP connection that is being closed to make room for another; the
+// type visit does so for HTTP/3. It also sets time limits for two things that net/http and http3 do
+// without a limit:
 //
 //   - If the handler does not read a body, net/http reads it, so that the connection can be used
 //     again. The read deadline ends this reading if the client sends slowly.
@@ -22,6 +24,9 @@ type patience struct {
 }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if place, _ := r.Context().Value(placeKey{}).(*place); place.isReplaced() {
+		panic(http.ErrAbortHandler)
+	}
 	last := http.NewResponseController(w) // sets the deadline that applies after the handler has returned
 	switch r.ProtoMajor {
 	case 1:

@@ -22,7 +22,7 @@ func newTCP(l net.Listener, c *connections, logger *slog.Logger) *tcp {
 	return &tcp{listener: l, connections: c, logger: logger, http: &http.Server{
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: libraryHeaderBytes, HTTP2: http2Bounds(),
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
-		ConnState: watch,
+		ConnContext: withPlace, ConnState: watch,
 	}}
 }
 

@@ -88,7 +88,9 @@ func (v *visit) shake(c *quic.Conn) {
 func (u *udp) track(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok := r.Context().Value(visitKey{}).(*visit); ok {
-			v.begin()
+			if !v.begin() {
+				panic(http.ErrAbortHandler)
+			}
 			defer v.end()
 		}
 		u.busy.Add(1)
@@ -97,13 +99,17 @@ func (u *udp) track(h http.Handler) http.Handler {
 	})
 }
 
-// begin stops the idle timeout for the duration of a request.
-func (v *visit) begin() {
+// begin stops the idle timeout for the duration of a request. It returns false if the request must
+// not be handled, see place.begin.
+func (v *visit) begin() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if !v.place.begin() {
+		return false
+	}
 	v.busy++
-	v.place.begin()
 	v.idle.Stop()
+	return true
 }
 
 // end starts the idle timeout again when the last of the concurrent requests has ended.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 from typing import Any, Callable, List, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -32,6 +34,34 @@ def binary() -> str:
             subprocess.run(["go", "build", "-o", found, "./cmd/weir"], cwd=ROOT, check=True)
             os.environ["WEIR_BUILT"] = "1"
     return found
+
+
+class TestCase(unittest.TestCase):
+    """A test that fails if it leaves a connection, a file or a process open."""
+
+    def setUp(self) -> None:
+        leaks: List[str] = []
+        report = sys.unraisablehook
+
+        # Python raises a ResourceWarning while it deletes an object. No error from there reaches the test.
+        def collect(error: Any) -> None:
+            if isinstance(error.exc_value, ResourceWarning):
+                leaks.append(str(error.exc_value))
+            else:
+                report(error)
+
+        caught = warnings.catch_warnings()
+        caught.__enter__()
+        warnings.simplefilter("error", ResourceWarning)
+        sys.unraisablehook = collect
+
+        def check() -> None:
+            gc.collect()
+            sys.unraisablehook = report
+            caught.__exit__(None, None, None)
+            self.assertEqual(leaks, [])
+
+        self.addCleanup(check)  # the first cleanup to be added runs last
 
 
 class Server:
@@ -72,8 +102,8 @@ class Server:
             raise RuntimeError("weir serve did not start:\n" + "".join(log))
         self.url: str = json.loads(line)["http"]
         self.address = self.url.partition("//")[2]
-        stderr = self.process.stderr
-        threading.Thread(target=lambda: [None for _ in stderr], daemon=True).start()
+        self._log = threading.Thread(target=self.process.stderr.read, daemon=True)  # ends with the process
+        self._log.start()
 
     def again(self) -> None:
         """Starts the server again at the same address."""
@@ -83,7 +113,9 @@ class Server:
         assert self.process is not None
         self.process.send_signal(how)
         self.process.wait()
+        self._log.join()
         assert self.process.stderr is not None
+        self.process.stderr.close()
 
     def remove(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -164,10 +196,16 @@ class Scripted:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self._listener.getsockname()[1]
         self.requests: List[bytes] = []
+        self._test = test
         self._answer = answer
         self._open: List[socket.socket] = []
         test.addCleanup(self._close)
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def client(self, key: Any = None, **options: Any) -> weir.Client:
+        client = weir.Client(self.url, key, **options)
+        self._test.addCleanup(client.close)
+        return client
 
     def _close(self) -> None:
         self._listener.close()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-import unittest
 from typing import Any, List, Optional
 
-from .fixtures import KEY, Scripted, Server, refused, response
+from .fixtures import KEY, Scripted, Server, TestCase, refused, response
 
 import weir
 
@@ -26,7 +25,7 @@ def different_key() -> str:
     return "svc_live_" + secrets.token_hex(16)
 
 
-class ClientTest(unittest.TestCase):
+class ClientTest(TestCase):
     def test_round_trip(self) -> None:
         client = Server(self).client(self)
         stream = client.create_stream("orders", retention_seconds=3600, max_bytes=1 << 20)
@@ -59,7 +58,7 @@ class ClientTest(unittest.TestCase):
         """A publish whose response is lost is sent again with the same key."""
         answers = [None, None, response(202, ack())]
         server = Scripted(self, lambda request: answers.pop(0))
-        weir.Client(server.url).publish(STREAM, [1])
+        server.client().publish(STREAM, [1])
         keys = {line for request in server.requests for line in request.split(b"\r\n") if line.startswith(b"Idempotency-Key")}
         self.assertEqual((len(server.requests), len(keys)), (3, 1))
 
@@ -67,7 +66,7 @@ class ClientTest(unittest.TestCase):
         """When the client gives up, the error has the key with which the program can find out more."""
         server = Scripted(self, lambda request: None)
         with self.assertRaises(weir.OutcomeUnknown) as caught:
-            weir.Client(server.url, give_up=0.2).publish(STREAM, [1])
+            server.client(give_up=0.2).publish(STREAM, [1])
         self.assertIn(caught.exception.idempotency_key.encode(), server.requests[0])
 
     def test_not_weir(self) -> None:
@@ -81,27 +80,27 @@ class ClientTest(unittest.TestCase):
             response(521, b""),
         ]
         server = Scripted(self, lambda request: garbage.pop(0) if garbage else response(202, ack()))
-        self.assertEqual(weir.Client(server.url).publish(STREAM, [1]).seq, 1)
+        self.assertEqual(server.client().publish(STREAM, [1]).seq, 1)
         self.assertEqual(len(server.requests), 7)
 
     def test_redirect(self) -> None:
         server = Scripted(self, lambda request: response(308, b"", Location="https://elsewhere.example/"))
         with self.assertRaises(weir.ConnectionFailed) as caught:
-            weir.Client(server.url, give_up=0.1).stream(STREAM)
+            server.client(give_up=0.1).stream(STREAM)
         self.assertIn("https://elsewhere.example/", str(caught.exception))
 
     def test_temporary_refusal(self) -> None:
         answers = [refused(503, "storage_unavailable"), refused(429, "rate_limited", retry_after="0"), response(200, OBJECT)]
         server = Scripted(self, lambda request: answers.pop(0))
-        self.assertEqual(weir.Client(server.url).stream(STREAM).name, "n")
+        self.assertEqual(server.client().stream(STREAM).name, "n")
 
     def test_created_before(self) -> None:
         """If a create is answered by 'taken' because an earlier attempt got through, the stream is returned."""
         answers = [None, refused(409, "stream_name_taken"), response(200, OBJECT)]
         server = Scripted(self, lambda request: answers.pop(0))
-        self.assertEqual(weir.Client(server.url).create_stream("n").id, STREAM)
+        self.assertEqual(server.client().create_stream("n").id, STREAM)
         answers[:] = [None, refused(409, "stream_name_taken"), response(200, OBJECT)]
-        self.assertEqual(weir.Client(server.url).create_stream("n", id=STREAM).id, STREAM)
+        self.assertEqual(server.client().create_stream("n", id=STREAM).id, STREAM)
 
     def test_taken(self) -> None:
         """A stream that this call cannot have created is not returned."""
@@ -115,7 +114,7 @@ class ClientTest(unittest.TestCase):
         for answers in cases:
             server = Scripted(self, lambda request: answers.pop(0))
             with self.assertRaises(weir.Refused) as caught:
-                weir.Client(server.url).create_stream("n", id=STREAM)
+                server.client().create_stream("n", id=STREAM)
             self.assertEqual((caught.exception.code, answers), ("stream_name_taken", []))
 
     def test_deleted_before(self) -> None:
@@ -123,11 +122,11 @@ class ClientTest(unittest.TestCase):
         gone = refused(404, "stream_not_found")
         answers = [None, gone]
         server = Scripted(self, lambda request: answers.pop(0))
-        weir.Client(server.url).delete_stream(STREAM)
+        server.client().delete_stream(STREAM)
         for refusals in ([gone], [refused(429, "rate_limited", retry_after="0"), gone]):
             answers[:] = refusals
             with self.assertRaises(weir.Refused) as caught:
-                weir.Client(server.url).delete_stream(STREAM)
+                server.client().delete_stream(STREAM)
             self.assertEqual((caught.exception.code, caught.exception.outcome_unknown), ("stream_not_found", False))
 
     def test_key_function(self) -> None:
@@ -143,7 +142,7 @@ class ClientTest(unittest.TestCase):
     def test_refused_keys(self) -> None:
         """A call asks for another key once. It does not go on while each new key is refused too."""
         server = Scripted(self, lambda request: response(200, OBJECT) if len(server.requests) > 9 else refused(401, "invalid_api_key"))
-        client = weir.Client(server.url, different_key)
+        client = server.client(different_key)
         with self.assertRaises(weir.Refused) as caught:
             client.stream(STREAM)
         self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
@@ -160,7 +159,7 @@ class ClientTest(unittest.TestCase):
 
         answers = [refused(401, "invalid_api_key"), response(200, OBJECT), refused(401, "invalid_api_key")]
         server = Scripted(self, lambda request: answers.pop(0) if answers else response(200, OBJECT))
-        client = weir.Client(server.url, ask)
+        client = server.client(ask)
         self.assertEqual(client.stream(STREAM).name, "n")
         for _ in range(2):
             with self.assertRaises(ValueError):
@@ -173,7 +172,7 @@ class ClientTest(unittest.TestCase):
             raise OSError("no network")
 
         with self.assertRaisesRegex(weir.ConnectionFailed, "cannot get a key: no network") as caught:
-            weir.Client(server.url, fail, give_up=0.1).delete_stream(STREAM)
+            server.client(fail, give_up=0.1).delete_stream(STREAM)
         self.assertNotIsInstance(caught.exception, weir.OutcomeUnknown)  # nothing was sent
 
     def test_arguments(self) -> None:

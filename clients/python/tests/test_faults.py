@@ -9,19 +9,18 @@ import os
 import random
 import threading
 import time
-import unittest
 import urllib.error
 import urllib.request
 from typing import Dict, List, Optional, Tuple
 
-from .fixtures import KEY, PATIENCE, Disk, Faults, Server
+from .fixtures import KEY, PATIENCE, Disk, Faults, Server, TestCase
 
 import weir
 
 EVENTS = 3000
 
 
-class FaultsTest(unittest.TestCase):
+class FaultsTest(TestCase):
     def test_schedules(self) -> None:
         """Every event is stored once and in order, delivered once and in order, and every acknowledgement is true."""
         seed = int(os.environ.get("WEIR_SEED") or random.randrange(2**53))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-import unittest
 from typing import Any, Callable, Dict, List, Optional
 
-from .fixtures import KEY, PATIENCE, Scripted, Server, refused, response
+from .fixtures import KEY, PATIENCE, Scripted, Server, TestCase, refused, response
 from .test_client import OBJECT, STREAM, ack, different_key
 
 import weir
@@ -28,7 +27,7 @@ def stored(client: weir.Client, stream: weir.Stream) -> List[Any]:
     raise AssertionError("the subscription ended")
 
 
-class PublisherTest(unittest.TestCase):
+class PublisherTest(TestCase):
     def test_many(self) -> None:
         client = Server(self).client(self)
         stream = client.create_stream("many")
@@ -132,7 +131,7 @@ class PublisherTest(unittest.TestCase):
 
         scripted = Scripted(self, answer)
         retries: List[weir.WeirError] = []
-        with weir.Client(scripted.url).publisher(STREAM, batch_events=1, on_retry=lambda e, _: retries.append(e)) as publisher:
+        with scripted.client().publisher(STREAM, batch_events=1, on_retry=lambda e, _: retries.append(e)) as publisher:
             for n in range(10):
                 publisher.add(n)
         self.assertIn("rate_limited", str(retries[0]))
@@ -158,7 +157,7 @@ class PublisherTest(unittest.TestCase):
 
         scripted = Scripted(self, answer)
         acks: List[weir.Ack] = []
-        with weir.Client(scripted.url).publisher(STREAM, on_ack=acks.append) as publisher:
+        with scripted.client().publisher(STREAM, on_ack=acks.append) as publisher:
             publisher.add(1)
         self.assertEqual([(a.seq, a.duplicate) for a in acks], [(1, True)])
         self.assertEqual(wrong, [])
@@ -166,7 +165,7 @@ class PublisherTest(unittest.TestCase):
     def test_old_server(self) -> None:
         """A server without x-svc-publisher is refused, because it cannot promise that there are no holes."""
         scripted = Scripted(self, lambda request: response(200, OBJECT) if request.startswith(b"GET") else response(202, ack(1)))
-        publisher = weir.Client(scripted.url).publisher(STREAM)
+        publisher = scripted.client().publisher(STREAM)
         publisher.add(1)
         with self.assertRaisesRegex(weir.PublishError, "too old"):
             publisher.close()
@@ -188,7 +187,7 @@ class PublisherTest(unittest.TestCase):
             with self.subTest(name):
                 server = Scripted(self, lambda request: response(200, OBJECT) if request.startswith(b"GET") else react())
                 failed = threading.Event()
-                publisher = weir.Client(server.url).publisher(STREAM, give_up=0.3, on_error=lambda _: failed.set())
+                publisher = server.client().publisher(STREAM, give_up=0.3, on_error=lambda _: failed.set())
                 publisher.add(1)
                 self.assertTrue(failed.wait(PATIENCE))
                 with self.assertRaises(weir.PublishError) as caught:
@@ -199,7 +198,7 @@ class PublisherTest(unittest.TestCase):
 
     def test_backpressure(self) -> None:
         """add waits while the buffer is full, and an abort ends the wait."""
-        publisher = weir.Client(Scripted(self, lambda r: response(200, OBJECT) if r.startswith(b"GET") else None).url).publisher(STREAM, buffer=10)
+        publisher = Scripted(self, lambda r: response(200, OBJECT) if r.startswith(b"GET") else None).client().publisher(STREAM, buffer=10)
         publisher.add("0123456789012345")  # larger than the buffer, which is empty
         with self.assertRaises(TimeoutError):
             publisher.add(1, timeout=0.01)
@@ -245,7 +244,7 @@ class PublisherTest(unittest.TestCase):
             return "old" if asked == 1 else "new"
 
         retries: List[str] = []
-        client = weir.Client(Scripted(self, answer).url, ask)
+        client = Scripted(self, answer).client(ask)
         with client.publisher(STREAM, on_retry=lambda error, _: retries.append(str(error))) as publisher:
             publisher.add(1)
         self.assertEqual((retries, refusals, asked), (["cannot get a key: no network"] * 2, 1, 4))
@@ -263,7 +262,7 @@ class PublisherTest(unittest.TestCase):
                 return response(202, ack(1), x_svc_publisher=identity(request))
             return refused(401, "invalid_api_key")
 
-        publisher = weir.Client(Scripted(self, answer).url, different_key).publisher(STREAM)
+        publisher = Scripted(self, answer).client(different_key).publisher(STREAM)
         publisher.add(1)
         with self.assertRaises(weir.PublishError) as caught:
             publisher.close()

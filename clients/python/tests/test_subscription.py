@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-import unittest
 from typing import Iterator, List
 
-from .fixtures import PATIENCE, Scripted, Server, refused, response
+from .fixtures import PATIENCE, Scripted, Server, TestCase, refused, response
 from .test_client import STREAM, different_key
 
 import weir
@@ -17,7 +16,7 @@ def take(batches: Iterator[weir.Batch], count: int) -> List[int]:
     return [next(batches).seq for _ in range(count)]
 
 
-class SubscriptionTest(unittest.TestCase):
+class SubscriptionTest(TestCase):
     def test_starts(self) -> None:
         client = Server(self).client(self)
         stream = client.create_stream("x")
@@ -107,7 +106,7 @@ class SubscriptionTest(unittest.TestCase):
         """close ends a waiting subscription, even if the response has the header field Connection: close."""
         opened = threading.Event()
         server = Scripted(self, lambda request: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: hello\n\n")
-        subscription = weir.Client(server.url).subscribe(STREAM, on_open=opened.set, silence=PATIENCE)
+        subscription = server.client().subscribe(STREAM, on_open=opened.set, silence=PATIENCE)
         batches: List[weir.Batch] = []
         loop = threading.Thread(target=lambda: batches.extend(subscription), daemon=True)
         loop.start()
@@ -119,7 +118,7 @@ class SubscriptionTest(unittest.TestCase):
     def test_close_between_heartbeats(self) -> None:
         """A subscription that was ended does not read on, although more heartbeats have arrived."""
         server = Scripted(self, lambda request: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + b": hello\n\n" * 3)
-        subscription = weir.Client(server.url).subscribe(STREAM)
+        subscription = server.client().subscribe(STREAM)
         signs = subscription._follow()
         self.assertEqual([next(signs), next(signs)], [None, None])
         subscription.close()
@@ -130,7 +129,7 @@ class SubscriptionTest(unittest.TestCase):
         answers = [response(404, b"no ingress"), response(200, b"<html>"), response(403, b"")]
         server = Scripted(self, lambda request: answers.pop(0) if answers else None)
         retries: List[weir.WeirError] = []
-        client = weir.Client(server.url)
+        client = server.client()
         subscription = client.subscribe(STREAM, give_up=5, on_retry=lambda error, _: retries.append(error))
         subscription._retry = 0.05
         with self.assertRaises(weir.ConnectionFailed):
@@ -147,5 +146,5 @@ class SubscriptionTest(unittest.TestCase):
         """A subscription asks for another key once. It does not go on while each new key is refused too."""
         server = Scripted(self, lambda request: refused(*((404, "stream_not_found") if len(server.requests) > 9 else (401, "invalid_api_key"))))
         with self.assertRaises(weir.Refused) as caught:
-            next(iter(weir.Client(server.url, different_key).subscribe(STREAM)))
+            next(iter(server.client(different_key).subscribe(STREAM)))
         self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
