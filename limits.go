@@ -33,4 +33,10 @@ const (
 
 	DefaultPage = 20  // streams per page of a list
 	MaxPage     = 100 // streams per page of a list
+
+	// The limits of a page of batches (D37).
+	DefaultBatches = 100     // batches per page
+	MaxBatches     = 1000    // batches per page
+	MaxPageBytes   = 8 << 20 // bytes per page, unless its first batch is larger
+	MaxPageWait    = 30      // seconds for which a request for a page can wait
 )

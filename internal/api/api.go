@@ -172,8 +172,11 @@ func (c *call) reads(id weir.StreamID) bool {
 	if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
 		return false
 	}
-	k := c.route.kind
-	return (k == streamRoute || k == cursorRoute || k == batchRoute) && c.route.id == string(id)
+	switch c.route.kind {
+	case streamRoute, cursorRoute, batchRoute, batchesRoute:
+		return c.route.id == string(id)
+	}
+	return false
 }
 
 // endpoint returns the function for this method on this route. It returns methodNotAllowed if the
@@ -220,6 +223,7 @@ func (c *call) finish() {
 	c.loan.End()
 	if p := recover(); p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			c.count()
 			panic(p)
 		}
 		c.h.counts.panics.Add(1)

@@ -159,7 +159,7 @@ func TestPaths(t *testing.T) {
 			"/v1/streams/"+id+"/batches/7", "/v1/health", "/v1/version")
 	}
 	add("U11", "DELETE", 405, weir.MethodNotAllowed, "/v1/streams", "/v1/health", "/v1/streams/"+id+"/7", "/v1/streams/"+id+"/publish")
-	add("U11", "GET", 405, weir.MethodNotAllowed, "/v1/streams/"+id+"/7", "/v1/streams/"+id+"/publish", "/v1/streams/"+id+"/batches")
+	add("U11", "GET", 405, weir.MethodNotAllowed, "/v1/streams/"+id+"/7", "/v1/streams/"+id+"/publish")
 	add("U11", "POST", 405, weir.MethodNotAllowed, "/v1/health", "/v1/streams/"+id, "/v1/streams/"+id+"/batches/1")
 	add("U12", "HEAD", 200, "", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/"+id, "/v1/streams/"+id+"/cursor")
 	add("U12", "HEAD", 404, "", "/v1/streams/"+id+"/batches/1", "/v1/nope")

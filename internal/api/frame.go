@@ -32,6 +32,13 @@ func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	b = append(b, "id: "...)
 	b = appendSeq(b, batch.Seq)
 	b = append(b, "\nevent: batch\ndata: "...)
+	b = appendBatch(b, mode, batch)
+	return append(b, "\n\n"...)
+}
+
+// appendBatch appends the batch object, which is the data of a frame and an element of a page. The
+// object of a raw batch has the body in base64.
+func appendBatch(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	b = appendBatchHead(b, batch.Seq, batch.Time)
 	if mode == weir.Raw {
 		b = append(b, `,"content_type":`...)
@@ -43,7 +50,7 @@ func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 		b = append(b, `,"events":`...)
 		b = append(b, batch.Payload...)
 	}
-	return append(b, "}\n\n"...)
+	return append(b, '}')
 }
 
 // gapFrame returns a frame that reports sequences that were evicted before they could be sent, or
@@ -52,14 +59,20 @@ func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 func gapFrame(g *hub.Gap) []byte {
 	b := append(make([]byte, 0, 128), "id: "...)
 	b = appendSeq(b, g.To)
-	b = append(b, "\nevent: gap\ndata: {\"from\":"...)
+	b = append(b, "\nevent: gap\ndata: "...)
+	return append(appendGap(b, g), "\n\n"...)
+}
+
+// appendGap appends the gap object.
+func appendGap(b []byte, g *hub.Gap) []byte {
+	b = append(b, `{"from":`...)
 	b = appendSeq(b, g.From)
 	b = append(b, `,"to":`...)
 	b = appendSeq(b, g.To)
 	if g.Lost {
-		return append(b, ",\"reason\":\"lost\"}\n\n"...)
+		return append(b, `,"reason":"lost"}`...)
 	}
-	return append(b, ",\"reason\":\"evicted\"}\n\n"...)
+	return append(b, `,"reason":"evicted"}`...)
 }
 
 // helloFrame returns the first frame of a subscription. The id of the frame is the position at

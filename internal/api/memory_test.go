@@ -11,8 +11,8 @@ import (
 	"weir/internal/budget"
 )
 
-// While the memory budget is used up, the API refuses large bodies, and reads of large batches
-// (D26). Part of the budget is reserved for small bodies, so they are still accepted (D34). Every
+// While the memory budget is used up, the API refuses large bodies, and reads and pages of
+// large batches (D26). Part of the budget is reserved for small bodies, so they are still accepted (D34). Every
 // call returns the memory that it has borrowed.
 func TestMemoryOfBodies(t *testing.T) {
 	bodies, batches := budget.New(8<<20, 1<<20), budget.New(8<<20, 1<<20)
@@ -24,6 +24,9 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 	get := func(protocol string) answer {
 		return svc.do(protocol, svc.request("GET", "/v1/streams/{raw}/batches/1", []string{"Authorization: Bearer {key:live}"}, ""))
+	}
+	page := func(protocol string) answer {
+		return svc.do(protocol, svc.request("GET", "/v1/streams/{raw}/batches", []string{"Authorization: Bearer {key:live}"}, ""))
 	}
 	for _, protocol := range protocols {
 		if a := post(protocol, large); a.status != http.StatusAccepted {
@@ -43,10 +46,11 @@ func TestMemoryOfBodies(t *testing.T) {
 			loans = append(loans, l)
 		}
 	}
-	refused := make(chan answer, 2*len(protocols))
+	refused := make(chan answer, 3*len(protocols))
 	for _, protocol := range protocols {
 		go func() { refused <- post(protocol, large) }()
 		go func() { refused <- get(protocol) }()
+		go func() { refused <- page(protocol) }()
 		if a := post(protocol, small); a.status != http.StatusAccepted {
 			t.Errorf("%s: a small body got %d %s", protocol, a.status, a.body)
 		}
@@ -60,8 +64,8 @@ func TestMemoryOfBodies(t *testing.T) {
 		l.End()
 	}
 	for _, protocol := range protocols {
-		if a, b := post(protocol, large), get(protocol); a.status != http.StatusAccepted || b.body != large {
-			t.Errorf("%s: after the memory was returned: publish got %d, read got %d", protocol, a.status, b.status)
+		if a, b, c := post(protocol, large), get(protocol), page(protocol); a.status != http.StatusAccepted || b.body != large || len(c.body) < 2*len(large) {
+			t.Errorf("%s: after the memory was returned: publish got %d, read got %d, page got %d with %d bytes", protocol, a.status, b.status, c.status, len(c.body))
 		}
 	}
 }

@@ -29,20 +29,22 @@ const (
 	nextRoute              // /v1/streams/{id}/publish
 	atRoute                // /v1/streams/{id}/{seq}
 	batchRoute             // /v1/streams/{id}/batches/{seq}
+	batchesRoute           // /v1/streams/{id}/batches
 )
 
 // routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
 // of a request, because clients sometimes put API keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
-	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}"}
+	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}",
+	"/v1/streams/{id}/batches"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
 // endpoints maps each route and method to a function. The field allow has the value of the Allow
 // header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
 // not a number. It is refused for that reason (D30), so the field allow does not list POST for this
-// route.
-var endpoints [batchRoute + 1]struct {
+// route. The same applies to /v1/streams/{id}/batches.
+var endpoints [batchesRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
 }
@@ -58,6 +60,7 @@ func init() {
 	e[nextRoute].post, e[nextRoute].allow = (*call).publishNext, []string{"POST, OPTIONS"}
 	e[atRoute].post, e[atRoute].allow = (*call).publishAt, []string{"POST, OPTIONS"}
 	e[batchRoute].get, e[batchRoute].allow = (*call).batch, []string{"GET, HEAD, OPTIONS"}
+	e[batchesRoute].get, e[batchesRoute].post, e[batchesRoute].allow = (*call).batches, (*call).publishAt, []string{"GET, HEAD, OPTIONS"}
 }
 
 // public reports whether requests to the route need no API key, whatever their method is.
@@ -119,6 +122,8 @@ func pick(parts []string) route {
 			r.kind = nextRoute
 		case "cursor":
 			r.kind = cursorRoute
+		case "batches":
+			r.kind = batchesRoute
 		}
 		return r
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -54,13 +55,8 @@ func (c *call) subscribe(s *hub.Stream) error {
 // c.ended is closed. The function head sends the header of the response.
 func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	of, at := c.holder(), access.Network(c.client())
-	if err := c.h.places.Take(of, at); err != nil {
-		if errors.Is(err, budget.ErrFull) {
-			c.h.counts.refused[0].Add(1)
-			return c.h.full
-		}
-		c.h.counts.refused[1].Add(1)
-		return errPlaces
+	if err := c.takePlace(of, at); err != nil {
+		return err
 	}
 	defer c.h.places.Give(of, at)
 
@@ -94,6 +90,20 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	}
 	c.h.counts.ended[c.whyEnded(err, &w)].Add(1)
 	return nil
+}
+
+// takePlace takes a place for a subscription or a long poll. The caller must give it back.
+func (c *call) takePlace(of budget.Holder, at netip.Addr) error {
+	err := c.h.places.Take(of, at)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, budget.ErrFull):
+		c.h.counts.refused[0].Add(1)
+		return c.h.full
+	}
+	c.h.counts.refused[1].Add(1)
+	return errPlaces
 }
 
 // follow sends events until the subscription ends, and returns the error that ended it.

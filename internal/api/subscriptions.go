@@ -20,10 +20,10 @@ type watched struct {
 	idle chan struct{} // closed when the last subscription has ended
 }
 
-// ender ends one subscription.
+// ender ends one subscription, or the wait of a long poll.
 type ender struct {
 	cancel  context.CancelFunc
-	control *http.ResponseController
+	control *http.ResponseController // nil for a long poll, which writes its response after the wait
 }
 
 // end interrupts the subscription, whether it waits for the next event or is blocked in a write to
@@ -31,7 +31,9 @@ type ender struct {
 // writer.arm.
 func (e *ender) end() {
 	e.cancel()
-	_ = e.control.SetWriteDeadline(longAgo)
+	if e.control != nil {
+		_ = e.control.SetWriteDeadline(longAgo)
+	}
 }
 
 // endAll ends every subscription.

@@ -93,6 +93,7 @@ func Run(t *testing.T, target Target) {
 		{"bodies", bodyCases, false},
 		{"sizes", sizeCases, false},
 		{"batches", batchCases, false},
+		{"pages", pageCases, false},
 		{"eviction", evictionCases, false},
 		{"subscribe", subscribeCases, false},
 		{"delivery", deliveryCases, false},

@@ -17,6 +17,7 @@ var corsCases = []Case{
 		for path, methods := range map[string][]string{
 			"/v1/health": {"GET"}, "/v1/streams": {"GET", "POST"}, "/v1/streams/" + s.ID: {"GET", "DELETE"},
 			NextPath(s.ID): {"POST"}, SeqPath(s.ID, 1): {"POST"}, "/v1/streams/" + s.ID + "/cursor": {"GET"}, BatchPath(s.ID, 1): {"GET"},
+			PagePath(s.ID, ""): {"GET"},
 		} {
 			for _, m := range methods {
 				a := t.do(http.MethodOptions, path, WithKey(""), WithHeader("Origin", "https://page.example"), WithHeader("Access-Control-Request-Method", m),

@@ -26,6 +26,7 @@ var demoCases = []Case{
 			t.Get(demoPath+"/cursor", WithKey(k)).Want(200)
 			if s.Cursor > 0 {
 				t.Get(BatchPath(DemoStream, s.Cursor), WithKey(k)).Want(200)
+				t.Get(PagePath(DemoStream, "last=1"), WithKey(k)).Want(200)
 			}
 		}
 		t.do(http.MethodHead, demoPath, WithKey("")).Want(200)

@@ -48,6 +48,7 @@ var routeCases = []Case{
 			{path + "/publish", []string{"GET", "HEAD", "PUT", "PATCH", "DELETE"}, []string{"POST"}},
 			{path + "/1", []string{"GET", "HEAD", "PUT", "PATCH", "DELETE"}, []string{"POST"}},
 			{path + "/cursor", []string{"PUT", "PATCH", "DELETE"}, []string{"GET", "HEAD"}},
+			{path + "/batches", []string{"PUT", "PATCH", "DELETE"}, []string{"GET", "HEAD"}},
 			{path + "/batches/1", []string{"POST", "PUT", "PATCH", "DELETE"}, []string{"GET", "HEAD"}},
 		} {
 			for _, m := range append(r.wrong, "PURGE", "get") {
@@ -72,7 +73,7 @@ var routeCases = []Case{
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		path := "/v1/streams/" + s.ID
-		for _, p := range []string{"/v1/health", "/v1/version", "/v1/streams", path, path + "/cursor", path + "/batches/1", path + "/batches/2", "/v1/streams/" + NewID(), "/v1/streams/short", "/v1/nowhere", "/v1/streams?limit=0"} {
+		for _, p := range []string{"/v1/health", "/v1/version", "/v1/streams", path, path + "/cursor", path + "/batches", path + "/batches?from=x", path + "/batches/1", path + "/batches/2", "/v1/streams/" + NewID(), "/v1/streams/short", "/v1/nowhere", "/v1/streams?limit=0"} {
 			g, h := t.Get(p), t.do(http.MethodHead, p)
 			if g.Status != h.Status || g.Header.Get("Content-Type") != h.Header.Get("Content-Type") {
 				t.Errorf("%s: GET is %d %s, HEAD %d %s", p, g.Status, g.Header.Get("Content-Type"), h.Status, h.Header.Get("Content-Type"))

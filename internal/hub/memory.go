@@ -56,11 +56,11 @@ func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, wait
 	if size <= unlent {
 		return nil
 	}
-	return s.borrow(ctx, size+encodedSize(s.f.s.Mode, size), wait)
+	return s.borrow(ctx, size+EncodedSize(s.f.s.Mode, size), wait)
 }
 
-// encodedSize returns roughly how many bytes a payload takes in a frame.
-func encodedSize(mode weir.Mode, payload int) int {
+// EncodedSize returns roughly how many bytes a payload takes in a frame.
+func EncodedSize(mode weir.Mode, payload int) int {
 	if mode == weir.Raw {
 		return base64.StdEncoding.EncodedLen(payload)
 	}

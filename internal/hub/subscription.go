@@ -160,28 +160,13 @@ func (s *Subscription) Close() {
 //
 // It fails with the context's error, with ErrDeleted or with ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
-	f := s.f
 	s.since = time.Now()
 	s.freeMemory()
 	s.countSent()
 	for {
-		v := f.current(f.hub.now())
-		if v.dropped {
-			return Event{}, ErrDeleted
-		}
-		if f.hub.endsSubscriptions() || v.behind {
-			return Event{}, ErrStopping
-		}
-		step := v.rules.Next(s.next)
-		if step.Kind == stream.Wait {
-			changed := s.row.wait()
-			if f.view.Load() != v || f.hub.endsSubscriptions() {
-				continue // the view changed before there was a channel to wait on
-			}
-			if more, err := s.wait(ctx, changed, wait); !more {
-				return Event{}, err
-			}
-			continue
+		step, v, err := s.await(ctx, wait)
+		if err != nil || step.Kind == stream.Wait {
+			return Event{}, err
 		}
 		if step.Kind == stream.Gap || step.Kind == stream.Loss {
 			s.next = step.Last + 1
@@ -195,6 +180,33 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 		}
 		if err != nil || len(frames) > 0 {
 			return Event{Frames: frames, Sole: logged && len(frames) == 1 && s.older == nil}, err
+		}
+	}
+}
+
+// await returns the next step at the position of the subscription, and the view that the step
+// belongs to. If there is nothing to do, it waits. The step is still stream.Wait if the given time
+// has passed since s.since.
+func (s *Subscription) await(ctx context.Context, wait time.Duration) (stream.Step, *view, error) {
+	f := s.f
+	for {
+		v := f.current(f.hub.now())
+		if v.dropped {
+			return stream.Step{}, v, ErrDeleted
+		}
+		if f.hub.endsSubscriptions() || v.behind {
+			return stream.Step{}, v, ErrStopping
+		}
+		step := v.rules.Next(s.next)
+		if step.Kind != stream.Wait {
+			return step, v, nil
+		}
+		changed := s.row.wait()
+		if f.view.Load() != v || f.hub.endsSubscriptions() {
+			continue // the view changed before there was a channel to wait on
+		}
+		if more, err := s.wait(ctx, changed, wait); !more {
+			return step, v, err
 		}
 	}
 }

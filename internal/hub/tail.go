@@ -132,7 +132,7 @@ func (t *tail) add(f *feed, a *admitted) {
 	if !t.wanted() || seq < t.low {
 		return
 	}
-	size := encodedSize(f.s.Mode, int(a.header.Size)) + 128 // 128 is an estimate of the overhead
+	size := EncodedSize(f.s.Mode, int(a.header.Size)) + 128 // 128 is an estimate of the overhead
 	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
 		// The batch was admitted before the first subscriber joined, or all tails together are
 		// full.

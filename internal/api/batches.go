@@ -1,0 +1,250 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/hub"
+)
+
+// batches serves GET /v1/streams/{id}/batches. It sends a page of batches, in increasing order of
+// sequence (D37). With the parameter wait it is a long poll: if there is no batch, it waits for
+// one. A HEAD request never waits.
+//
+// batches refuses the same requests as streamShow, and parameters that are malformed, repeated or
+// out of range (400 invalid_request_error). A request that has to wait needs a place, as a
+// subscription does, and is refused if there is none (429, 503). If the key is revoked meanwhile,
+// the response is 401 (D18).
+//
+// A page that does not fit into one run is read and sent run by run, so it needs little memory. It
+// can end after any batch: if a later run cannot be read, for example because its batches were
+// evicted or because no memory is free, the page ends before that run, and the request for the next
+// page reports the reason.
+func (c *call) batches() error {
+	s, err := c.stream(access.ReadStream)
+	if err != nil {
+		return err
+	}
+	q, wait, err := parseBatches(c.r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	page, err := s.Page(c.r.Context(), q)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	if wait > 0 && page.IsEmpty() && !c.isHead() {
+		if err := c.await(s, page, wait); err != nil {
+			return err
+		}
+	}
+	return c.sendPage(s.Mode, page)
+}
+
+// await waits until the page has something to say, or the time has passed.
+func (c *call) await(s *hub.Stream, page *hub.Page, wait time.Duration) error {
+	of, at := c.holder(), access.Network(c.client())
+	if err := c.takePlace(of, at); err != nil {
+		return err
+	}
+	defer c.h.places.Give(of, at)
+	// The deadline for the request must not end the wait.
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
+	ctx, cancel := context.WithCancel(c.r.Context())
+	defer cancel()
+	c.ended = c.grant.Ended()
+	ender := &ender{cancel: cancel}
+	c.h.open.add(c.ended, ender)
+	defer c.h.open.remove(c.ended, ender)
+
+	err := page.Wait(ctx, wait)
+	select {
+	case <-c.ended:
+		_, err := c.h.Access.Authenticate(c.r.Header["Authorization"])
+		return err
+	default:
+	}
+	switch {
+	case c.r.Context().Err() != nil:
+		return c.r.Context().Err()
+	case c.h.Lease != nil && c.h.Lease() != nil:
+		return errCutOff
+	case errors.Is(err, hub.ErrDeleted):
+		_, err := s.Object(c.r.Context())
+		return err
+	case errors.Is(err, hub.ErrStopping) || ctx.Err() != nil:
+		return nil // the page is empty, and the client asks again
+	}
+	return err
+}
+
+// pageRun is about how many bytes of payload sendPage reads at a time.
+const pageRun = 64 << 10
+
+// sendPage sends a page. It reads the first run before the response begins, so that it can still
+// refuse the request. If the page is complete by then, the response has a Content-Length.
+func (c *call) sendPage(mode weir.Mode, page *hub.Page) error {
+	p := buffers.Get().(*[]byte)
+	b := append(*p, `{"batches":[`...)
+	var err error
+	for page.Count() == 0 && !page.IsDone() && err == nil { // again if the run was evicted while it was read
+		b, err = c.readRun(b, mode, page)
+	}
+	if err != nil {
+		putBuffer(p, b)
+		return err
+	}
+	if page.IsDone() {
+		b = appendPageEnd(b, page)
+		err = c.answer(http.StatusOK, b)
+		putBuffer(p, b)
+		return err
+	}
+	c.head(http.StatusOK, typeJSON, none, none)
+	if c.isHead() {
+		return nil
+	}
+	w := c.writer()
+	w.loan = c.loan
+	w.loan.Watch(true)
+	for err == nil && !page.IsDone() {
+		c.sendRun(&w, &b)
+		b, err = c.readRun(b[:0], mode, page)
+		w.loan = c.loan
+	}
+	b = appendPageEnd(b, page)
+	c.sendRun(&w, &b)
+	_ = w.disarm()
+	return nil
+}
+
+// readRun reads the next run of a page, borrows the memory for it, and appends the batches to b.
+func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error) {
+	if bytes := page.Plan(pageRun); bytes > unlent {
+		size := int64(bytes + hub.EncodedSize(mode, bytes)) // the payloads in the store's buffer, and b
+		if c.loan == nil {
+			control := http.NewResponseController(c.w)
+			c.loan = c.h.Batches.Open(c.holder(), -1, func() { _ = control.SetWriteDeadline(longAgo) })
+		}
+		c.loan.Shrink(size)
+		if err := c.borrow(size); err != nil {
+			return b, err
+		}
+	}
+	count := page.Count()
+	return page.Read(c.r.Context(), b, func(b []byte, batch *weir.Batch) []byte {
+		if count > 0 {
+			b = append(b, ',')
+		}
+		count++
+		return appendBatch(b, mode, batch)
+	})
+}
+
+// sendRun sends a part of the response. If the client does not accept it, sendRun cuts the response
+// off, so that no client takes half a page for a whole one.
+func (c *call) sendRun(w *writer, b *[]byte) {
+	c.written += int64(len(*b))
+	var err error
+	if len(*b) > 2*piece {
+		err = w.release(b)
+		*b = nil // the buffer was large: do not hold it while the next run is read
+	} else {
+		err = w.write(*b)
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// appendPageEnd appends the members of a page after its batches.
+func appendPageEnd(b []byte, page *hub.Page) []byte {
+	b = appendSeq(append(b, `],"next":`...), page.Next())
+	b = appendSeq(append(b, `,"cursor":`...), page.Cursor())
+	if page.Gap != nil {
+		b = appendGap(append(b, `,"gap":`...), page.Gap)
+	}
+	return append(b, '}')
+}
+
+// parseBatches parses the parameters of a page (D35, D37).
+func parseBatches(query string) (q hub.PageQuery, wait time.Duration, err error) {
+	q = hub.PageQuery{From: hub.Oldest, Limit: weir.DefaultBatches, Bytes: weir.MaxPageBytes}
+	from, isFrom, ok := queryParameter(query, "from")
+	if isFrom {
+		if q.From, err = parseFrom(from); !ok || err != nil {
+			return q, 0, errFrom
+		}
+	}
+	last, isLast, ok := queryParameter(query, "last")
+	if isLast {
+		if q.Last, err = parseCount(last, 1, weir.MaxBatches); !ok || err != nil {
+			return q, 0, errLast
+		}
+		q.Limit = q.Last
+	}
+	since, isSince, ok := queryParameter(query, "since")
+	if isSince {
+		if q.Since, err = parseSince(since); !ok || err != nil {
+			return q, 0, errSince
+		}
+	}
+	if isFrom && isLast || isFrom && isSince || isLast && isSince {
+		return q, 0, errStarts
+	}
+	if value, given, ok := queryParameter(query, "limit"); given {
+		if q.Limit, err = parseCount(value, 1, weir.MaxBatches); !ok || err != nil {
+			return q, 0, errBatchLimit
+		}
+	}
+	if value, given, ok := queryParameter(query, "wait"); given {
+		seconds, err := parseCount(value, 0, weir.MaxPageWait)
+		if !ok || err != nil {
+			return q, 0, errWait
+		}
+		wait = time.Duration(seconds) * time.Second
+	}
+	return q, wait, nil
+}
+
+// parseFrom parses the first sequence of a page.
+func parseFrom(value string) (hub.From, error) {
+	if value == "head" {
+		return hub.Head, nil
+	}
+	n, err := weir.ParseSeq(value)
+	if err != nil || n == 0 {
+		return hub.Oldest, err
+	}
+	return hub.After(n - 1), nil
+}
+
+// parseCount parses an integer from low to high. It has the same decimal form as a sequence.
+func parseCount(value string, low, high weir.Seq) (int, error) {
+	n, err := weir.ParseSeq(value)
+	if err == nil && (n < low || n > high) {
+		err = weir.ErrSeq
+	}
+	return int(n), err
+}
+
+// parseSince parses an RFC 3339 time. It rounds up to the millisecond, because the batches of an
+// earlier millisecond were stored before.
+func parseSince(value string) (weir.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, value)
+	return weir.TimeOf(t.Add(time.Millisecond - 1)), err
+}
+
+var (
+	errFrom       = &weir.Error{Code: weir.InvalidRequest, Message: `invalid from: send it once, as "head", 0 or a sequence number`}
+	errLast       = &weir.Error{Code: weir.InvalidRequest, Message: "invalid last: send it once, as an integer from 1 to 1000"}
+	errSince      = &weir.Error{Code: weir.InvalidRequest, Message: "invalid since: send it once, as an RFC 3339 timestamp such as 2026-11-15T00:00:00Z, with a plus sign as %2B"}
+	errStarts     = &weir.Error{Code: weir.InvalidRequest, Message: "from, last and since exclude each other: send at most one of them"}
+	errBatchLimit = &weir.Error{Code: weir.InvalidRequest, Message: "invalid limit: send it once, as an integer from 1 to 1000"}
+	errWait       = &weir.Error{Code: weir.InvalidRequest, Message: "invalid wait: send it once, as a whole number of seconds from 0 to 30"}
+)

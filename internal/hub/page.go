@@ -1,0 +1,298 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// PageQuery says which batches a page has (D37).
+type PageQuery struct {
+	From  From      // where the page starts, unless Last or Since is set
+	Last  int       // if above 0, the page starts with the oldest of this many newest batches
+	Since weir.Time // if above 0, the page has only batches that were stored at this time or later
+	Limit int       // maximum number of batches
+	Bytes int       // the page ends before a batch that would make the encoded batches larger than this, unless that batch is its first
+}
+
+// Page is a range of batches of a stream, in increasing order of sequence. The caller reads the
+// batches run by run: it calls Plan, and then Read, until IsDone returns true. A page ends before
+// an open gap, as a subscription does (D4). Batches that were evicted or lost before the first
+// batch of the page are in the field Gap. If batches of the page are evicted while the page is
+// being read, the page ends before them.
+//
+// A Page must be used by one goroutine at a time. The caller must close it.
+type Page struct {
+	Gap *Gap // sequences before the page that the caller asked for and that can no longer be read; nil if there are none
+
+	f      *feed
+	query  PageQuery
+	next   weir.Seq // the sequence to read next
+	end    weir.Seq // the page ends below this sequence
+	run    weir.Seq // the planned run ends below this sequence
+	after  weir.Seq // the sequence above the last batch that was read
+	count  int      // batches that were read
+	bytes  int      // payload bytes of the planned run
+	size   int      // encoded size of the batches that were read
+	cursor weir.Seq
+	stored weir.Seq // the sequence above all stored batches; 0 if nothing was ever stored
+}
+
+// Page returns the page for a query. The page includes every batch that any node acknowledged
+// before the call. Page fails with StreamNotFound or StorageUnavailable.
+func (s *Stream) Page(ctx context.Context, q PageQuery) (*Page, error) {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Page{f: f, query: q}
+	if err := f.catchUp(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	if err := p.start(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close ends the use of the page.
+func (p *Page) Close() { p.f.release() }
+
+// start finds the first sequence of the page, and the range from there.
+func (p *Page) start() error {
+	f := p.f
+	f.mu.Lock()
+	f.evict(f.hub.now())
+	low, end := f.state.Low(), f.state.Resolve(Head)
+	p.next = f.state.Resolve(p.query.From)
+	f.mu.Unlock()
+	switch {
+	case p.query.Last > 0:
+		p.next = lastOf(f.log, low, end, p.query.Last)
+	case p.query.Since > 0:
+		p.next = firstSince(f.log, low, end, p.query.Since)
+	}
+	err := p.refresh()
+	if p.Gap != nil && !p.Gap.Lost && (p.query.Last > 0 || p.query.Since > 0 || p.query.From == Oldest) {
+		p.Gap = nil // the query asks for what is kept; these batches were evicted since the start was found
+	}
+	return err
+}
+
+// refresh finds the range of the page again, from p.next upwards. It skips what the page does not
+// have: evicted and lost batches, which it records in p.Gap, and batches that were stored before
+// query.Since.
+func (p *Page) refresh() error {
+	f := p.f
+	f.mu.Lock()
+	if f.dropped {
+		f.mu.Unlock()
+		return notFound(f.s.ID)
+	}
+	f.evict(f.hub.now())
+	p.cursor, p.stored = f.state.Cursor().Cursor, f.state.Resolve(Head)
+	step := f.state.Next(p.next)
+	if step.Kind == stream.Gap || step.Kind == stream.Loss {
+		p.Gap = &Gap{step.First, step.Last, step.Kind == stream.Loss}
+		p.next = step.Last + 1
+		step = f.state.Next(p.next)
+	}
+	f.mu.Unlock()
+	if p.end = p.next; step.Kind == stream.Read {
+		p.next, p.end = step.First, step.Last+1
+	}
+	p.run = p.next
+	first := p.end
+	f.log.Headers(p.next, func(h engine.Header) bool {
+		if h.Seq < p.end && p.has(&h) {
+			first = h.Seq
+		}
+		return h.Seq < first
+	})
+	p.next = first
+	return nil
+}
+
+// IsEmpty reports whether the page has nothing to say: neither a batch nor a gap.
+func (p *Page) IsEmpty() bool { return p.Gap == nil && p.count == 0 && p.next == p.end }
+
+// IsDone reports whether Read has returned all batches of the page.
+func (p *Page) IsDone() bool { return p.next == p.end }
+
+// Count returns the number of batches that were read.
+func (p *Page) Count() int { return p.count }
+
+// Cursor returns the cursor of the stream at the time when the range of the page was found.
+func (p *Page) Cursor() weir.Seq { return p.cursor }
+
+// Next returns the sequence to continue from after the batches that were read: the one above the
+// last of them. If there are none, it is the sequence above the cursor, or the start of the page if
+// that is lower. So Next never skips an open gap, nor sequence 0 while nothing was ever stored.
+func (p *Page) Next() weir.Seq {
+	if p.count > 0 {
+		return p.after
+	}
+	return min(p.next, p.stored)
+}
+
+// Plan chooses the next run of batches to read: about as many bytes of payload as the parameter
+// room, and at least one batch. It returns the payload bytes of the run.
+func (p *Page) Plan(room int) int {
+	count, size, bytes := p.count, p.size, 0
+	p.run = p.end
+	p.f.log.Headers(p.next, func(h engine.Header) bool {
+		encoded := EncodedSize(p.f.s.Mode, int(h.Size))
+		switch {
+		case h.Seq >= p.end:
+			return false
+		case !p.has(&h):
+			return true
+		case count == p.query.Limit || count > 0 && size+encoded > p.query.Bytes:
+			p.run, p.end = h.Seq, h.Seq
+			return false
+		case bytes > 0 && bytes+int(h.Size) > room:
+			p.run = h.Seq
+			return false
+		}
+		count, size, bytes = count+1, size+encoded, bytes+int(h.Size)
+		return true
+	})
+	p.bytes = bytes
+	return bytes
+}
+
+// has reports whether an entry in the range of the page is one of its batches.
+func (p *Page) has(h *engine.Header) bool { return h.Kind == engine.Batch && h.Time >= p.query.Since }
+
+// Read calls encode for each batch of the planned run. The function encode appends the batch to b
+// and must not keep its payload. Read returns the extended b, or b itself if it could not use what
+// it has read: batches of the run were evicted in the meantime. The page then ends before them. If
+// they are the first of the page, the caller must call Plan again.
+func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Batch) []byte) ([]byte, error) {
+	f, start := p.f, len(b)
+	count, size, after := p.count, p.size, p.after
+	err := f.log.Scan(ctx, p.next, p.bytes+run, func(e *engine.Entry) bool {
+		if e.Seq >= p.run {
+			return false
+		}
+		if p.has(&e.Header) {
+			batch := batch(e)
+			b = encode(b, &batch)
+			count, size, after = count+1, size+EncodedSize(f.s.Mode, len(e.Payload)), e.Seq+1
+		}
+		return e.Seq+1 < p.run
+	})
+	if err != nil {
+		if known := clientError(f.s.ID, err); known != err {
+			return b[:start], known
+		}
+		return b[:start], fmt.Errorf("read stream %s from %d: %w", f.s.ID, p.next, err)
+	}
+	f.mu.Lock()
+	f.evict(f.hub.now())
+	evicted, dropped := f.state.Low() > p.next, f.dropped
+	f.mu.Unlock()
+	switch {
+	case dropped:
+		return b[:start], notFound(f.s.ID)
+	case evicted && p.count > 0:
+		p.end = p.next
+		return b[:start], nil
+	case evicted:
+		return b[:start], p.refresh()
+	}
+	p.count, p.size, p.after, p.next = count, size, after, p.run
+	return b, nil
+}
+
+// Wait waits until the page has something to say (see IsEmpty), but for at most this long. It fails
+// with the error of the context, with ErrDeleted, or with ErrStopping.
+func (p *Page) Wait(ctx context.Context, wait time.Duration) error {
+	from := Oldest
+	if p.next > 0 {
+		from = After(p.next - 1)
+	}
+	sub, err := p.f.s.Subscribe(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	if sub.f != p.f {
+		return ErrStopping // the log was reopened: see feed.Behind
+	}
+	for until := time.Now().Add(wait); p.IsEmpty(); {
+		sub.next, sub.since = p.next, time.Now()
+		step, _, err := sub.await(ctx, time.Until(until))
+		if err != nil {
+			return err
+		}
+		if err := p.refresh(); err != nil || step.Kind == stream.Wait {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastOf returns the sequence of the oldest of the newest n batches. Their sequences are at least
+// low and below end.
+func lastOf(log engine.Log, low, end weir.Seq, n int) weir.Seq {
+	start := end
+	for missing := weir.Seq(n); missing > 0; {
+		if start-low <= missing {
+			return low
+		}
+		above := start
+		start -= missing // exactly the missing batches, if no sequence is missing
+		log.Headers(start, func(h engine.Header) bool {
+			if h.Seq < above && h.Kind == engine.Batch {
+				missing--
+			}
+			return h.Seq+1 < above
+		})
+	}
+	return start
+}
+
+// firstSince returns a sequence such that all batches from low upwards that were stored at the time
+// since or later have at least this sequence. The result is end if there is no such batch.
+//
+// Except for late batches, the times of batches never decrease with their sequence. So firstSince
+// finds the first batch that is not late by binary search. A late batch may have been stored later
+// than batches above it. The sequence of a batch is at most weir.MaxAhead above the cursor, so
+// nearly all late batches are at most that far below the batch that was found, and firstSince looks
+// for them there.
+func firstSince(log engine.Log, low, end weir.Seq, since weir.Time) weir.Seq {
+	from, to := low, end
+	for from < to {
+		middle := from + (to-from)/2
+		older := weir.Seq(0) // the sequence above an older batch
+		log.Headers(middle, func(h engine.Header) bool {
+			if h.Kind != engine.Batch || h.Flags&engine.Late != 0 {
+				return true
+			}
+			if h.Seq < to && h.Time < since {
+				older = h.Seq + 1
+			}
+			return false
+		})
+		if older > 0 {
+			from = older
+		} else {
+			to = middle
+		}
+	}
+	first := from
+	log.Headers(max(low, first-min(first, weir.MaxAhead)), func(h engine.Header) bool {
+		if h.Seq < first && h.Kind == engine.Batch && h.Time >= since {
+			first = h.Seq
+		}
+		return h.Seq < first
+	})
+	return first
+}
