@@ -87,6 +87,15 @@ type Log interface {
 	// After an error from ctx the engine owns them for good.
 	Append(ctx context.Context, e *Entry) error
 
+	// Propose does the same as Append, but does not wait. It reports the outcome by calling done
+	// exactly once, from any goroutine: with nil, or with one of the errors above that is not from
+	// a context. Propose may call done before it returns. If a goroutine proposes two entries to one
+	// log, one after the other, the judge is asked about them in this order.
+	//
+	// The engine owns e and its payload until it calls done. It holds no lock during that call, so
+	// done may propose another entry. Done must not block.
+	Propose(e *Entry, done func(error))
+
 	// Read returns the entry with this sequence, payload included, as it was appended. The caller
 	// owns it. An entry can be read as soon as its Append returned, and never before it is durable.
 	// ErrNotFound: there is no such entry, or it was trimmed. ErrDamaged (wrapped): the entry is
@@ -276,9 +285,9 @@ type Entry struct {
 
 // Placeable is a Proposer that must know when its entry has a place in the order of the log.
 type Placeable interface {
-	// Append calls Placed at most once, as soon as the entry has its place. If another
-	// Append is called after Placed, the judge is asked about this entry first. Placed must not
-	// block.
+	// Append and Propose call Placed at most once, as soon as the entry has its place and before
+	// the outcome is reported. If another Append is called after Placed, the judge is asked about
+	// this entry first. Placed must not block and must not call the engine.
 	Placed()
 }
 

@@ -26,9 +26,18 @@ func contiguous(seq weir.Seq) *Publish {
 }
 
 // send publishes as the API does: it calls Decide, waits as if it read a body for the given time,
-// and calls Publish.
+// and calls Publish. Every second request, on average, calls Foresee and Propose instead.
 func send(s *Stream, p *Publish, body time.Duration) (weir.Ack, error) {
 	defer p.Release()
+	later := rand.N(2) == 0
+	if later {
+		if needsBody, err := s.Foresee(p); err != nil {
+			return weir.Ack{}, err
+		} else if needsBody {
+			<-time.After(body)
+			return proposed(s, p)
+		}
+	}
 	if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
 		if err != nil {
 			return weir.Ack{}, err
@@ -36,6 +45,9 @@ func send(s *Stream, p *Publish, body time.Duration) (weir.Ack, error) {
 		return *ack, nil
 	}
 	<-time.After(body)
+	if later {
+		return proposed(s, p)
+	}
 	return s.Publish(ctx, p)
 }
 
@@ -197,6 +209,15 @@ func (l *failingLog) Append(ctx context.Context, e *engine.Entry) error {
 		return err
 	}
 	return l.Log.Append(ctx, e)
+}
+
+func (l *failingLog) Propose(e *engine.Entry, done func(error)) {
+	if err := l.fails(e); err != nil {
+		e.Proposer.(engine.Placeable).Placed()
+		done(err)
+		return
+	}
+	l.Log.Propose(e, done)
 }
 
 // If storing one batch fails, none of the contiguous batches in flight above it is stored.

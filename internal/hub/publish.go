@@ -35,6 +35,12 @@ type proposal struct {
 	cursor  weir.Seq       // cursor of the stream after the batch was stored; set by Admit
 	order   *order         // only for a contiguous publish: the order to notify when the entry is in the log's queue
 	entry   engine.Entry
+
+	// Only for Propose (propose.go).
+	feed *feed
+	of   *Publish
+	to   Outcome
+	done func(error) // the method completed, kept so that Propose need not allocate it
 }
 
 // Placed implements engine.Placeable.
@@ -45,6 +51,12 @@ func (p *proposal) Placed() {
 }
 
 var proposals = sync.Pool{New: func() any { return new(proposal) }}
+
+// recycle returns a proposal to the pool. The engine must not own its entry any more.
+func (p *proposal) recycle() {
+	*p = proposal{done: p.done}
+	proposals.Put(p)
+}
 
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
 // publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, SequenceNotNext,
@@ -198,11 +210,19 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 	if err != nil {
 		return weir.Ack{}, err
 	}
+	return f.conclude(ctx, rules, b, probe, v, cursor)
+}
+
+// conclude turns the verdict on a batch into an acknowledgement or a refusal. The batch, or
+// everything that the refusal depends on, is durable. On a shared store, a refused batch is proposed
+// once more.
+func (f *feed) conclude(ctx context.Context, rules stream.Publish, b *Publish, probe bool, v stream.Verdict, cursor weir.Seq) (weir.Ack, error) {
 	if v.Outcome != stream.Stored && f.hub.shared {
 		// A refusal may be based on an outdated state, so propose catches up with the other nodes
 		// and proposes the batch again. A duplicate stays a duplicate, but its acknowledgement
 		// needs the current cursor.
-		if err = f.catchUp(ctx); err == nil && v.Outcome == stream.Refused {
+		err := f.catchUp(ctx)
+		if err == nil && v.Outcome == stream.Refused {
 			v, cursor, err = f.append(ctx, rules, b, probe)
 		}
 		if err != nil {
@@ -229,8 +249,17 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 // everything that a refusal depends on, is durable. The result cursor is the stream's cursor after
 // the batch.
 func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
+	p := f.proposal(rules, of, probe)
+	if err = f.log.Append(ctx, &p.entry); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return v, 0, err // the engine still owns the entry, so the proposal cannot be reused
+	}
+	return f.verdict(p, err)
+}
+
+// proposal returns a proposal with the entry of a batch.
+func (f *feed) proposal(rules stream.Publish, of *Publish, probe bool) *proposal {
 	p, b := proposals.Get().(*proposal), &of.Batch
-	*p = proposal{rules: rules, probe: probe}
+	p.rules, p.probe = rules, probe
 	if rules.Contiguous && !probe {
 		p.order = &f.way.order
 	}
@@ -242,22 +271,22 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, pr
 		Payload:  b.Payload,
 		Proposer: p,
 	}
-	err = f.log.Append(ctx, &p.entry)
-	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return v, 0, err // the engine still owns the entry, so the proposal cannot be reused
-		}
-		proposals.Put(p)
-		if known := clientError(f.s.ID, err); known != err {
-			f.writeFailed(known)
-			return v, 0, known
-		}
-		return v, 0, fmt.Errorf("append to stream %s: %w", f.s.ID, err)
-	}
+	return p
+}
+
+// verdict returns the verdict of Admit on a proposal, or the error that the log reported instead. It
+// recycles the proposal.
+func (f *feed) verdict(p *proposal, err error) (v stream.Verdict, cursor weir.Seq, _ error) {
 	v, cursor = p.verdict, p.cursor
-	*p = proposal{}
-	proposals.Put(p)
-	return v, cursor, nil
+	p.recycle()
+	if err == nil {
+		return v, cursor, nil
+	}
+	if known := clientError(f.s.ID, err); known != err {
+		f.writeFailed(known)
+		return v, 0, known
+	}
+	return v, 0, fmt.Errorf("append to stream %s: %w", f.s.ID, err)
 }
 
 // duplicate acknowledges a batch that is already stored. The number of events and the publisher are

@@ -71,10 +71,12 @@ func newBystanders(t *testing.T, s *server) *bystanders {
 	return p
 }
 
-// publish publishes until the test ends. Every publish must be stored.
+// publish publishes until the test ends. Every publish must be stored. Each has an idempotency key,
+// so net/http sends it again if the server closed the idle connection just then.
 func (p *bystanders) publish(c *caller, i int) {
 	for !p.over.Load() && p.ctx.Err() == nil {
-		out, status, answer := c.ask(p.ctx, "POST", contract.NextPath(p.stream), `{"events":["a","b"]}`, nil)
+		key := http.Header{"Idempotency-Key": {fmt.Sprintf("%d-%d", i, p.sent[i].Load())}}
+		out, status, answer := c.ask(p.ctx, "POST", contract.NextPath(p.stream), `{"events":["a","b"]}`, key)
 		if out != done || status != http.StatusAccepted {
 			p.t.Errorf("%s: a publish got %d %s", contract.Transports[i].Name, status, answer)
 			return

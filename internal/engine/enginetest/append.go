@@ -19,7 +19,8 @@ var appendCases = []testCase{
 	}, appendOrder},
 	{"an append that begins after Placed was called comes later", []string{
 		"Placeable is a Proposer that must know when its entry has a place in the order of the log.",
-		"Append calls Placed at most once, as soon as the entry has its place. If another Append is called after Placed, the judge is asked about this entry first.",
+		"Append and Propose call Placed at most once, as soon as the entry has its place",
+		"If another Append is called after Placed, the judge is asked about this entry first.",
 	}, placed},
 	{"an entry can be read once its append returned", []string{
 		"If it was stored, the entry and everything admitted before it in this log are durable and can be read.",

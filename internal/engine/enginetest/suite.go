@@ -40,7 +40,7 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(appendCases, judgeCases, entryCases, readCases, scanCases, trimCases, restoreCases, dropCases,
+	return slices.Concat(appendCases, proposeCases, judgeCases, entryCases, readCases, scanCases, trimCases, restoreCases, dropCases,
 		documentCases, listCases, watchCases, sharedCases, closeCases, crashCases, randomCases)
 }
 

@@ -82,8 +82,7 @@ func (l *log) mustRefresh() bool {
 
 // requestRefresh asks the worker for a refresh and waits until it is done.
 func (l *log) requestRefresh(ctx context.Context) error {
-	r := &request{done: make(chan error, 1)}
-	return l.ask(ctx, r, func() { l.attendance.refreshes = append(l.attendance.refreshes, r) })
+	return l.ask(ctx, new(request), &l.attendance.refreshes)
 }
 
 // halt cancels a running refresh. The caller holds log.mu.
@@ -190,7 +189,7 @@ func (l *log) reviewFollowing(now time.Time) {
 		}
 		l.unjoin()
 	case !a.wanted && len(a.refreshes) == 0 && now.Sub(a.sure) >= l.e.opts.sure:
-		a.refreshes = []*request{{done: make(chan error, 1)}}
+		a.refreshes = []*request{{}}
 		l.wake()
 	}
 }

@@ -182,7 +182,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		var requests []*request
 		for i := range n {
 			want = append(want, fmt.Sprint(round, i, strings.Repeat("x", c.size)))
-			requests = append(requests, &request{entry: text(want[len(want)-1]), done: make(chan error, 1)})
+			requests = append(requests, &request{entry: text(want[len(want)-1])})
 		}
 		g := l.decide(requests)
 		if len(g.msgs) != c.messages {

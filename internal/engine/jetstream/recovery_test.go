@@ -61,7 +61,7 @@ func TestInProcess(t *testing.T) {
 	seize(l)
 	l.subject = "elsewhere"
 	fakes(t, s, l.subject, sayInProcess, sayConflict, sayStored)
-	g := l.decide([]*request{{entry: text("x"), done: make(chan error, 1)}})
+	g := l.decide([]*request{{entry: text("x")}})
 	if others, err := l.store(g); err != nil || others != nil || g.records[0].js != 1 {
 		t.Errorf("others: %v, %v; stored at %d", others, err, g.records[0].js)
 	}
@@ -90,7 +90,7 @@ func TestPartOfOwnWrite(t *testing.T) {
 	seize(l)
 	var requests []*request
 	for range 2 {
-		requests = append(requests, &request{entry: text(strings.Repeat("x", packBytes)), done: make(chan error, 1), size: packBytes, parts: 1})
+		requests = append(requests, &request{entry: text(strings.Repeat("x", packBytes)), size: packBytes, parts: 1})
 	}
 	g := l.decide(requests)
 	if len(g.msgs) != 2 {
@@ -370,7 +370,7 @@ func TestReadFromLaggingReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := l.decide([]*request{{entry: text("early"), done: make(chan error, 1)}})
+	g := l.decide([]*request{{entry: text("early")}})
 	m := g.records[0]
 	m.js = last + 10
 	l.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // Trim stores the lowest kept sequence (low) and the judge's note in one message of the log. The
 // messages of the removed entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
-	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
+	return l.propose(ctx, &request{low: low, note: note, size: len(note), parts: l.parts(len(note))})
 }
 
 // purgeAfter is how long trimmed messages stay in JetStream. Other nodes may not know of the trim

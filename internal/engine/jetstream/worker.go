@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"weir"
@@ -19,7 +20,10 @@ type request struct {
 	entry *engine.Entry
 	low   weir.Seq // argument of a trim; a trim has no entry
 	note  []byte
-	done  chan error
+
+	done     func(error) // receives the outcome; nil if no caller waits for it
+	answered atomic.Bool // done was called, or will be called at once
+	late     *time.Timer // answers the request when Patience has passed; nil if done is nil
 
 	size, parts int // size of the payload in bytes, and number of messages that it needs
 
@@ -27,66 +31,103 @@ type request struct {
 	left bool
 }
 
-// Append proposes an entry.
+// answer reports the outcome of the request, unless an outcome was reported before.
+func (r *request) answer(err error) {
+	if r.done == nil || !r.answered.CompareAndSwap(false, true) {
+		return
+	}
+	r.late.Stop()
+	r.done(err)
+}
+
+// Append proposes an entry and waits for the outcome.
 func (l *log) Append(ctx context.Context, e *engine.Entry) error {
+	r, err := l.appending(e)
+	if err != nil {
+		return err
+	}
+	return l.propose(ctx, r)
+}
+
+// Propose implements engine.Log.
+func (l *log) Propose(e *engine.Entry, done func(error)) {
+	r, err := l.appending(e)
+	if err == nil {
+		r.done = done
+		err = l.begin(context.Background(), r, &l.queue)
+	}
+	if err != nil {
+		done(err)
+	}
+}
+
+// appending returns the request that appends an entry.
+func (l *log) appending(e *engine.Entry) (*request, error) {
 	e.Size = uint32(len(e.Payload))
 	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher {
-		return fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d), publisher of %d bytes (at most %d)",
+		return nil, fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d), publisher of %d bytes (at most %d)",
 			len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey, len(e.Publisher), weir.MaxPublisher)
 	}
 	parts := l.parts(len(e.Payload))
 	if parts > groupMessages {
-		return fmt.Errorf("append entry of %d bytes: needs %d messages, and one write takes at most %d", len(e.Payload), parts, groupMessages)
+		return nil, fmt.Errorf("append entry of %d bytes: needs %d messages, and one write takes at most %d", len(e.Payload), parts, groupMessages)
 	}
-	return l.propose(ctx, &request{entry: e, done: make(chan error, 1), size: len(e.Payload), parts: parts})
+	return &request{entry: e, size: len(e.Payload), parts: parts}, nil
 }
 
 // propose passes an append or a trim to the worker and waits for the outcome.
-func (l *log) propose(ctx context.Context, r *request) error {
-	return l.ask(ctx, r, func() { l.queue = append(l.queue, r) })
+func (l *log) propose(ctx context.Context, r *request) error { return l.ask(ctx, r, &l.queue) }
+
+// ask adds a request to a queue of the worker and waits for the answer, but not longer than until
+// ctx ends.
+func (l *log) ask(ctx context.Context, r *request, queue *[]*request) error {
+	outcome := make(chan error, 1)
+	r.done = func(err error) { outcome <- err }
+	if err := l.begin(ctx, r, queue); err != nil {
+		return err
+	}
+	select {
+	case err := <-outcome:
+		return err
+	case <-ctx.Done():
+		l.leave(r, ctx.Err())
+		return <-outcome // the answer of the worker, if it arrived at this moment
+	}
 }
 
-// ask calls the function put, which passes a request to the worker, and waits for the answer. It
-// stops waiting when ctx ends or Patience has passed. Then it marks the request as left. If the
-// judge (engine.Judge, the rules of the stream) has not been asked about such a request yet, the
-// worker skips it. Otherwise the worker completes it and discards the answer.
-func (l *log) ask(ctx context.Context, r *request, put func()) error {
+// begin adds a request to a queue of the worker. From then on the request is answered once: by the
+// worker, or with ErrUnavailable when Patience has passed.
+func (l *log) begin(ctx context.Context, r *request, queue *[]*request) error {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	err := l.usable(ctx)
 	if err == nil && l.closing {
 		err = engine.ErrClosed
 	}
 	if err != nil {
-		l.mu.Unlock()
 		return err
 	}
-	put()
-	l.wake()
-	l.mu.Unlock()
+	r.late = time.AfterFunc(l.e.opts.Patience, func() {
+		l.leave(r, fmt.Errorf("%w: no answer within %v", engine.ErrUnavailable, l.e.opts.Patience))
+	})
+	*queue = append(*queue, r)
 	if r.entry != nil {
 		if p, ok := r.entry.Proposer.(engine.Placeable); ok {
-			p.Placed()
+			p.Placed() // before the worker can answer the request: afterwards the caller may reuse the entry
 		}
 	}
-	late := time.NewTimer(l.e.opts.Patience)
-	defer late.Stop()
-	select {
-	case err := <-r.done:
-		return err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-late.C:
-		err = fmt.Errorf("%w: no answer within %v", engine.ErrUnavailable, l.e.opts.Patience)
-	}
+	l.wake()
+	return nil
+}
+
+// leave answers a request whose caller waits no longer. If the judge (engine.Judge, the rules of the
+// stream) has not been asked about the request yet, the worker skips it. Otherwise the worker
+// completes the request and discards its own answer.
+func (l *log) leave(r *request, err error) {
 	l.asking.Lock()
 	r.left = true
 	l.asking.Unlock()
-	select {
-	case err := <-r.done: // the answer arrived at this moment
-		return err
-	default:
-	}
-	return err
+	r.answer(err)
 }
 
 // wake starts the worker if there is something to do and it is not running. The caller holds l.mu.
@@ -172,9 +213,12 @@ func (l *log) work() {
 			l.end()
 			return
 		}
-		if l.over != nil { // the log failed, so the judge must not be asked any more
-			answer(append(l.queue, l.attendance.refreshes...), l.over)
+		if l.over != nil && len(l.queue)+len(l.attendance.refreshes) > 0 { // the log failed, so the judge must not be asked any more
+			failed, err := append(l.queue, l.attendance.refreshes...), l.over
 			l.queue, l.attendance.refreshes = nil, nil
+			l.mu.Unlock()
+			answer(failed, err) // without the lock, because callers may propose again at once
+			continue
 		}
 		group := l.takeGroup(nil)
 		if len(group) == 0 && len(l.inbox) == 0 && !l.mustRefresh() {
@@ -205,9 +249,7 @@ func (l *log) end() {
 	queue := append(l.queue, l.attendance.refreshes...)
 	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, nil
 	l.mu.Unlock()
-	for _, r := range queue {
-		r.done <- engine.ErrDropped
-	}
+	answer(queue, engine.ErrDropped)
 	l.judge.Dropped()
 	l.e.detach(l)
 	close(l.gone)
@@ -337,7 +379,7 @@ func (l *log) fitting(requests []*request) []*request {
 	}
 	return slices.DeleteFunc(requests, func(r *request) bool {
 		if r.entry != nil {
-			r.done <- full
+			r.answer(full)
 		}
 		return r.entry != nil
 	})
@@ -345,6 +387,6 @@ func (l *log) fitting(requests []*request) []*request {
 
 func answer(requests []*request, err error) {
 	for _, r := range requests {
-		r.done <- err
+		r.answer(err)
 	}
 }

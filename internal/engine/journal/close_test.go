@@ -71,14 +71,15 @@ func TestCloseLogWhileJournalCloses(t *testing.T) {
 func TestAppendThroughClosedHandle(t *testing.T) {
 	j, d, l := openOne(t, faulty.New(), &counting{})
 	defer j.Close()
-	late := &appendOp{h: l.(*handle), e: batchOf(1, "x"), done: make(chan error, 1)}
+	outcome := make(chan error, 1)
+	late := &appendOp{h: l.(*handle), e: batchOf(1, "x"), done: func(err error) { outcome <- err }}
 	l.Close()
 	next := &counting{}
 	if _, err := j.Open(background, d.Created, next); err != nil {
 		t.Fatal(err)
 	}
 	j.do(late)
-	if err := <-late.done; !errors.Is(err, engine.ErrClosed) || next.admitted.Load() != 0 {
+	if err := <-outcome; !errors.Is(err, engine.ErrClosed) || next.admitted.Load() != 0 {
 		t.Errorf("append returned %v, and the new judge was asked %d times", err, next.admitted.Load())
 	}
 }

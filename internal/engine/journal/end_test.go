@@ -32,16 +32,16 @@ func TestTwoTornAttempts(t *testing.T) {
 		l := attach(t, j, "a")
 		defer l.Close()
 		var ops []op
-		var done []chan error
+		done := make(chan error, 8)
 		for seq := weir.Seq(2); seq <= 9; seq++ {
 			body := bytes.Repeat([]byte(payload), 1000)
-			o := &appendOp{done: make(chan error, 1)}
+			o := &appendOp{done: func(err error) { done <- err }}
 			o.h, o.e, o.sum = l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, sum(0, body)
-			ops, done = append(ops, o), append(done, o.done)
+			ops = append(ops, o)
 		}
 		j.together(ops...)
-		for _, d := range done {
-			if err := <-d; err != nil {
+		for range ops {
+			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -64,6 +64,7 @@ type Journal struct {
 	scrub    scrubber
 	counts   counters
 	appends  sync.Pool              // *appendOp values for reuse
+	waiters  waiters                // for appends whose callers wait
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
@@ -115,7 +116,7 @@ func newJournal(fs disk.FS, o Options) *Journal {
 	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
 	o.ScrubEvery = cmp.Or(o.ScrubEvery, 24*time.Hour)
 	j := &Journal{directory: directory{fs: fs, size: o.SegmentSize}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
-	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
+	j.appends.New = func() any { return new(appendOp) }
 	j.queue.init()
 	j.store.init()
 	j.prepare.init(j)

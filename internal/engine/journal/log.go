@@ -290,19 +290,27 @@ type appendOp struct {
 	item     item
 	admitted bool
 	err      error
-	done     chan error
+	done     func(error)
 }
 
 // Append implements engine.Log.
 func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
-	if err := h.check(e); err != nil {
-		return err
+	w := h.j.waiters.get()
+	h.Propose(e, w.done)
+	return h.j.waiters.wait(ctx, w)
+}
+
+// Propose implements engine.Log.
+func (h *handle) Propose(e *engine.Entry, done func(error)) {
+	err := h.check(e)
+	if err == nil {
+		err = h.begin()
 	}
-	if err := h.begin(); err != nil {
-		return err
+	if err != nil {
+		done(err)
+		return
 	}
 	o := h.j.appends.Get().(*appendOp)
-	done := o.done
 	*o = appendOp{h: h, e: e, done: done}
 	if e.Kind == engine.Batch {
 		o.sum = sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
@@ -311,22 +319,6 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		}
 	}
 	h.j.do(o)
-	if p, ok := e.Proposer.(engine.Placeable); ok {
-		p.Placed()
-	}
-	var err error
-	if ctx.Done() == nil {
-		err = <-done
-	} else {
-		select {
-		case err = <-done:
-		case <-ctx.Done():
-			return ctx.Err() // the committer still holds the op, so the op must not go back to the pool
-		}
-	}
-	*o = appendOp{done: done}
-	h.j.appends.Put(o)
-	return err
 }
 
 // check refuses entries that the format cannot represent or that do not fit in a segment.
@@ -351,6 +343,13 @@ func (o *appendOp) bound() (int, int) {
 }
 
 func (o *appendOp) class() class { return growing }
+
+// placed tells the proposer that the entry is in the queue.
+func (o *appendOp) placed() {
+	if p, ok := o.e.Proposer.(engine.Placeable); ok {
+		p.Placed()
+	}
+}
 
 // stage asks the judge and, if the entry is admitted, adds its record to the group.
 func (o *appendOp) stage(g *group) {
@@ -404,12 +403,16 @@ func (o *appendOp) settle(g *group) {
 	}
 }
 
+// finish recycles the op before it reports the outcome, because the caller may append again at once.
 func (o *appendOp) finish(err error) {
 	if err == nil {
 		err = o.err
 	}
-	o.h.ops.Add(-1)
-	o.done <- err
+	h, done := o.h, o.done
+	*o = appendOp{}
+	h.j.appends.Put(o)
+	h.ops.Add(-1)
+	done(err)
 }
 
 // trimOp removes the entries below low and stores a note.

@@ -142,14 +142,15 @@ func TestGroupIsBounded(t *testing.T) {
 	}
 	h := w.logs["a"].(*handle)
 	var ops []op
+	done := make(chan error, 3*mostOps)
 	for seq := weir.Seq(1); seq <= 3*mostOps; seq++ {
 		e := &engine.Entry{Header: engine.Header{Kind: engine.Batch, Seq: seq}}
-		ops = append(ops, &appendOp{h: h, e: e, sum: sum(0, nil), done: make(chan error, 1)})
+		ops = append(ops, &appendOp{h: h, e: e, sum: sum(0, nil), done: func(err error) { done <- err }})
 	}
 	before := w.j.Stats().Groups
 	w.j.together(ops...)
-	for _, o := range ops {
-		if err := <-o.(*appendOp).done; err != nil {
+	for range ops {
+		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
 	}

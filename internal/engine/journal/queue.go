@@ -61,6 +61,9 @@ func (q *queue) add(o op) bool {
 	}
 	first := len(q.ops) == 0
 	q.ops, q.bytes = append(q.ops, o), q.bytes+bytes
+	if a, ok := o.(*appendOp); ok {
+		a.placed() // before the unlock: afterwards the op may already be finished and recycled
+	}
 	q.mu.Unlock()
 	if first {
 		q.wake()

@@ -106,8 +106,16 @@ func (l *log) find(seq weir.Seq) (int, bool) {
 	})
 }
 
-// Append asks the judge and keeps a copy of the entry.
-func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
+// Append waits for nothing but the judge.
+func (h *handle) Append(ctx context.Context, e *engine.Entry) error { return h.append(ctx, e) }
+
+// Propose calls done before it returns.
+func (h *handle) Propose(e *engine.Entry, done func(error)) {
+	done(h.append(context.Background(), e))
+}
+
+// append asks the judge and keeps a copy of the entry.
+func (h *handle) append(ctx context.Context, e *engine.Entry) error {
 	h.order.Lock()
 	defer h.order.Unlock()
 	if err := h.lock(ctx); err != nil {

@@ -53,3 +53,12 @@ func (l *diskLog) Append(ctx context.Context, e *engine.Entry) error {
 	}
 	return l.Log.Append(ctx, e)
 }
+
+// Propose implements engine.Log.
+func (l *diskLog) Propose(e *engine.Entry, done func(error)) {
+	if refuse := l.d.refuse.Load(); refuse != nil && (*refuse)(e.Payload) {
+		done(engine.ErrFull)
+		return
+	}
+	l.Log.Propose(e, done)
+}

@@ -1,0 +1,217 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// result is what Published was called with.
+type result struct {
+	ack weir.Ack
+	err error
+}
+
+// inbox is an Outcome that passes the result on.
+type inbox chan result
+
+func (c inbox) Published(ack weir.Ack, err error) { c <- result{ack, err} }
+
+// proposed calls Propose and waits for the outcome.
+func proposed(s *Stream, p *Publish) (weir.Ack, error) {
+	c := make(inbox, 1)
+	s.Propose(p, c)
+	r := <-c
+	return r.ack, r.err
+}
+
+// Publish and Propose give the same answers to the same publishes.
+func TestProposeMatchesPublish(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		streams := [2]*Stream{}
+		for i := range streams {
+			streams[i] = made(t, h, func(s *Spec) { s.MaxBytes = 1 << 20 })
+		}
+		large := make([]byte, 2<<20)
+		script := []Publish{
+			{Batch: weir.Batch{Events: 1, Payload: []byte("first")}},
+			{Chosen: true, Seq: 1, Batch: weir.Batch{Events: 2, Payload: []byte("duplicate")}},
+			{Key: "key", Batch: weir.Batch{Events: 3, Payload: []byte("keyed")}},
+			{Key: "key", Batch: weir.Batch{Events: 4, Payload: []byte("again")}},
+			{Chosen: true, Seq: 3, Contiguous: true, Publisher: "p", Batch: weir.Batch{Events: 5, Payload: []byte("next")}},
+			{Chosen: true, Seq: 3, Contiguous: true, Publisher: "q", Batch: weir.Batch{Events: 6, Payload: []byte("duplicate")}},
+			{Chosen: true, Seq: 9, Contiguous: true, Batch: weir.Batch{Events: 7, Payload: []byte("not next")}},
+			{Chosen: true, Seq: 5000, Batch: weir.Batch{Events: 8, Payload: []byte("too far")}},
+			{Chosen: true, Seq: 6, Batch: weir.Batch{Events: 9, Payload: []byte("opens a gap")}},
+			{Chosen: true, Seq: 4, Batch: weir.Batch{Events: 10, Payload: []byte("late")}},
+			{Batch: weir.Batch{Events: 11, Payload: large}},
+			{Batch: weir.Batch{Events: 12, Payload: []byte("last")}},
+		}
+		for i, p := range script {
+			q := p
+			want, wantErr := streams[0].Publish(ctx, &p)
+			got, gotErr := proposed(streams[1], &q)
+			want.StreamID, got.StreamID = "", ""
+			if want != got || code(wantErr) != code(gotErr) || p.settled != q.settled {
+				t.Errorf("publish %d: Publish returned %+v, %v; Propose reported %+v, %v", i, want, wantErr, got, gotErr)
+			}
+		}
+	})
+}
+
+// heldBack is an engine whose proposals reach the log only when the test calls the method release.
+type heldBack struct {
+	engine.Engine
+	mu   sync.Mutex
+	held []func()
+}
+
+type heldLog struct {
+	engine.Log
+	e *heldBack
+}
+
+func (e *heldBack) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return &heldLog{l, e}, err
+}
+
+func (l *heldLog) Propose(e *engine.Entry, done func(error)) {
+	e.Proposer.(engine.Placeable).Placed()
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	l.e.held = append(l.e.held, func() { l.Log.Propose(e, done) })
+}
+
+func (e *heldBack) release() int {
+	e.mu.Lock()
+	held := e.held
+	e.held = nil
+	e.mu.Unlock()
+	for _, f := range held {
+		f()
+	}
+	return len(held)
+}
+
+// A publish that waits for the disk occupies no goroutine.
+func TestProposeNeedsNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &heldBack{Engine: memory.New()}
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "opens the log"))
+		const n = 1000
+		results := make(inbox, n)
+		before := runtime.NumGoroutine()
+		for i := range n {
+			p := at(weir.Seq(i+2), fmt.Sprint("batch ", i))
+			if i >= n/2 {
+				p.Contiguous = true
+				p.enter(s.feed)
+			}
+			if i == n/2 { // the entry of the batch below is in the log's queue
+				s.feed.way.order.enter(p.Seq - 1)
+				s.feed.way.order.queue(p.Seq - 1)
+			}
+			s.Propose(p, results)
+		}
+		if more := runtime.NumGoroutine() - before; more > 0 {
+			t.Errorf("%d publishes in flight have %d goroutines", n, more)
+		}
+		if len(results) > 0 {
+			t.Errorf("%d outcomes were reported before the entries were stored", len(results))
+		}
+		e.release()
+		for range n {
+			if r := <-results; r.err != nil {
+				t.Error(r.err)
+			}
+		}
+	})
+}
+
+// Propose reports the errors of the store as Publish does, and a stream that was deleted meanwhile.
+func TestProposeFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &heldBack{Engine: memory.New()}
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "opens the log"))
+		c := make(inbox, 1)
+		s.Propose(at(2, "in flight"), c)
+		if err := s.Delete(ctx); err != nil {
+			t.Fatal(err)
+		}
+		e.release()
+		if r := <-c; code(r.err) != weir.StreamNotFound {
+			t.Errorf("a publish to a stream that was deleted meanwhile: %+v, %v", r.ack, r.err)
+		}
+		if _, err := proposed(s, at(3, "too late")); code(err) != weir.StreamNotFound {
+			t.Errorf("a publish to a deleted stream: %v", err)
+		}
+		f := &fullProposals{Engine: memory.New(), err: engine.ErrFull}
+		h2 := open(t, f, Options{})
+		defer h2.Close()
+		s = made(t, h2, nil)
+		publish(t, s, at(1, "opens the log"))
+		if _, err := proposed(s, at(2, "no space")); code(err) != weir.StorageUnavailable {
+			t.Errorf("a publish to a full store: %v", err)
+		}
+		f.err = errors.New("other")
+		if _, err := proposed(s, at(2, "fault")); !errors.Is(err, f.err) {
+			t.Errorf("a publish to a store with a fault: %v", err)
+		}
+	})
+}
+
+// fullProposals is an engine that refuses every proposal.
+type fullProposals struct {
+	engine.Engine
+	err error
+}
+
+type fullProposalsLog struct {
+	engine.Log
+	e *fullProposals
+}
+
+func (e *fullProposals) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return &fullProposalsLog{l, e}, err
+}
+
+func (l *fullProposalsLog) Propose(_ *engine.Entry, done func(error)) { done(l.e.err) }
+
+// A stream whose log is closed is opened, and Propose does not wait for that.
+func TestProposeOpensTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "a"))
+		time.Sleep(3 * idleFor)
+		if s.openFeed() != nil {
+			t.Fatal("the log is still open")
+		}
+		if needsBody, err := s.Foresee(at(2, "b")); needsBody || err != nil {
+			t.Errorf("Foresee returned %v, %v for a stream whose log is closed", needsBody, err)
+		}
+		if ack, err := proposed(s, at(2, "b")); err != nil || ack.Cursor != 2 {
+			t.Errorf("got %+v, %v", ack, err)
+		}
+	})
+}
