@@ -83,7 +83,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 // has to look closer. It is a separate function to keep the stack of Decide small. For a larger
 // stack, Go would have to copy the stack of each request's goroutine.
 func (p *Publish) needsBody(f *feed) (bool, error) {
-	v, _, cursor, err := f.preview(p.rules(-1), p)
+	v, _, cursor, err := p.preview(f, p.rules(-1))
 	switch {
 	case err != nil:
 		return false, err
@@ -102,7 +102,7 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 		return nil, err
 	}
 	rules := p.rules(-1)
-	v, seen, cursor, err := f.preview(rules, p)
+	v, seen, cursor, err := p.preview(f, rules)
 	if err == nil && p.early(v, cursor) {
 		if p.awaitArrival(ctx, f); f.way.order.has(p.Seq - 1) {
 			return nil, nil
@@ -111,7 +111,7 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 			f.writeFailed(err)
 			return nil, err
 		}
-		v, seen, cursor, err = f.preview(rules, p)
+		v, seen, cursor, err = p.preview(f, rules)
 	}
 	switch {
 	case err != nil:
@@ -132,7 +132,7 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 		return &ack, nil
 	}
 	if err == nil { // the entry that the states disagreed about was not stored after all
-		_, _, _, err = f.preview(rules, p)
+		_, _, _, err = p.preview(f, rules)
 	}
 	return nil, err
 }
@@ -141,7 +141,7 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 // and that of the durable state. A client may only see an answer on which both agree. If p may be
 // stored, now or after the batches below it, preview makes the stream hold the chosen sequence,
 // which keeps the sequence open until Release.
-func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
+func (p *Publish) preview(f *feed, rules stream.Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,15 +249,15 @@ func (f *feed) conclude(ctx context.Context, rules stream.Publish, b *Publish, p
 // everything that a refusal depends on, is durable. The result cursor is the stream's cursor after
 // the batch.
 func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
-	p := f.proposal(rules, of, probe)
+	p := newProposal(f, rules, of, probe)
 	if err = f.log.Append(ctx, &p.entry); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return v, 0, err // the engine still owns the entry, so the proposal cannot be reused
 	}
-	return f.verdict(p, err)
+	return p.result(f, err)
 }
 
-// proposal returns a proposal with the entry of a batch.
-func (f *feed) proposal(rules stream.Publish, of *Publish, probe bool) *proposal {
+// newProposal returns a proposal with the entry of a batch.
+func newProposal(f *feed, rules stream.Publish, of *Publish, probe bool) *proposal {
 	p, b := proposals.Get().(*proposal), &of.Batch
 	p.rules, p.probe = rules, probe
 	if rules.Contiguous && !probe {
@@ -274,9 +274,9 @@ func (f *feed) proposal(rules stream.Publish, of *Publish, probe bool) *proposal
 	return p
 }
 
-// verdict returns the verdict of Admit on a proposal, or the error that the log reported instead. It
+// result returns the verdict of Admit on the proposal, or the error that the log reported instead. It
 // recycles the proposal.
-func (f *feed) verdict(p *proposal, err error) (v stream.Verdict, cursor weir.Seq, _ error) {
+func (p *proposal) result(f *feed, err error) (v stream.Verdict, cursor weir.Seq, _ error) {
 	v, cursor = p.verdict, p.cursor
 	p.recycle()
 	if err == nil {
