@@ -29,12 +29,13 @@ const (
 	nextRoute              // /v1/streams/{id}/publish
 	atRoute                // /v1/streams/{id}/{seq}
 	batchRoute             // /v1/streams/{id}/batches/{seq}
+	closeRoute             // /v1/streams/{id}/close
 )
 
 // routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
 // of a request, because clients sometimes put API keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
-	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}"}
+	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}", "/v1/streams/{id}/close"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
@@ -42,7 +43,7 @@ func (k routeKind) String() string { return routeNames[k] }
 // header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
 // not a number. It is refused for that reason (D30), so the field allow does not list POST for this
 // route.
-var endpoints [batchRoute + 1]struct {
+var endpoints [closeRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
 }
@@ -58,6 +59,7 @@ func init() {
 	e[nextRoute].post, e[nextRoute].allow = (*call).publishNext, []string{"POST, OPTIONS"}
 	e[atRoute].post, e[atRoute].allow = (*call).publishAt, []string{"POST, OPTIONS"}
 	e[batchRoute].get, e[batchRoute].allow = (*call).batch, []string{"GET, HEAD, OPTIONS"}
+	e[closeRoute].post, e[closeRoute].allow = (*call).streamClose, []string{"POST, OPTIONS"}
 }
 
 // public reports whether requests to the route need no API key, whatever their method is.
@@ -119,6 +121,8 @@ func pick(parts []string) route {
 			r.kind = nextRoute
 		case "cursor":
 			r.kind = cursorRoute
+		case "close":
+			r.kind = closeRoute
 		}
 		return r
 	}
