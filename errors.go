@@ -26,6 +26,7 @@ const (
 	RateLimited          Code = "rate_limited"
 
 	SequenceNotNext    Code = "sequence_not_next"
+	StreamClosed       Code = "stream_closed"
 	NotFound           Code = "not_found"
 	MethodNotAllowed   Code = "method_not_allowed"
 	InternalError      Code = "internal_error"

@@ -22,6 +22,7 @@ type Stream struct {
 	Cursor           Seq      `json:"cursor"`
 	BytesStored      int64    `json:"bytes_stored"`
 	Mode             Mode     `json:"mode"`
+	Closed           bool     `json:"closed,omitempty"` // the stream takes no more batches (D37)
 }
 
 // Cursor is the cursor object that clients see: the highest sequence number ever stored, and when

@@ -55,6 +55,7 @@ func TestStreams(t *testing.T) {
 			if cursor, err := c.Cursor(ctx, made.ID); err != nil || cursor.Cursor != 0 || cursor.UpdatedAt != made.CreatedAt {
 				t.Errorf("cursor: %+v, %v; want 0 at %v", cursor, err, made.CreatedAt)
 			}
+			readToEnd(t, c, made.ID)
 			if err := c.DeleteStream(ctx, made.ID); err != nil {
 				t.Error(err)
 			}
@@ -68,6 +69,31 @@ func TestStreams(t *testing.T) {
 				t.Errorf("version: %+v, %v", v, err)
 			}
 		})
+	}
+}
+
+// readToEnd closes a stream and reads it to its end, which ends the iteration without an error.
+func readToEnd(t *testing.T, c *client.Client, id weir.StreamID) {
+	t.Helper()
+	ctx := t.Context()
+	if _, err := c.Publish(ctx, id, client.Bytes([]byte("one"))); err != nil {
+		t.Error(err)
+	}
+	sub, n := c.Subscriber(id, client.SubscriberOptions{From: client.Oldest}), 0
+	for b, err := range sub.Batches(ctx) {
+		if n++; err != nil || b.Seq != 1 {
+			t.Errorf("got batch %d, %v", b.Seq, err)
+			break
+		}
+		if s, err := c.CloseStream(ctx, id); err != nil || !s.Closed || s.Cursor != 1 {
+			t.Errorf("closing returned %+v, %v", s, err)
+		}
+	}
+	if n != 1 || sub.End() != client.StreamClosed {
+		t.Errorf("read %d batches, the end is %q", n, sub.End())
+	}
+	if _, err := c.Publish(ctx, id, client.Bytes([]byte("two"))); client.CodeOf(err) != weir.StreamClosed {
+		t.Errorf("publish to a closed stream: %v", err)
 	}
 }
 

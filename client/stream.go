@@ -105,6 +105,15 @@ func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
 	return err
 }
 
+// CloseStream closes a stream for good and returns its state. The stream takes no more batches: the
+// error of a publish has the code [weir.StreamClosed]. Subscribers receive everything that is stored,
+// and then their subscriptions end. Closing a closed stream changes nothing.
+func (c *Client) CloseStream(ctx context.Context, id weir.StreamID) (weir.Stream, error) {
+	s := described{id: id}
+	_, err := c.do(ctx, &request{method: "POST", path: streamPath(id) + "/close"}, &s)
+	return s.Stream, err
+}
+
 // Cursor returns the highest sequence number of a stream and the time at which the batch with this
 // number was stored.
 func (c *Client) Cursor(ctx context.Context, id weir.StreamID) (cursor weir.Cursor, err error) {

@@ -90,7 +90,14 @@ type Subscriber struct {
 	mu    sync.Mutex
 	from  From // where to continue; advances with every yielded batch
 	state State
+	end   string // the reason in the end event; empty before it
 }
+
+// The reasons that [Subscriber.End] returns.
+const (
+	StreamDeleted = "stream_deleted"
+	StreamClosed  = "stream_closed"
+)
 
 // State says whether a subscriber is connected.
 type State struct {
@@ -133,6 +140,14 @@ func (s *Subscriber) State() State {
 	return s.state
 }
 
+// End returns why the service ended the subscription: [StreamDeleted], [StreamClosed], or a reason
+// that only later versions of the service know. It returns "" while the service has not ended it.
+func (s *Subscriber) End() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end
+}
+
 func (s *Subscriber) move(to From) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +170,8 @@ func (s *Subscriber) turn(open bool, err error) {
 // missed batches it yields a [Batch] with a Gap. If the stream was created again or restored from
 // an older backup, it yields a [Batch] with a Reset. The iteration ends
 //
-//   - without an error when the stream is deleted,
+//   - without an error when the stream is deleted, or when it is closed and all its batches were
+//     yielded; [Subscriber.End] says which,
 //   - with the context's error when the context ends,
 //   - with [ErrGivenUp] if the first connection cannot be opened in time,
 //   - with a permanent error of the service, such as an unknown stream or a revoked key.
@@ -220,7 +236,7 @@ func (s *Subscriber) pause(failures int, err error) time.Duration {
 var errSilent = errors.New("the connection was silent for too long: no data, not even a heartbeat")
 
 // follow connects once and yields batches. It returns true when the iteration has ended, because
-// the caller left the loop or the stream was deleted. Otherwise the error says why the connection
+// the caller left the loop or the stream has ended. Otherwise the error says why the connection
 // ended.
 func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, failures *int) (over bool, err error) {
 	if err := s.checkPosition(ctx); err != nil {
@@ -383,6 +399,13 @@ func isEvents(resp *http.Response) error {
 func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 	switch e.name {
 	case "end":
+		var end struct {
+			Reason string `json:"reason"`
+		}
+		_ = json.Unmarshal(e.data, &end) // the subscription has ended, whatever the reason
+		s.mu.Lock()
+		s.end = end.Reason
+		s.mu.Unlock()
 		return nil, true, nil
 	case "gap":
 		var gap Gap

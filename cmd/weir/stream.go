@@ -17,7 +17,7 @@ import (
 
 func streamCommand() *cobra.Command {
 	var r remote
-	return r.flags(group("stream", "Manage the streams of a service", listStreams(&r), createStream(&r), showStream(&r), removeStream(&r)))
+	return r.flags(group("stream", "Manage the streams of a service", listStreams(&r), createStream(&r), showStream(&r), closeStream(&r), removeStream(&r)))
 }
 
 func listStreams(r *remote) *cobra.Command {
@@ -101,7 +101,29 @@ func showStream(r *remote) *cobra.Command {
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "id\t%s\nname\t%s\nmode\t%s\ncursor\t%d\nstored\t%s (%d bytes)\nmax\t%s (%d bytes)\nretention\t%s\ncreated\t%s\n",
 			s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), s.BytesStored, size(s.MaxBytes), s.MaxBytes, keptFor(s), s.CreatedAt)
+		if s.Closed {
+			fmt.Fprintln(w, "closed\tyes")
+		}
 		return w.Flush()
+	})
+}
+
+func closeStream(r *remote) *cobra.Command {
+	c := &cobra.Command{
+		Use: "close ID", Short: "Close a stream for good", Example: "  weir stream close 0000000000000000000001",
+		Long: `Close a stream for good. It takes no more batches, and what it holds can still be read. Subscribers receive everything that is stored,
+and then the end of the stream. Gaps that are open are closed first.`,
+	}
+	return ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
+		s, err := cl.CloseStream(ctx, id)
+		if err != nil {
+			return err
+		}
+		if r.json {
+			return json.NewEncoder(c.OutOrStdout()).Encode(s)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "closed %s\n", id)
+		return nil
 	})
 }
 

@@ -41,7 +41,7 @@ func tailCommand() *cobra.Command {
 	t := &tailing{}
 	c := &cobra.Command{
 		Use: "tail STREAM", Short: "Print the events of a stream", Args: args("STREAM"),
-		Long: `Print the events of a stream, one per line, until the stream is deleted or the command gets a signal. If the connection
+		Long: `Print the events of a stream, one per line, until the stream is deleted or closed, or the command gets a signal. If the connection
 breaks or the server restarts, the command resumes where it stopped: it prints every event once and in order.
 
 On a terminal, each event is preceded by the sequence number and the time of its batch. With --json every batch is one
@@ -122,15 +122,16 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 		o.Until = &s.Cursor
 	}
 	sub := cl.Subscriber(id, o)
-	deleted, err := t.printAll(ctx, sub)
-	if at, ok := sub.Position(); ok && at.Seq > 0 && t.follow && t.state == "" && !deleted {
+	ended, err := t.printAll(ctx, sub)
+	if at, ok := sub.Position(); ok && at.Seq > 0 && t.follow && t.state == "" && !ended {
 		t.stderr.say("weir: resume with --cursor %v", at.Seq)
 	}
 	return cmp.Or(err, t.save(sub, true))
 }
 
-// printAll prints batches until the iteration ends. It reports whether the stream was deleted.
-func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (deleted bool, err error) {
+// printAll prints batches until the iteration ends. It reports whether the stream was deleted
+// or closed.
+func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (ended bool, err error) {
 	for b, err := range sub.Batches(ctx) {
 		if ctx.Err() != nil {
 			return false, nil // a signal is the normal end
@@ -149,7 +150,12 @@ func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (deleted
 		}
 	}
 	if t.follow {
-		t.stderr.say("weir: the stream was deleted")
+		switch sub.End() {
+		case client.StreamClosed:
+			t.stderr.say("weir: the stream is closed")
+		default:
+			t.stderr.say("weir: the stream was deleted")
+		}
 	}
 	return t.follow, nil
 }

@@ -169,6 +169,9 @@ func appendPageEnd(b []byte, page *hub.Page) []byte {
 	if page.Gap != nil {
 		b = appendGap(append(b, `,"gap":`...), page.Gap)
 	}
+	if page.IsLast() {
+		b = append(b, `,"closed":true`...)
+	}
 	return append(b, '}')
 }
 

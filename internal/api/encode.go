@@ -42,6 +42,9 @@ func appendStream(b []byte, s *weir.Stream) []byte {
 	b = strconv.AppendInt(b, s.BytesStored, 10)
 	b = append(b, `,"mode":"`...)
 	b = append(b, s.Mode...)
+	if s.Closed {
+		return append(b, `","closed":true}`...)
+	}
 	return append(b, `"}`...)
 }
 

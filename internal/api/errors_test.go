@@ -84,6 +84,7 @@ func TestStatuses(t *testing.T) {
 422 sequence_too_far_ahead invalid_request_error
 429 rate_limited rate_limit_error
 412 sequence_not_next conflict_error
+409 stream_closed conflict_error
 404 not_found not_found_error
 405 method_not_allowed invalid_request_error
 500 internal_error api_error

@@ -14,7 +14,8 @@ import (
 
 var (
 	heartbeatFrame = []byte(":\n\n")
-	endFrame       = []byte("event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n")
+	deletedFrame   = []byte("event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n")
+	closedFrame    = []byte("event: end\ndata: {\"reason\":\"stream_closed\"}\n\n")
 )
 
 // Frame appends a batch to b in the form that subscribers receive. It is meant for

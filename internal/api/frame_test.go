@@ -17,7 +17,7 @@ func TestFrames(t *testing.T) {
 		{string(Frame(nil, weir.Raw, &weir.Batch{Seq: 0, Time: ts, ContentType: `application/octet-stream; x="y"`, Payload: []byte("\n\nevent: end\ndata: x\n\n")})),
 			"id: 0\nevent: batch\ndata: {\"seq\":0,\"ts\":\"2026-11-15T00:00:00.000Z\",\"content_type\":\"application/octet-stream; x=\\\"y\\\"\",\"data\":\"CgpldmVudDogZW5kCmRhdGE6IHgKCg==\"}\n\n"},
 		{string(gapFrame(&hub.Gap{From: 8, To: 41})), "id: 41\nevent: gap\ndata: {\"from\":8,\"to\":41,\"reason\":\"evicted\"}\n\n"},
-		{string(endFrame), "event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n"},
+		{string(deletedFrame), "event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n"},
 		{string(retryFrame(4711)), "retry: 4711\n\n"},
 		{string(helloFrame(6, true)), "retry: 1000\nid: 6\n\n"},
 		{string(helloFrame(0, true)), "retry: 1000\nid: 0\n\n"},

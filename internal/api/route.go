@@ -30,13 +30,14 @@ const (
 	atRoute                // /v1/streams/{id}/{seq}
 	batchRoute             // /v1/streams/{id}/batches/{seq}
 	batchesRoute           // /v1/streams/{id}/batches
+	closeRoute             // /v1/streams/{id}/close
 )
 
 // routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
 // of a request, because clients sometimes put API keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
 	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}",
-	"/v1/streams/{id}/batches"}
+	"/v1/streams/{id}/batches", "/v1/streams/{id}/close"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
@@ -44,7 +45,7 @@ func (k routeKind) String() string { return routeNames[k] }
 // header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
 // not a number. It is refused for that reason (D30), so the field allow does not list POST for this
 // route. The same applies to /v1/streams/{id}/batches.
-var endpoints [batchesRoute + 1]struct {
+var endpoints [closeRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
 }
@@ -61,6 +62,7 @@ func init() {
 	e[atRoute].post, e[atRoute].allow = (*call).publishAt, []string{"POST, OPTIONS"}
 	e[batchRoute].get, e[batchRoute].allow = (*call).batch, []string{"GET, HEAD, OPTIONS"}
 	e[batchesRoute].get, e[batchesRoute].post, e[batchesRoute].allow = (*call).batches, (*call).publishAt, []string{"GET, HEAD, OPTIONS"}
+	e[closeRoute].post, e[closeRoute].allow = (*call).streamClose, []string{"POST, OPTIONS"}
 }
 
 // public reports whether requests to the route need no API key, whatever their method is.
@@ -124,6 +126,8 @@ func pick(parts []string) route {
 			r.kind = cursorRoute
 		case "batches":
 			r.kind = batchesRoute
+		case "close":
+			r.kind = closeRoute
 		}
 		return r
 	}

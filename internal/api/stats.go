@@ -100,12 +100,13 @@ const (
 	endClient   end = iota // the client disconnected
 	endSlow                // the client accepted too little: see writer and budget.Loan (D17, D34)
 	endDeleted             // the stream was deleted
+	endClosed              // the stream was closed, and everything was sent (D37)
 	endRevoked             // the key was revoked (D18)
 	endStopping            // the server is shutting down
 	endFailed              // reading the store failed
 )
 
-var endNames = [...]string{"client", "slow", "stream_deleted", "key_revoked", "stopping", "failed"}
+var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed"}
 
 // refusalNames are the reasons why subscriptions are refused: the server has reached its limit, or
 // the caller already holds its share (D34).
@@ -123,6 +124,8 @@ func (c *call) whyEnded(err error, w *writer) end {
 		return endSlow
 	case errors.Is(err, hub.ErrDeleted):
 		return endDeleted
+	case errors.Is(err, hub.ErrEnded):
+		return endClosed
 	case errors.Is(err, hub.ErrStopping):
 		return endStopping
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -15,7 +15,7 @@ func TestWriteAfterEnd(t *testing.T) {
 	cancel()
 	rec := httptest.NewRecorder()
 	w := writer{w: rec, control: http.NewResponseController(rec), timeout: time.Second, ended: ctx}
-	if err := w.send(helloFrame(0, false), endFrame); err == nil || rec.Body.Len() > 0 {
+	if err := w.send(helloFrame(0, false), deletedFrame); err == nil || rec.Body.Len() > 0 {
 		t.Errorf("send returned %v and wrote %q, want an error and no data", err, rec.Body)
 	}
 }

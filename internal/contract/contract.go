@@ -84,6 +84,7 @@ func Run(t *testing.T, target Target) {
 		{"streams", streamCases, false},
 		{"create", createCases, false},
 		{"delete", deleteCases, false},
+		{"close", closeCases, false},
 		{"paging", pagingCases, false},
 		{"publish", publishCases, false},
 		{"sequences", sequenceCases, false},

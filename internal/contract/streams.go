@@ -120,6 +120,7 @@ func (t *T) eachOfStream(id string, check func(*Answer), options ...Option) {
 	check(t.Get(path+"/batches/1", options...))
 	check(t.Post(path+"/publish", with(JSONBody(`{"events":[]}`))...))
 	check(t.Post(path+"/1", with(JSONBody(`{"events":[]}`))...))
+	check(t.Post(path+"/close", options...))
 	check(t.Delete(path, options...))
 }
 

@@ -228,10 +228,17 @@ func (s *Subscription) gap(from, to int64) {
 // response.
 func (s *Subscription) end() {
 	s.t.Helper()
+	s.endsWith("stream_deleted")
+}
+
+// endsWith reads the next event, which must be an end with this reason, and then the end of the
+// response.
+func (s *Subscription) endsWith(reason string) {
+	s.t.Helper()
 	e := s.Next()
 	var data map[string]string
-	if err := json.Unmarshal([]byte(e.Data), &data); e.Name != "end" || err != nil || len(data) != 1 || data["reason"] != "stream_deleted" {
-		s.t.Fatalf("got event %q with %s, want end with reason stream_deleted", e.Name, e.Data)
+	if err := json.Unmarshal([]byte(e.Data), &data); e.Name != "end" || err != nil || len(data) != 1 || data["reason"] != reason {
+		s.t.Fatalf("got event %q with %s, want end with reason %s", e.Name, e.Data, reason)
 	}
 	s.Closed(Patience)
 	if !errors.Is(s.ended, io.EOF) {

@@ -39,6 +39,7 @@ var faults = map[string]fault{
 	"sequence_too_far_ahead": {422, "invalid_request_error"},
 	"rate_limited":           {429, "rate_limit_error"},
 	"sequence_not_next":      {412, "conflict_error"},
+	"stream_closed":          {409, "conflict_error"},
 	"not_found":              {404, "not_found_error"},
 	"method_not_allowed":     {405, "invalid_request_error"},
 	"internal_error":         {500, "api_error"},
@@ -188,7 +189,7 @@ func (t *T) errorFaults(a *Answer) (found []string) {
 // with the acknowledgement in the body. It ignores all other responses.
 func (a *Answer) publishes(method, path string) {
 	a.t.Helper()
-	if method != http.MethodPost || !published.MatchString(path) || a.Status >= 300 {
+	if method != http.MethodPost || !published.MatchString(path) || strings.HasSuffix(path, "/close") || a.Status >= 300 {
 		return
 	}
 	var k Ack
@@ -202,7 +203,7 @@ func (a *Answer) publishes(method, path string) {
 }
 
 // Exactly decodes a JSON object into a struct. The object must have every field of the struct and
-// no other.
+// no other. A field with omitempty may be missing.
 func Exactly(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -224,8 +225,11 @@ func complete(b []byte, of reflect.Type) error {
 	}
 	for i := range of.NumField() {
 		f := of.Field(i)
-		name := f.Tag.Get("json")
+		name, optional := strings.CutSuffix(f.Tag.Get("json"), ",omitempty")
 		value, ok := got[name]
+		if !ok && optional {
+			continue
+		}
 		if !ok {
 			return fmt.Errorf("field %s is missing; found %v", name, slices.Sorted(maps.Keys(got)))
 		}

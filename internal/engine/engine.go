@@ -56,6 +56,7 @@ type Outline struct {
 	Newest      weir.Time // the time of the entry with sequence Last
 	Batches     int       // number of batches that are not lost; the other entries are lost batches and closed gaps
 	Bytes       int64     // sum of the sizes of all payloads
+	Ended       bool      // the entry with sequence Last has the flag Ends
 }
 
 // Log is one ordered log. All methods may be called from many goroutines at once.
@@ -238,6 +239,10 @@ const (
 	// no payload. On a GapClosed it says that the missing sequences from First to Seq may have been
 	// stored: there is no way to tell.
 	Lost Flags = 2
+
+	// Ends marks the last entry of a log. On a Batch it says that the stream was closed together
+	// with this batch. On a GapClosed it says that the stream was closed after the batch below Seq.
+	Ends Flags = 4
 )
 
 // Header is an entry without its payload.

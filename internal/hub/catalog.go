@@ -51,11 +51,13 @@ type Stream struct {
 	summary summary     // cursor and size to answer with while no feed is open
 	deleted bool
 
-	// The fields below are guarded by sweeper.mu, except opened, which is guarded by catalog.mu.
-	opened  int32     // position in catalog.opened, counted from 1; 0 if the stream has no feed
-	gone    bool      // the stream was deleted and must not be queued again
-	queued  int32     // position in the sweeper's queue, counted from 1; 0 if the stream is not in the queue
-	checkAt weir.Time // when the sweeper opens the stream to evict
+	// The fields below are guarded by sweeper.mu, except opened, which is guarded by catalog.mu, and
+	// ended.
+	opened  int32       // position in catalog.opened, counted from 1; 0 if the stream has no feed
+	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
+	gone    bool        // the stream was deleted and must not be queued again
+	queued  int32       // position in the sweeper's queue, counted from 1; 0 if the stream is not in the queue
+	checkAt weir.Time   // when the sweeper opens the stream to evict
 }
 
 // terms are the settings of a stream that many streams have in common. Streams with equal settings
@@ -468,6 +470,6 @@ func (h *Hub) forget(s *Stream) {
 func (s *Stream) object(r summary) weir.Stream {
 	return weir.Stream{
 		ID: s.ID, Name: s.Name, CreatedAt: s.CreatedAt, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes,
-		Cursor: r.cursor.Cursor, BytesStored: r.bytes, Mode: s.Mode,
+		Cursor: r.cursor.Cursor, BytesStored: r.bytes, Mode: s.Mode, Closed: s.ended.Load(),
 	}
 }

@@ -261,7 +261,7 @@ func toRules(h *engine.Header) stream.Header {
 	r := stream.Header{
 		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size,
 		Key: h.KeyDigest, KeySize: h.KeySize, Count: h.Count,
-		Late: h.Flags&engine.Late != 0, Lost: lost,
+		Late: h.Flags&engine.Late != 0, Lost: lost, Ends: h.Flags&engine.Ends != 0,
 	}
 	if h.Kind == engine.Batch && lost {
 		r.First = h.Seq // a single lost batch is a run of length 1
@@ -339,6 +339,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 		}
 	}
 	f.ahead, f.state, f.trimmed = s, s.Fork(), s.Low()
+	f.s.ended.Store(stream.Ended(s))
 	f.way.order.begin(s.Cursor().Cursor)
 	return nil
 }
@@ -353,7 +354,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	now := weir.TimeOf(at)
 	p, ok := e.Proposer.(*proposal)
 	if !ok {
-		return f.admitMarker(e, now)
+		return f.admitMarker(e, now, e.Proposer == closing{})
 	}
 	p.verdict = f.ahead.Decide(p.rules, now)
 	if p.verdict.Outcome == stream.Stored && !p.verdict.Header.Late && f.s.refusesBatches() != nil {
@@ -370,6 +371,9 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	}
 	if h.Late {
 		e.Flags = engine.Late
+	}
+	if h.Ends {
+		e.Flags |= engine.Ends
 	}
 	opens := h.Seq > f.ahead.Cursor().Cursor+1 // the new gap may contain a sequence for which a request is being received
 	f.ahead.Apply(h)
@@ -395,11 +399,13 @@ func (f *feed) Admit(e *engine.Entry) bool {
 func (f *feed) Commit(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	batches, bytes := uint64(0), uint64(0)
+	batches, bytes, gaps := uint64(0), uint64(0), uint64(0)
 	for i := range f.pending[:n] {
 		a := &f.pending[i]
 		if !a.header.Closed {
 			batches, bytes = batches+1, bytes+uint64(a.header.Size)
+		} else if !a.header.Ends || a.header.First < a.header.Seq {
+			gaps++
 		}
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
 			*a = admitted{}
@@ -416,10 +422,11 @@ func (f *feed) Commit(n int) {
 	}
 	f.hub.counts.published.Add(batches)
 	f.hub.counts.publishedBytes.Add(bytes)
-	f.hub.counts.gaps.Add(uint64(n) - batches)
+	f.hub.counts.gaps.Add(gaps)
 	if f.pending = f.pending[n:]; len(f.pending) == 0 {
 		f.pending = nil
 	}
+	f.s.ended.Store(stream.Ended(f.state))
 	f.shrink(f.hub.now())
 	f.wake()
 }

@@ -5,6 +5,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/stream"
 )
 
 var _ engine.Follower = (*feed)(nil)
@@ -22,6 +23,7 @@ func (f *feed) Follow(h engine.Header) {
 	r.Key = weir.KeyDigest{} // only f.ahead remembers keys
 	kept := r.Closed || r.Seq >= f.state.Low()
 	f.state.Follow(r, now)
+	f.s.ended.Store(stream.Ended(f.state))
 	f.foreign = true
 	f.newest = max(f.newest, r.Time)
 	if kept && !r.Closed {

@@ -134,16 +134,24 @@ func (f *feed) restartGrace() {
 	f.state.Pause(0, stream.Afresh, now)
 }
 
-// admitMarker turns an entry into the marker that closes the gaps whose grace has ended. It refuses
-// the entry if there is no such gap. Since closeGaps proposed the entry, the gaps may have been
-// filled, or a request for one of the missing sequences may have arrived.
-func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
+// admitMarker turns an entry into the marker that closes the gaps whose grace has ended, or the
+// whole stream. It refuses the entry if there is nothing to close. Since closeGaps proposed the
+// entry, the gaps may have been filled, or a request for one of the missing sequences may have
+// arrived.
+func (f *feed) admitMarker(e *engine.Entry, now weir.Time, whole bool) bool {
 	m, due := f.ahead.Due(now, f.held.seq)
+	if whole {
+		m, due = stream.ClosingMarker(f.ahead, now)
+	}
 	if !due {
 		return false
 	}
-	e.First, e.Seq, e.Time = m.First, m.Seq, m.Time
+	e.First, e.Seq, e.Time, e.Flags = m.First, m.Seq, m.Time, 0
+	if m.Ends {
+		e.Flags = engine.Ends
+	}
 	f.ahead.Apply(m)
+	f.updateHeld(now)
 	f.pending = append(f.pending, admitted{header: m})
 	return true
 }

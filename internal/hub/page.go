@@ -40,6 +40,7 @@ type Page struct {
 	size   int      // encoded size of the batches that were read
 	cursor weir.Seq
 	stored weir.Seq // the sequence above all stored batches; 0 if nothing was ever stored
+	ended  bool     // the stream is closed
 }
 
 // Page returns the page for a query. The page includes every batch that any node acknowledged
@@ -96,7 +97,7 @@ func (p *Page) refresh() error {
 		return notFound(f.s.ID)
 	}
 	f.evict(f.hub.now())
-	p.cursor, p.stored = f.state.Cursor().Cursor, f.state.Resolve(Head)
+	p.cursor, p.stored, p.ended = f.state.Cursor().Cursor, f.state.Resolve(Head), stream.Ended(f.state)
 	step := f.state.Next(p.next)
 	if step.Kind == stream.Gap || step.Kind == stream.Loss {
 		p.Gap = &Gap{step.First, step.Last, step.Kind == stream.Loss}
@@ -119,8 +120,13 @@ func (p *Page) refresh() error {
 	return nil
 }
 
-// IsEmpty reports whether the page has nothing to say: neither a batch nor a gap.
-func (p *Page) IsEmpty() bool { return p.Gap == nil && p.count == 0 && p.next == p.end }
+// IsEmpty reports whether the page has nothing to say: neither a batch, nor a gap, nor that the
+// stream is closed.
+func (p *Page) IsEmpty() bool { return p.Gap == nil && p.count == 0 && p.next == p.end && !p.IsLast() }
+
+// IsLast reports whether nothing can follow the batches that were read: the stream is closed, and
+// they include its last batch.
+func (p *Page) IsLast() bool { return p.ended && p.Next() == p.stored }
 
 // IsDone reports whether Read has returned all batches of the page.
 func (p *Page) IsDone() bool { return p.next == p.end }

@@ -18,6 +18,7 @@ type Publish struct {
 	Contiguous bool       // only if Chosen: refuse the batch if it would open a gap (D38)
 	Publisher  string     // only if Chosen: name to keep with the batch; may be empty (D38)
 	Key        string     // idempotency key; only if not Chosen
+	Ends       bool       // only if not Chosen: close the stream together with this batch (D37)
 	Batch      weir.Batch // Seq and Time are ignored
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
@@ -64,7 +65,7 @@ func (p *proposal) recycle() {
 // Until the caller calls Release, the sequence of the publish stays open, however long the body
 // takes to arrive (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
-	if !p.Chosen && p.Key == "" {
+	if !p.Chosen && p.Key == "" && !s.ended.Load() {
 		return nil, s.refusesBatches() // the batch gets the next sequence, so no sequence can be refused
 	}
 	f, err := s.acquire(ctx)
@@ -201,7 +202,7 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 // rules returns the publish in the form that package stream decides on. The parameter size is -1 if
 // the body has not been read.
 func (p *Publish) rules(size int64) stream.Publish {
-	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size}
+	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size, Ends: p.Ends}
 }
 
 // propose sends a batch through the log and returns the acknowledgement or the refusal.

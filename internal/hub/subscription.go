@@ -89,6 +89,7 @@ type Gap struct {
 // should reconnect: the server is shutting down, or the stream's log had to be reopened.
 var (
 	ErrDeleted  = errors.New("the stream was deleted")
+	ErrEnded    = errors.New("the stream is closed, and everything was sent")
 	ErrStopping = errors.New("the server is shutting down")
 )
 
@@ -158,7 +159,7 @@ func (s *Subscription) Close() {
 // about 24 KiB of frames, or a single larger frame. By calling Next again, the caller says that it
 // has sent the previous frames.
 //
-// It fails with the context's error, with ErrDeleted or with ErrStopping.
+// It fails with the context's error, with ErrDeleted, ErrEnded or ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
 	s.since = time.Now()
 	s.freeMemory()
@@ -167,6 +168,9 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 		step, v, err := s.await(ctx, wait)
 		if err != nil || step.Kind == stream.Wait {
 			return Event{}, err
+		}
+		if step.Kind == stream.End {
+			return Event{}, ErrEnded
 		}
 		if step.Kind == stream.Gap || step.Kind == stream.Loss {
 			s.next = step.Last + 1

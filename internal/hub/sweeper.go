@@ -130,6 +130,7 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setUse(o.Memory)
+	s.ended.Store(o.Ended)
 	if known && o.Entries == 0 && o.Low == 0 {
 		s.summary = empty(s.CreatedAt)
 		return never, true

@@ -23,6 +23,9 @@ func (s *State) take(h Header, graceStart weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(graceStart)
 	s.keys.forget(s.low, h.Time, s.rules.Keys)
+	if h.Ends {
+		defer end(s)
+	}
 	if h.Closed {
 		s.gaps.close(h.Seq)
 		return
@@ -48,6 +51,11 @@ func (s *State) check(h Header) {
 		}
 	}
 	must(h.Time >= s.last, "is older than the newest entry")
+	must(!s.ended, "follows the entry that closed the stream")
+	if h.Ends && h.Closed {
+		must(h.Seq == s.next(), "closes the stream at another sequence than the next one")
+		return
+	}
 	must(h.Seq <= weir.MaxSeq, "is above the highest sequence")
 	if h.Closed {
 		must(h.First <= h.Seq, "closes nothing")

@@ -12,7 +12,7 @@ import (
 // older entries were trimmed from the log. Its encoded form is called a note:
 //
 //	byte     1 or 2, the version: 2 if keys follow
-//	byte     flags: 1 something was stored, 2 sequence 0 was stored
+//	byte     flags: 1 something was stored, 2 sequence 0 was stored, 4 the stream was closed
 //	uvarint  cursor
 //	uvarint  low
 //	varint   time of the batch at the cursor
@@ -32,6 +32,7 @@ import (
 // markers that closed gaps above low are among those entries.
 type Checkpoint struct {
 	ever, zero   bool
+	ended        bool
 	cursor, low  weir.Seq
 	stored, last weir.Time
 	keys         queue // of trimmed batches
@@ -43,6 +44,7 @@ const (
 
 	noteEver = 1
 	noteZero = 2
+	noteEnds = 4
 )
 
 var errNote = errors.New("checkpoint is damaged")
@@ -51,7 +53,7 @@ var errNote = errors.New("checkpoint is damaged")
 // everything below Low. Restore needs the note. The keys in it come from the parameter original,
 // which is s itself or the state that s was forked from.
 func (s *State) Checkpoint(original *State) Checkpoint {
-	return Checkpoint{s.ever, s.zero, s.cursor, s.low, s.stored, s.last, original.keys.queue.head(original.keys.evicted(s.low))}
+	return Checkpoint{s.ever, s.zero, s.ended, s.cursor, s.low, s.stored, s.last, original.keys.queue.head(original.keys.evicted(s.low))}
 }
 
 // Low returns the sequence below which everything is to be trimmed.
@@ -72,6 +74,9 @@ func (c *Checkpoint) Encode() []byte {
 	}
 	if c.zero {
 		flags |= noteZero
+	}
+	if c.ended {
+		flags |= noteEnds
 	}
 	n := c.keys.len()
 	if n > 0 {
@@ -111,13 +116,13 @@ func (s *State) load(note []byte) error {
 		return fmt.Errorf("checkpoint has version %d, but this program reads versions %d and %d", note[0], noteVersion, noteKeys)
 	}
 	flags, d := note[1], decoder{b: note[2:]}
-	s.ever, s.zero = flags&noteEver != 0, flags&noteZero != 0
+	s.ever, s.zero, s.ended = flags&noteEver != 0, flags&noteZero != 0, flags&noteEnds != 0
 	s.cursor, s.low = weir.Seq(d.unsigned()), weir.Seq(d.unsigned())
 	s.stored, s.last = weir.Time(d.signed()), weir.Time(d.signed())
 	if note[0] == noteKeys {
 		d.keys(s)
 	}
-	sound := !d.bad && len(d.b) == 0 && flags <= noteEver|noteZero && s.cursor <= weir.MaxSeq && s.low <= s.next() &&
+	sound := !d.bad && len(d.b) == 0 && flags <= noteEver|noteZero|noteEnds && s.cursor <= weir.MaxSeq && s.low <= s.next() &&
 		s.low >= s.base() && s.stored <= s.last
 	if !s.ever {
 		sound = sound && !s.zero && s.cursor == 0

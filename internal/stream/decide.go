@@ -9,6 +9,7 @@ type Publish struct {
 	Contiguous bool     // refuse the batch if it would open a gap (D38); ignored unless Chosen
 	Key        string   // idempotency key; ignored if Chosen (D25)
 	Size       int64    // bytes of payload; -1 if the body has not been read yet
+	Ends       bool     // close the stream together with this batch (D37); ignored if Chosen
 }
 
 // Outcome is the result of a publish. The zero value is not a valid outcome.
@@ -42,6 +43,8 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	switch {
 	case p.Seq > weir.MaxSeq: // D1
 		return refused(weir.InvalidSequence, "sequence %d is above the highest possible, %d", p.Seq, weir.MaxSeq)
+	case s.ended && s.Lookup(p.Seq) == Unknown:
+		return errEnded
 	case !s.ever && p.Seq == 0, p.Seq > s.cursor: // D3: a first batch with sequence 0, or any batch above the cursor
 		if p.Contiguous && p.Seq > s.cursor+1 {
 			return refused(weir.SequenceNotNext, "sequence %d is not the next one: the cursor is %d, and the batches in between are missing",
@@ -81,10 +84,14 @@ func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 			return Verdict{Outcome: Duplicate, Header: Header{Seq: k.seq(), Key: d, Count: k.count()}}
 		}
 	}
+	if s.ended {
+		return errEnded
+	}
 	if s.cursor >= weir.MaxSeq {
 		return refused(weir.InvalidSequence, "the stream is at the highest possible sequence, %d", weir.MaxSeq)
 	}
 	v := s.admit(p, s.cursor+1, now)
+	v.Header.Ends = p.Ends && v.Outcome == Stored
 	if v.Outcome == Stored && p.Key != "" {
 		v.Header.Key, v.Header.KeySize = d, uint16(len(p.Key))
 	}
@@ -108,6 +115,9 @@ func (s *State) admit(p Publish, seq weir.Seq, now weir.Time) Verdict {
 		Late: late(s, seq),
 	}}
 }
+
+// errEnded is the verdict on a publish to a closed stream (D37).
+var errEnded = refused(weir.StreamClosed, "the stream is closed: it takes no more batches")
 
 // late reports whether seq lies below the cursor, so that a batch stored under it fills a gap.
 func late(s *State, seq weir.Seq) bool { return s.ever && seq < s.cursor }

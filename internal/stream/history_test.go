@@ -41,6 +41,7 @@ func TestHistories(t *testing.T) {
 			"fill":         h.fill,
 			"clock":        h.moveClock,
 			"due":          h.due,
+			"close":        h.close,
 			"hold":         h.hold,
 			"release":      h.release,
 			"resume":       h.resume,
@@ -84,7 +85,9 @@ func newHistory(t *rapid.T) *history {
 	}
 }
 
-func (h *history) publishNext(t *rapid.T) { h.publish(t, stream.Publish{Size: size(t)}) }
+func (h *history) publishNext(t *rapid.T) {
+	h.publish(t, stream.Publish{Size: size(t), Ends: rapid.IntRange(0, 50).Draw(t, "ends") == 50})
+}
 
 func (h *history) publishKey(t *rapid.T) {
 	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c", strings.Repeat("d", 100)}).Draw(t, "key")})
@@ -217,6 +220,22 @@ func (h *history) resume(*rapid.T) {
 	h.model.restartGrace(h.now)
 }
 
+// close closes the stream, but not in every history that draws it: little happens afterwards.
+func (h *history) close(t *rapid.T) {
+	if rapid.IntRange(0, 4).Draw(t, "really") < 4 {
+		return
+	}
+	marker, ok := stream.ClosingMarker(h.state, h.now)
+	if ok == h.model.ended {
+		t.Fatalf("ClosingMarker returned %v, closed before: %v", ok, h.model.ended)
+	}
+	if ok {
+		h.log.append(t, marker)
+		h.state.Apply(marker)
+		h.model.end(marker.Seq, h.now)
+	}
+}
+
 func (h *history) due(t *rapid.T) {
 	first, last, some := h.model.due(h.now)
 	held := h.held.lowest(h.state)
@@ -288,6 +307,9 @@ func (h *history) compare(t *rapid.T) {
 	}
 	if got, want := stream.Charge(h.state), h.model.charge(); got != want {
 		t.Fatalf("Charge is %d, want %d", got, want)
+	}
+	if got := stream.Ended(h.state); got != h.model.ended {
+		t.Fatalf("Ended is %v, want %v", got, h.model.ended)
 	}
 	low := h.model.low()
 	if got := h.state.Low(); got != low {

@@ -40,7 +40,7 @@ func (l *log) trim(low weir.Seq, note []byte) {
 func (l *log) spoil(seq weir.Seq, known bool) {
 	for i, h := range l.entries {
 		if h.Seq == seq && known {
-			l.entries[i] = stream.Header{First: h.Seq, Seq: h.Seq, Time: h.Time, Late: h.Late, Lost: true}
+			l.entries[i] = stream.Header{First: h.Seq, Seq: h.Seq, Time: h.Time, Late: h.Late, Lost: true, Ends: h.Ends}
 		} else if h.Seq == seq {
 			l.entries = slices.Delete(l.entries, i, i+1)
 			return

@@ -67,6 +67,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 		s, note = New(r, created), nil
 	}
 	stored := s.next() // according to the checkpoint, sequences below this one may have been used
+	ended := s.ended
 	if note == nil && low > 0 {
 		s.ever, s.low, s.cursor = true, low, low-1
 	}
@@ -75,9 +76,12 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	} else {
 		s.ever = false
 	}
-	markers, err := s.fold(entries, now)
+	markers, limit, err := s.fold(entries, now)
 	if err != nil {
 		return nil, nil, fmt.Errorf("surviving entries do not form a log: %w", err)
+	}
+	if ended { // the checkpoint was stored after the last batch
+		limit = min(limit, stored)
 	}
 	for _, through := range markers {
 		s.gaps.close(min(through, s.cursor))
@@ -96,7 +100,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	if !s.ever {
 		top = 1 // a missing 0 is closed and needs no entry (D4)
 	}
-	if end := min(max(stored, top+leap(top, unknown)), weir.MaxSeq+1); end > top {
+	if end := min(max(stored, top+leap(top, unknown)), limit); end > top {
 		give(top, end-1)
 		s.ever, s.cursor, s.stored, s.last = true, end-1, s.clock(now), s.clock(now)
 	}

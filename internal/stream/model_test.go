@@ -23,6 +23,7 @@ type model struct {
 	dropped map[weir.Seq]bool          // evicted batches whose key was forgotten to make room for newer keys
 	noted   map[weir.Seq]bool          // batches whose key the note of the last trim holds
 	marked  weir.Seq                   // the highest sequence that a marker (a log entry that closes gaps) closed; 0 if there is none
+	ended   bool                       // the stream was closed (D37)
 	held    []weir.Seq                 // sequences for which requests are being received, one element per request
 }
 
@@ -131,6 +132,9 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 		if at, known := m.keyed(p.Key, now); known {
 			return stream.Duplicate, at, ""
 		}
+		if m.ended {
+			return stream.Refused, 0, weir.StreamClosed
+		}
 		if seq = c + 1; seq > weir.MaxSeq {
 			return stream.Refused, 0, weir.InvalidSequence
 		}
@@ -138,6 +142,8 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 		return stream.Refused, 0, weir.InvalidSequence
 	case stored && !m.evicted[seq]:
 		return stream.Duplicate, seq, ""
+	case m.ended && (seq >= m.low() || seq == 0 && !stored):
+		return stream.Refused, 0, weir.StreamClosed
 	case p.Contiguous && seq > c+1:
 		return stream.Refused, 0, weir.SequenceNotNext
 	case c < seq && seq <= c+1024:
@@ -211,6 +217,9 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	}
 	if first && seq > 0 {
 		m.closed[0] = true // sequence 0 is never waited for (D4)
+	}
+	if h.Ends = p.Ends && !p.Chosen; h.Ends {
+		m.end(seq, h.Time)
 	}
 	return h
 }
@@ -291,6 +300,15 @@ func (m *model) close(now weir.Time) {
 		}
 	}
 	m.marked = max(m.marked, last)
+}
+
+// end closes the stream with the entry seq, and every sequence that is still missing (D37).
+func (m *model) end(seq weir.Seq, now weir.Time) {
+	m.tick(max(now, m.last))
+	for missing := range m.since {
+		m.shut(missing)
+	}
+	m.ended, m.marked = true, seq
 }
 
 func (m *model) shut(seq weir.Seq) {

@@ -27,7 +27,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 	} else {
 		s.ever = false
 	}
-	markers, err := s.fold(entries, now)
+	markers, _, err := s.fold(entries, now)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +40,9 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 		}
 		s.gaps.close(through)
 	}
+	if s.ended {
+		end(s)
+	}
 	s.keys.index(s.low, s.clock(now), s.rules.Keys)
 	return s, nil
 }
@@ -47,19 +50,34 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 // fold adds the entries from the low mark upwards to the state. It returns the last sequence of
 // each marker, and the caller must close the gaps up to there. fold cannot close them itself: in
 // increasing order a marker comes before the batch above its gap, so the gap does not exist yet
-// when fold reads the marker. fold only collects keys; the caller must call keys.index.
-func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, err error) {
+// when fold reads the marker. For the same reason the caller must call end if s.ended is set. No
+// sequence from limit on was ever stored, because the stream was closed below it. fold only collects
+// keys; the caller must call keys.index.
+func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, limit weir.Seq, err error) {
 	low := s.low
 	next := low
+	limit = weir.MaxSeq + 1
+	found := false // the entry that closed the stream
 	for h := range entries {
 		if h.Seq < low {
 			continue
 		}
-		if h.Seq < next || h.Seq > weir.MaxSeq || h.Lost && h.First > h.Seq {
-			return nil, fmt.Errorf("entry %d is out of order: expected %d or above", h.Seq, next)
+		marker := h.Ends && h.Closed
+		if h.Seq < next || h.Seq > weir.MaxSeq && !marker || h.Lost && h.First > h.Seq {
+			return nil, 0, fmt.Errorf("entry %d is out of order: expected %d or above", h.Seq, next)
+		}
+		if found {
+			return nil, 0, fmt.Errorf("entry %d lies above the entry that closed the stream", h.Seq)
 		}
 		next = h.Seq + 1
 		s.last = max(s.last, h.Time)
+		if h.Ends {
+			s.ended, limit, found = true, next, true
+		}
+		if marker {
+			limit = h.Seq
+			continue
+		}
 		if h.Closed {
 			markers = append(markers, h.Seq)
 			continue
@@ -75,5 +93,5 @@ func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.S
 			s.keys.collect(h)
 		}
 	}
-	return markers, nil
+	return markers, limit, nil
 }

@@ -21,6 +21,7 @@ import (
 //	clock D | clock +D | clock -D               set or move the clock
 //	publish [seq=N] [next=N] [key=K] [size=N]   decide and, if admitted, store; next=N is like seq=N, but refused if it would open a gap
 //	decide [seq=N] [next=N] [key=K] [size=N]    only decide; without size, decide as if the body had not been read
+//	close                                       close the stream; "publish ends=yes" closes it together with a batch
 //	due                                         close the gaps whose grace has ended
 //	hold N                                      a request for N begins to be received, which keeps N open
 //	release N                                   the request for N ends
@@ -86,6 +87,8 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 		return s.publish(word[1:], true)
 	case "decide":
 		return s.publish(word[1:], false)
+	case "close":
+		return s.close()
 	case "due":
 		return s.due()
 	case "hold":
@@ -174,6 +177,8 @@ func (s *script) publish(words []string, store bool) string {
 			p.Chosen, p.Contiguous, p.Seq = true, true, weir.Seq(s.number(value))
 		case "key":
 			p.Key = value
+		case "ends":
+			p.Ends = value == "yes"
 		case "size":
 			p.Size = int64(s.number(value))
 		default:
@@ -201,6 +206,16 @@ func (s *script) publish(words []string, store bool) string {
 		}
 		return fmt.Sprintf("stored %d at %s%s\n", v.Header.Seq, moment(v.Header.Time), late)
 	}
+}
+
+func (s *script) close() string {
+	marker, ok := stream.ClosingMarker(s.state, s.now)
+	if !ok {
+		return "is closed already\n"
+	}
+	s.log.append(s.t, marker)
+	s.state.Apply(marker)
+	return fmt.Sprintf("closed %d..%d and the stream at %s\n", marker.First, marker.Seq, moment(marker.Time))
 }
 
 func (s *script) due() string {
@@ -262,6 +277,9 @@ func (s *script) read(name string) string {
 				fmt.Fprintf(&answer, "batch %d, ", seq)
 			}
 			s.next[name] = step.Last + 1
+		case stream.End:
+			fmt.Fprintf(&answer, "end\n")
+			return answer.String()
 		default:
 			fmt.Fprintf(&answer, "waits at %d\n", s.next[name])
 			return answer.String()

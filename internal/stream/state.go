@@ -41,6 +41,7 @@ type Header struct {
 	Count   uint32    // number of events in the batch; only needed with a key
 	Late    bool      // the batch was below the cursor when it was stored, so it filled a gap
 	Lost    bool      // a run of lost batches: the sequences from First to Seq may have been stored, but a repair gave them up
+	Ends    bool      // the stream was closed with this entry, which is the last one (D37); see close.go
 }
 
 // charge is the number of bytes that a batch counts towards MaxBytes: the larger of its size and
@@ -58,6 +59,7 @@ type State struct {
 	rules Rules
 
 	ever   bool      // a batch was ever stored; if not, the cursor is 0 as well
+	ended  bool      // the stream was closed (D37): no more entry follows
 	zero   bool      // sequence 0 was stored
 	cursor weir.Seq  // the highest sequence ever stored (D1)
 	stored weir.Time // when the batch at the cursor was stored; before the first batch, created_at (D13)

@@ -88,6 +88,8 @@ func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 		want = stream.Step{Kind: stream.Gap, First: wanted, Last: low - 1}
 	case wanted < end:
 		want = stream.Step{Kind: stream.Read, First: wanted, Last: end - 1}
+	case h.model.ended:
+		want = stream.Step{Kind: stream.End}
 	}
 	if step != want {
 		t.Fatalf("a subscriber at %d gets %+v, want %+v", s.next, step, want)
@@ -138,11 +140,12 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until it has to wait. That happens at the first sequence that
-// can still be filled.
+// readAll lets every subscriber read until it has to wait, or the stream ends. A subscriber waits at
+// the first sequence that can still be filled.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
-		for s.step(t, h) != stream.Wait {
+		for kind := stream.Read; kind != stream.Wait && kind != stream.End; {
+			kind = s.step(t, h)
 		}
 	}
 }

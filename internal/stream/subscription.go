@@ -49,10 +49,11 @@ const (
 	Gap                  // report the sequences First to Last as evicted, then continue at Last+1 (D16)
 	Read                 // send the batches stored from First to Last, then continue at Last+1
 	Loss                 // report the sequences First to Last as lost, then continue at Last+1
+	End                  // say that the stream is closed, then end (D37)
 )
 
-// Step is the next thing for a subscription to do. First and Last are inclusive. For Wait both are
-// zero.
+// Step is the next thing for a subscription to do. First and Last are inclusive. For Wait and End both
+// are zero.
 type Step struct {
 	Kind        StepKind
 	First, Last weir.Seq
@@ -70,6 +71,9 @@ func (s *State) Next(pos weir.Seq) Step {
 	}
 	if end := s.settled(pos); pos < end {
 		return s.aroundLost(Step{Read, pos, end - 1})
+	}
+	if s.ended {
+		return Step{Kind: End}
 	}
 	return Step{}
 }

@@ -32,6 +32,7 @@ import { Subscription } from "./subscription.js";
  * @property {number} cursor the highest sequence number ever stored; 0 if nothing was stored
  * @property {number} bytesStored
  * @property {"json" | "raw"} mode
+ * @property {boolean} closed whether the stream takes no more batches
  */
 
 /**
@@ -104,6 +105,17 @@ export class Client {
    */
   async stream(stream, { signal } = {}) {
     return streamOf((await this.#caller.send({ method: "GET", path: pathOf(stream), check: isStream }, { signal })).json());
+  }
+
+  /**
+   * Closes a stream for good. It takes no more batches. Subscriptions receive what is stored, and then end.
+   *
+   * @param {string | {id: string}} stream
+   * @param {CallOptions} [options]
+   * @returns {Promise<Stream>}
+   */
+  async closeStream(stream, { signal } = {}) {
+    return streamOf((await this.#caller.send({ method: "POST", path: `${pathOf(stream)}/close`, check: isStream }, { signal })).json());
   }
 
   /**
@@ -265,6 +277,6 @@ const isEmpty = (answer) => mustBe(answer.status === 204);
 const isAbout = (answer) => mustBe(answer.created !== "");
 
 /** @param {any} object @returns {Stream} */
-function streamOf({ id, name, created_at: at, retention_seconds: retentionSeconds, max_bytes: maxBytes, cursor, bytes_stored: bytesStored, mode }) {
-  return { id, name, createdAt: new Date(at), retentionSeconds, maxBytes, cursor, bytesStored, mode };
+function streamOf({ id, name, created_at: at, retention_seconds: retentionSeconds, max_bytes: maxBytes, cursor, bytes_stored: bytesStored, mode, closed = false }) {
+  return { id, name, createdAt: new Date(at), retentionSeconds, maxBytes, cursor, bytesStored, mode, closed };
 }

@@ -40,7 +40,7 @@ const defaultSilence = 45_000;
 /**
  * Subscription yields every batch from its starting point on, each once and in order. It reconnects when the connection
  * breaks or the service restarts. Missing batches are yielded as a batch with a `gap`. The loop ends when the stream is
- * deleted or the signal is aborted. It throws a {@link ResetError} if the stream was deleted and created again, and a
+ * deleted, when it is closed and read to its end, or when the signal is aborted. It throws a {@link ResetError} if the stream was deleted and created again, and a
  * {@link WeirError} that a retry cannot fix, such as an unknown stream or a revoked key.
  *
  * It connects when a loop starts. A second loop over the same subscription continues after the last batch that was yielded.
@@ -60,6 +60,8 @@ export class Subscription {
   #failures = 0;
   /** @type {State} */
   #state = "idle";
+  /** @type {string | undefined} */
+  #ended;
 
   /**
    * Internal: use {@link Client.subscribe}.
@@ -108,6 +110,11 @@ export class Subscription {
   /** What the subscription does at this moment. */
   get state() {
     return this.#state;
+  }
+
+  /** Why the service ended the subscription: `stream_deleted` or `stream_closed`; undefined before that. */
+  get ended() {
+    return this.#ended;
   }
 
   /** @returns {AsyncGenerator<import("./payload.js").Batch<T>, void, void>} */
@@ -194,7 +201,7 @@ export class Subscription {
 
   /**
    * Connects once and yields the batches of that connection. It also yields undefined after each read, to show that the
-   * connection works. Returns when the stream is deleted, and throws when the connection ends for another reason.
+   * connection works. Returns when the stream is deleted or closed, and throws when the connection ends for another reason.
    *
    * @param {number} left milliseconds until the subscription gives up, unless the service answers
    * @returns {AsyncGenerator<import("./payload.js").Batch | undefined, void, void>}
@@ -232,6 +239,7 @@ export class Subscription {
           this.#failures = 0;
           if (event.name === "end") {
             this.#state = "ended";
+            this.#ended = JSON.parse(event.data).reason;
             return;
           }
           const batch = this.#read(event);

@@ -53,7 +53,7 @@ test("streams: create, show, list, delete", async () => {
   assert.match(made.id, /^[0-9A-Za-z]{22}$/);
   assert.ok(made.createdAt instanceof Date && made.createdAt.getTime() > 0);
   const { createdAt, ...rest } = made;
-  assert.deepEqual(rest, { id: made.id, name: "orders", retentionSeconds: 60, maxBytes: 1 << 20, cursor: 0, bytesStored: 0, mode: "raw" });
+  assert.deepEqual(rest, { id: made.id, name: "orders", retentionSeconds: 60, maxBytes: 1 << 20, cursor: 0, bytesStored: 0, mode: "raw", closed: false });
   assert.deepEqual(await client.stream(made), made);
   assert.deepEqual(await client.stream(made.id), made);
   const ids = [];
@@ -65,6 +65,26 @@ test("streams: create, show, list, delete", async () => {
   await client.deleteStream(made);
   await assert.rejects(client.stream(made), { name: "WeirError", code: "stream_not_found", status: 404 });
   await assert.rejects(client.deleteStream(made), { code: "stream_not_found" });
+});
+
+test("a closed stream is read to its end", async () => {
+  const s = await client.createStream({ name: "closed" });
+  for (const n of [1, 2, 3]) await client.publish(s, [n]);
+  const waiting = client.subscribe(s, { after: 2 });
+  const got = [];
+  for await (const batch of waiting) {
+    got.push(batch.seq);
+    assert.equal((await client.closeStream(s)).closed, true);
+  }
+  assert.deepEqual(got, [3]);
+  assert.equal(waiting.ended, "stream_closed");
+  assert.equal((await client.stream(s)).closed, true);
+  await assert.rejects(client.publish(s, [4]), { code: "stream_closed", status: 409 });
+  const later = client.subscribe(s, { cursor: "oldest" });
+  const all = [];
+  for await (const batch of later) all.push(batch.seq);
+  assert.deepEqual(all, [1, 2, 3]);
+  assert.equal(later.ended, "stream_closed");
 });
 
 test("errors have a code, a status, a request id and a link", async () => {

@@ -81,6 +81,23 @@ class SubscriptionTest(TestCase):
         client.delete_stream(stream)
         self.assertEqual(list(batches), [])
 
+    def test_closed(self) -> None:
+        """A closed stream is read to its end, also by a subscription that starts later."""
+        client = Server(self).client(self)
+        stream = client.create_stream("x")
+        client.publish(stream, [1])
+        waiting = client.subscribe(stream, "oldest")
+        batches = iter(waiting)
+        next(batches)
+        self.assertTrue(client.close_stream(stream).closed)
+        self.assertEqual(list(batches), [])
+        self.assertEqual(waiting.end_reason, "stream_closed")
+        self.assertTrue(client.stream(stream).closed)
+        with self.assertRaises(weir.Refused) as refused:
+            client.publish(stream, [2])
+        self.assertEqual(refused.exception.code, "stream_closed")
+        self.assertEqual([b.seq for b in client.subscribe(stream, "oldest")], [1])
+
     def test_created_again(self) -> None:
         """A saved position of a deleted stream is not applied to its successor."""
         client = Server(self).client(self)

@@ -28,7 +28,7 @@ const (
 // message. One header field describes the records, so that a node can read a log without the
 // payloads:
 //
-//	byte     version: 3 if a record has a publisher, 2 otherwise
+//	byte     version: 4 if a record has the flag Ends; otherwise 3 if one has a publisher; otherwise 2
 //	uvarint  position of the first record in its log, counted from 1
 //	8 bytes  group: identifies the node and the write
 //	uvarint  number of records; then for each record
@@ -43,7 +43,7 @@ const (
 //	  uvarint  size
 //	  uvarint  length of the content type, and the content type
 //	  uvarint  length of the idempotency key, and the key
-//	  uvarint  length of the publisher's name, and the name; only in version 3
+//	  uvarint  length of the publisher's name, and the name; only in versions 3 and 4
 //	4 bytes  CRC-32C of everything above
 //
 // NATS header fields are text, so the value is encoded in base64.
@@ -62,10 +62,12 @@ const (
 	field = "Weir"
 
 	// unnamed is the version of messages in which no batch has a publisher, and named is the
-	// version of all other messages. Nodes that know only the version unnamed can still read the
-	// messages of that version.
+	// version of the messages with a publisher. Nodes that know only the version unnamed can still
+	// read the messages of that version. The version ending has the layout of named. Its number
+	// makes nodes refuse it that would go on appending to a stream that was closed.
 	unnamed = 2
 	named   = 3
+	ending  = 4
 )
 
 var (
@@ -85,7 +87,10 @@ func encode(all ...record) string {
 	for i := range all {
 		size += all[i].most()
 		if all[i].Publisher != "" {
-			version = named
+			version = max(version, named)
+		}
+		if all[i].Flags&engine.Ends != 0 {
+			version = ending
 		}
 	}
 	b := append(make([]byte, 0, size), version)
@@ -94,7 +99,7 @@ func encode(all ...record) string {
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for i := range all {
 		b = all[i].append(b)
-		if version == named {
+		if version >= named {
 			b = appendText(b, all[i].Publisher)
 		}
 	}
@@ -130,8 +135,8 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 		return nil, errRecord
 	}
 	version := body[0]
-	if version != unnamed && version != named {
-		return nil, fmt.Errorf("message has format version %d, this program reads %d and %d", version, unnamed, named)
+	if version < unnamed || version > ending {
+		return nil, fmt.Errorf("message has format version %d, this program reads %d to %d", version, unnamed, ending)
 	}
 	d := decoder{b: body[1:]}
 	position, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
@@ -143,7 +148,7 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 	for i := range all {
 		all[i] = message{record: d.record(), js: js, offset: offset}
 		all[i].position, all[i].group = position+uint64(i), group
-		if version == named {
+		if version >= named {
 			all[i].Publisher = string(d.take(d.number()))
 		}
 		offset += all[i].Size

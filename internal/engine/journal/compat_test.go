@@ -115,7 +115,7 @@ func TestFormat1(t *testing.T) {
 	}
 	l.Close()
 	j.Close()
-	if text := string(fs.Files()[formatFile]); !strings.HasPrefix(text, "weir journal 2\n") || len(fs.Files()[endFile]) != endSize {
+	if text := string(fs.Files()[formatFile]); !strings.HasPrefix(text, "weir journal 3\n") || len(fs.Files()[endFile]) != endSize {
 		t.Errorf("format %q", text)
 	}
 	if r, err := Check(fs, CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {

@@ -121,15 +121,20 @@ func (p *proof) settle(j *Journal) error {
 	return p.sync()
 }
 
-// restate records the end of the log that recovery found. It also turns a journal of format 1 into
-// one of the current format. The file "end" is created before the format file changes, because the
-// current format requires "end".
+// restate records the end of the log that recovery found. It also turns a journal of an older
+// format into one of the current format. For a journal of format 1, the file "end" is created before
+// the format file changes, because later formats require "end".
 func (j *Journal) restate(found ending) error {
-	if j.version < formatVersion {
+	if j.version < 2 {
 		if err := j.createEnd(found); err != nil {
 			return err
 		}
 		return j.writeFormat()
+	}
+	if j.version < formatVersion {
+		if err := j.writeFormat(); err != nil {
+			return err
+		}
 	}
 	if found == j.end.latest || found.segment < j.end.latest.segment { // the segment named in "end" may have no group yet
 		return nil

@@ -24,8 +24,9 @@ const (
 // formatVersion is the version of the format that this code writes. A directory with a higher
 // version is refused. A journal of format 1 has no file "end", no salts in its segment headers and
 // no bonds (checksums over all records) in the frames of its groups. Opening such a journal writes
-// what the current format needs.
-const formatVersion = 2
+// what the current format needs. Since format 3, an entry may have the flag engine.Ends, which an
+// older program would ignore.
+const formatVersion = 3
 
 // directory is the directory of a journal and what its format file says.
 type directory struct {
@@ -153,7 +154,7 @@ func validSize(size int64) bool {
 
 // readFormat reads the format file, for example:
 //
-//	weir journal 2
+//	weir journal 3
 //	segment 67108864
 //	salt 5f1c0a9e4b7d2836
 //	check 8d2f01aa

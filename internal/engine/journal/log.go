@@ -175,6 +175,7 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 			o.First, o.Oldest = it.seq, it.time
 		}
 		o.Entries++
+		o.Ended = it.flags&engine.Ends != 0
 		o.Oldest = min(o.Oldest, it.time)
 		if it.kind == kindBatch && it.flags&engine.Lost == 0 {
 			o.Batches++

@@ -254,6 +254,7 @@ func (e *Engine) Outline(id engine.LogID) (o engine.Outline, known bool) {
 			o.First, o.Oldest = h.Seq, h.Time
 		}
 		o.Entries++
+		o.Ended = h.Flags&engine.Ends != 0
 		o.Oldest = min(o.Oldest, h.Time)
 		if h.Kind == engine.Batch && h.Flags&engine.Lost == 0 {
 			o.Batches++

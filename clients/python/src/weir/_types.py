@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -25,6 +25,8 @@ class Stream:
     cursor: int
     bytes_stored: int
     mode: str
+    #: Whether the stream takes no more batches.
+    closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,9 @@ def parse_json(body: bytes) -> Dict[str, Any]:
 
 def build(kind: Any, value: Dict[str, Any]) -> Any:
     """Builds a dataclass from a JSON object. Ignores members that are not fields of the class."""
+    fields = kind.__dataclass_fields__.values()
     try:
-        return kind(**{name: value[name] for name in kind.__dataclass_fields__})
+        return kind(**{f.name: value[f.name] for f in fields if f.name in value or f.default is MISSING})
     except KeyError as error:
         raise ConnectionFailed(f"a response is not from Weir: it has no {error}") from error
 

@@ -101,6 +101,11 @@ class Client:
         found: Stream = build(Stream, self._json("GET", _path(stream)))
         return found
 
+    def close_stream(self, stream: StreamOrId) -> Stream:
+        """Closes a stream for good. It takes no more batches, and its subscriptions end after the last one."""
+        closed: Stream = build(Stream, self._json("POST", _path(stream) + "/close"))
+        return closed
+
     def delete_stream(self, stream: StreamOrId) -> None:
         """Deletes a stream with everything in it."""
         try:

@@ -23,7 +23,7 @@ class Subscription:
 
     It reconnects when the connection breaks or the service restarts, and continues after the last batch
     that was yielded. Evicted batches are yielded as one batch with a ``gap``. The loop ends when the
-    stream is deleted or :meth:`close` is called. It raises :class:`StreamReset` if the stream was deleted
+    stream is deleted, when it is closed and read to its end, or when :meth:`close` is called. It raises :class:`StreamReset` if the stream was deleted
     and created again, and :class:`Refused` if a retry cannot help, for example because the key was
     revoked.
 
@@ -59,6 +59,8 @@ class Subscription:
         self._failures = 0
         self._renewed = False  # whether the key was renewed since the last connection that the service accepted
         self._ended = False
+        #: Why the service ended the subscription: "stream_deleted" or "stream_closed". None before that.
+        self.end_reason: Optional[str] = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._socket: Optional[socket.socket] = None  # http.client forgets the socket after "Connection: close"
@@ -234,6 +236,7 @@ class Subscription:
             return parse_batch(data)
         if name == "end":
             self._ended = True
+            self.end_reason = json.loads(data).get("reason")
         elif name == "gap":
             gap = json.loads(data)
             return Batch(seq=gap["to"], gap=Gap(gap["from"], gap["to"], gap["reason"]))

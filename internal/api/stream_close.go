@@ -1,0 +1,27 @@
+package api
+
+import (
+	"net/http"
+
+	"weir/internal/access"
+)
+
+// streamClose serves POST /v1/streams/{id}/close. It ends the stream for good and responds with 200
+// and the stream object, which then has "closed": true (D37). When it responds, the end is durable.
+// Repeating the request gives the same response. streamClose ignores the body of the request. It
+// refuses the same requests as streamDelete.
+func (c *call) streamClose() error {
+	s, err := c.stream(access.CloseStream)
+	if err != nil {
+		return err
+	}
+	object, err := s.Close(c.r.Context())
+	if err != nil {
+		return err
+	}
+	p := buffers.Get().(*[]byte)
+	b := appendStream(*p, &object)
+	err = c.answer(http.StatusOK, b)
+	putBuffer(p, b)
+	return err
+}
