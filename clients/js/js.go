@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed src/*.js dist/client.js dist/client.js.map
@@ -54,11 +55,13 @@ func Handler() http.Handler {
 }
 
 // file is a file and its compressed variant. Each has a tag of its own, because caches must not
-// mistake one for the other.
+// mistake one for the other. The first request for the compressed variant compresses the file, so
+// that a server does not spend the time when it starts.
 type file struct {
-	contentType       string
-	plain, compressed []byte
-	tag               string // without quotes
+	contentType string
+	plain       []byte
+	compressed  func() []byte
+	tag         string // without quotes
 }
 
 func load(name, contentType string) *file {
@@ -66,12 +69,16 @@ func load(name, contentType string) *file {
 	if err != nil {
 		panic(err) // cannot happen: the file is embedded
 	}
+	sum := sha256.Sum256(plain)
+	return &file{contentType, plain, sync.OnceValue(func() []byte { return compress(plain) }), base64.RawURLEncoding.EncodeToString(sum[:12])}
+}
+
+func compress(plain []byte) []byte {
 	var compressed bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&compressed, gzip.BestCompression) // fails only for an unknown level
 	z.Write(plain)                                                 // a buffer does not fail
 	z.Close()
-	sum := sha256.Sum256(plain)
-	return &file{contentType, plain, compressed.Bytes(), base64.RawURLEncoding.EncodeToString(sum[:12])}
+	return compressed.Bytes()
 }
 
 func (f *file) serve(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +89,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Vary", "Accept-Encoding")
 	body, tag := f.plain, `"`+f.tag+`"`
 	if acceptsGzip(r.Header.Values("Accept-Encoding")) {
-		body, tag = f.compressed, `"`+f.tag+`-gzip"`
+		body, tag = f.compressed(), `"`+f.tag+`-gzip"`
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("ETag", tag)

@@ -17,8 +17,8 @@ import (
 )
 
 // TestBrowser drives the dashboard in Chromium through the steps in testdata/browser/run.mjs.
-// Screenshots of every page go to bin/screenshots. If PICTURES names a directory, the pictures of
-// the manual are written there.
+// If PICTURES names a directory, the pictures of the manual are written there, and screenshots of
+// every page to bin/screenshots.
 func TestBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the browser test is slow")

@@ -3,7 +3,6 @@ package enginetest
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"weir"
 	"weir/internal/engine"
@@ -114,11 +113,10 @@ func scanAppending(s *store) {
 	const n = 150 // small, because every scan reads all entries again
 	j := counting(1)
 	_, log := s.stream("stream", j)
-	var durable atomic.Uint64
-	var done atomic.Bool
+	durable := newCounter()
 	s.parallel(4, func(i int) {
 		if i == 0 {
-			defer done.Store(true)
+			defer durable.set(n) // ends the readers after an error too
 			for k := range n {
 				e := batch(0, content(weir.Seq(k+1)))
 				e.Time, e.Key = 0, ""
@@ -126,13 +124,11 @@ func scanAppending(s *store) {
 					s.Errorf("append: %v", err)
 					return
 				}
-				durable.Store(uint64(k + 1))
+				durable.set(weir.Seq(k + 1))
 			}
 			return
 		}
-		for last := false; !last; {
-			last = done.Load()
-			least := weir.Seq(durable.Load())
+		for least := weir.Seq(0); ; least = durable.after(least) {
 			next := weir.Seq(1)
 			err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 				if e.Seq != next || string(e.Payload) != content(e.Seq) {
@@ -144,6 +140,9 @@ func scanAppending(s *store) {
 			})
 			if err != nil || next <= least {
 				s.Errorf("scan ended before %d, but %d was durable: %v", next, least, err)
+				return
+			}
+			if least == n {
 				return
 			}
 		}
@@ -174,18 +173,18 @@ func scanTrimming(s *store) {
 	const n = 1000
 	_, log := s.stream("stream", nil)
 	s.append(log, batches(upTo(1, n)...)...)
-	var low atomic.Uint64
+	low := newCounter()
 	s.parallel(4, func(i int) {
 		if i == 0 {
 			for at := weir.Seq(10); at <= n; at += 10 {
 				if err := log.Trim(s.ctx, at, nil); err != nil {
 					s.Errorf("trim: %v", err)
 				}
-				low.Store(uint64(at))
+				low.set(at)
 			}
 			return
 		}
-		for low.Load() < n {
+		for at := weir.Seq(0); at < n; at = low.after(at) {
 			var before weir.Seq
 			err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 				if e.Seq <= before || string(e.Payload) != content(e.Seq) {

@@ -145,6 +145,38 @@ func (s *store) parallel(n int, call func(i int)) {
 	all.Wait()
 }
 
+// counter tells goroutines how far another one has come. A reader that works again only after the
+// next step of the writer overlaps with every step. If it worked without a pause, it would also use
+// up the processor while the writer waits for the disk.
+type counter struct {
+	mu    sync.Mutex
+	moved sync.Cond
+	at    weir.Seq
+}
+
+func newCounter() *counter {
+	c := &counter{}
+	c.moved.L = &c.mu
+	return c
+}
+
+func (c *counter) set(at weir.Seq) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = at
+	c.moved.Broadcast()
+}
+
+// after waits until the count is above at, and returns the count.
+func (c *counter) after(at weir.Seq) weir.Seq {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.at <= at {
+		c.moved.Wait()
+	}
+	return c.at
+}
+
 // patience is how long a case waits for something that must happen. A case waits that long only if
 // the engine is broken.
 const patience = time.Minute

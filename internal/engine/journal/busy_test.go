@@ -170,7 +170,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestStorm creates, updates, appends to, trims and deletes 20,000 documents from 50 goroutines.
+// TestStorm creates, updates, appends to, trims and deletes many documents from 50 goroutines.
 func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
@@ -202,7 +202,7 @@ func storm(j *Journal, i int) error {
 	if err != nil {
 		return err
 	}
-	for n := range 400 {
+	for n := range faulty.Cases(400) {
 		d, err := j.Create(background, fmt.Sprintf("%d/%d", i, n), []byte("value"))
 		if err != nil {
 			return err

@@ -86,7 +86,9 @@ func TestColdSegments(t *testing.T) {
 		}
 		hist := h.copy()
 		for _, loss := range faulty.Losses {
-			cuts++
+			if cuts++; faulty.LeftOut(cuts) {
+				continue
+			}
 			if err := sound(fs.Crash(loss, rng), hist); err != nil && !t.Failed() {
 				t.Errorf("%v %d of %s, %v: %v", c.Kind, c.N, c.Name, loss, err)
 			}

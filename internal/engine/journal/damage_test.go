@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	damages    = flag.Int("journal.damages", 600, "number of random damages that TestDamage makes")
+	damages    = flag.Int("journal.damages", faulty.Cases(600), "number of random damages that TestDamage makes")
 	damageSeed = flag.Uint64("journal.seed", 0, "seed of TestDamage; 0 chooses one")
 )
 

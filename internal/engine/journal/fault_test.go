@@ -81,7 +81,7 @@ func TestBitFlips(t *testing.T) {
 	slices.Sort(names)
 	rng := rand.New(rand.NewPCG(3, 5))
 	reported, harmless := 0, 0
-	for n := range 4000 {
+	for n := range faulty.Cases(4000) {
 		name := names[n%len(names)]
 		content := files[name]
 		off := rng.Int64N(int64(len(content)))
@@ -100,7 +100,7 @@ func TestBitFlips(t *testing.T) {
 		}
 	}
 	t.Logf("%d reported, %d without effect", reported, harmless)
-	if reported < 1000 {
+	if reported < faulty.Cases(1000) {
 		t.Errorf("only %d flips were reported", reported)
 	}
 }

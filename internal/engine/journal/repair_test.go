@@ -293,12 +293,12 @@ func TestRepairInterrupted(t *testing.T) {
 			}
 		}
 		for i, im := range images(damaged.Crash(faulty.LoseNothing, nil)) {
-			if i%*everyCut == 0 {
+			if i%*everyCut == 0 && !faulty.LeftOut(i) {
 				again(im)
 			}
 			if i%(17**everyCut) == 0 {
 				for k, second := range images(im.fs.Crash(faulty.LoseNothing, nil)) {
-					if second.at = im.at + ", then " + second.at; k%*everyCut == 0 {
+					if second.at = im.at + ", then " + second.at; k%*everyCut == 0 && !faulty.LeftOut(k) {
 						again(second)
 					}
 				}
@@ -306,7 +306,7 @@ func TestRepairInterrupted(t *testing.T) {
 		}
 	}
 	t.Log(outcomes)
-	if outcomes["repaired again"] < 100 || outcomes["complete"] < 20 {
+	if outcomes["repaired again"] < faulty.Cases(100) || outcomes["complete"] < faulty.Cases(20)/2 {
 		t.Errorf("power cuts: %v", outcomes)
 	}
 }

@@ -116,7 +116,10 @@ func TestCrashWhileSealing(t *testing.T) {
 		}
 		fs.OnCall(nil)
 	})
-	for _, im := range images {
+	for i, im := range images {
+		if faulty.LeftOut(i) {
+			continue
+		}
 		report, err := Check(im.fs, CheckOptions{})
 		if err != nil || len(report.Damages) > 0 {
 			t.Fatalf("%s: check: %v, %+v", im.at, err, report)

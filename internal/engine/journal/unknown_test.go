@@ -139,7 +139,10 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	for _, im := range images {
+	for i, im := range images {
+		if faulty.LeftOut(i) {
+			continue
+		}
 		hold("power cut before "+im.at, im.fs)
 	}
 	if len(images) < 100 {

@@ -1,7 +1,8 @@
 // Drives the dashboard in a real browser, as an operator would. It checks every page for console
-// errors, requests to other origins, size, layout shifts and accessibility (axe), and takes
-// screenshots in light and dark, wide and narrow. browser_test.go serves the dashboard, runs this
-// script and passes its parameters in the environment.
+// errors, requests to other origins, size, layout shifts and accessibility (axe). If PICTURES is
+// set, as in make screenshots, it also takes screenshots in light and dark, wide and narrow: drawing
+// them takes long and checks nothing. browser_test.go serves the dashboard, runs this script and
+// passes its parameters in the environment.
 import {mkdirSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {strict as assert} from 'node:assert';
@@ -28,6 +29,11 @@ const open = async (options, from = base) => {
 	page.on('request', r => { if (!r.url().startsWith(from + '/') && !r.url().startsWith('data:')) fault(`${step}: a request to ${r.url()}`); });
 	page.on('dialog', d => { fault(`${step}: a dialog: ${d.message()}`); d.dismiss(); });
 	return page;
+};
+
+// shoot takes a screenshot if PICTURES is set.
+const shoot = async (page, name, options = {}) => {
+	if (process.env.PICTURES) await page.screenshot({path: `${shots}/${name}.png`, ...options});
 };
 
 const signIn = async (page, word = password) => {
@@ -335,7 +341,6 @@ const steps = {
 		}
 		page.expected = /never/;
 	},
-	// `make screenshots` sets PICTURES.
 	async 'pictures for the manual'(page, kept) {
 		if (!process.env.PICTURES) return;
 		const create = body => fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: JSON.stringify(body)}).then(a => a.json());
@@ -444,14 +449,14 @@ const steps = {
 		for (const colorScheme of ['light', 'dark']) {
 			const page = await open({viewport: {width: 360, height: 740}, colorScheme, deviceScaleFactor: 2});
 			await page.goto(base + '/dashboard/sign-in');
-			await page.screenshot({path: `${shots}/sign_in-phone-${colorScheme}.png`});
+			await shoot(page, `sign_in-phone-${colorScheme}`);
 			await signIn(page);
 			for (const [name, path] of Object.entries(pages)) {
 				page.expected = name === 'none' ? /status of 404/ : /never/;
 				await page.goto(base + path);
 				if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
 				if (colorScheme === 'light') await inspect(page, name + ' on a phone');
-				await page.screenshot({path: `${shots}/${name}-phone-${colorScheme}.png`, fullPage: true});
+				await shoot(page, `${name}-phone-${colorScheme}`, {fullPage: true});
 			}
 			await page.context().close();
 		}
@@ -497,7 +502,7 @@ const steps = {
 const picture = async (page, name) => {
 	for (const colorScheme of ['light', 'dark']) {
 		await page.emulateMedia({colorScheme});
-		await page.screenshot({path: `${shots}/${name}-${colorScheme}.png`, fullPage: true});
+		await shoot(page, `${name}-${colorScheme}`, {fullPage: true});
 	}
 	if (/^(overview|stream|keys|stream_raw|key_made)$/.test(name)) await inspect(page, name + ' in dark');
 	await page.emulateMedia({colorScheme: 'light'});
@@ -507,7 +512,7 @@ const main = await open();
 for (const colorScheme of ['light', 'dark']) {
 	await main.emulateMedia({colorScheme});
 	await main.goto(base + '/dashboard/sign-in');
-	await main.screenshot({path: `${shots}/sign_in-${colorScheme}.png`});
+	await shoot(main, `sign_in-${colorScheme}`);
 }
 await main.emulateMedia({colorScheme: 'light'});
 const kept = {};

@@ -1,0 +1,21 @@
+package journal
+
+import (
+	"flag"
+	"os"
+	"strconv"
+	"testing"
+
+	"weir/internal/disk/faulty"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	checks := flag.Lookup("rapid.checks")
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f == checks })
+	if all, err := strconv.Atoi(checks.DefValue); err == nil && !set {
+		checks.Value.Set(strconv.Itoa(faulty.Cases(all)))
+	}
+	os.Exit(m.Run())
+}
