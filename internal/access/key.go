@@ -81,7 +81,8 @@ func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) 
 // configuration of a container. If the key already has a record, ImportKey returns that record
 // unchanged: a revoked key stays revoked, and the scope in s is ignored. It fails with
 // InvalidRequest for a key of another project, for the demo key, and for a string that does not
-// have the form of a key.
+// have the form of a key. If the key already has a record, ImportKey works even while the store
+// accepts no changes, so that a server with bootstrap keys can start on a full disk.
 func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, error) {
 	kind, ok := kindOf(secret)
 	if !ok {
@@ -106,6 +107,10 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, er
 	if err := a.checkSpec(ctx, s); err != nil {
 		return Key{}, err
 	}
+	d := digestOf(secret)
+	if e := a.withDigest(d); e != nil {
+		return a.recordOf(e), nil
+	}
 	k := Key{
 		ID:          string(weir.NewStreamID()),
 		Project:     s.Project,
@@ -128,7 +133,6 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, er
 	if err != nil {
 		return Key{}, err
 	}
-	d := digestOf(secret)
 	// The key is created even if the caller gives up. makeKey still waits for the store, so that
 	// the audit log records the result.
 	_, err = a.docs.Create(context.WithoutCancel(ctx), d.document(), value)

@@ -189,6 +189,25 @@ func TestConcurrentImport(t *testing.T) {
 	}
 }
 
+// A key that has a record can be imported while the store accepts no changes. Otherwise a server
+// with bootstrap keys could not start on a full disk, where it must still read and delete.
+func TestImportOnFullStore(t *testing.T) {
+	docs := store()
+	a := open(t, docs)
+	p := project(t, a, "app")
+	first, err := a.ImportKey(t.Context(), KeySpec{Project: p.ID}, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs.failure(engine.ErrFull)
+	again, err := a.ImportKey(t.Context(), KeySpec{Project: p.ID}, given)
+	if err != nil || again.ID != first.ID {
+		t.Errorf("the second import returned key %q (%v), want %q", again.ID, err, first.ID)
+	}
+	_, err = a.ImportKey(t.Context(), KeySpec{Project: p.ID}, "svc_live_00000000000000000000000000000009")
+	want(t, "a new key on a full store", err, weir.StorageUnavailable)
+}
+
 func TestRevoke(t *testing.T) {
 	clock := newClock()
 	docs := store()

@@ -106,33 +106,40 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 		}
 		ends[i+1] = len(b)
 	}
-	text := string(b)
+	text, n := string(b), 0
+	field := func(name, value string) {
+		c.fields[n] = [2]string{name, value}
+		n++
+	}
 	value := func(i int) string { return text[ends[i]:ends[i+1]] }
-	fields := append(c.fields[:0],
-		[2]string{"X-Request-Id", text[:ends[0]]}, [2]string{"X-Ratelimit-Limit", value(0)}, [2]string{"X-Ratelimit-Remaining", value(1)},
-		[2]string{"X-Ratelimit-Reset", value(2)}, [2]string{"Cache-Control", "no-store"}, [2]string{"Server", "svc"},
-		[2]string{"X-Content-Type-Options", "nosniff"})
+	field("X-Request-Id", text[:ends[0]])
+	field("X-Ratelimit-Limit", value(0))
+	field("X-Ratelimit-Remaining", value(1))
+	field("X-Ratelimit-Reset", value(2))
+	field("Cache-Control", "no-store")
+	field("Server", "svc")
+	field("X-Content-Type-Options", "nosniff")
 	if contentType != "" {
-		fields = append(fields, [2]string{"Content-Type", contentType})
+		field("Content-Type", contentType)
 	}
 	if length != none {
-		fields = append(fields, [2]string{"Content-Length", value(3)})
+		field("Content-Length", value(3))
 	}
 	if cursor != none {
-		fields = append(fields, [2]string{"X-Svc-Cursor", value(4)})
+		field("X-Svc-Cursor", value(4))
 	}
 	if c.created != "" {
-		fields = append(fields, [2]string{weir.HeaderStreamCreated, c.created})
+		field(weir.HeaderStreamCreated, c.created)
 	}
 	if c.publisher != "" {
-		fields = append(fields, [2]string{weir.HeaderPublisher, c.publisher})
+		field(weir.HeaderPublisher, c.publisher)
 	}
 	c.h.cors.allow(c.r, c.w.Header())
 	c.sent, c.status = true, status
 	if length != none && !c.isHead() {
 		c.written = length
 	}
-	c.writeHead(status, fields)
+	c.writeHead(status, c.fields[:n])
 }
 
 func (c *call) writeHead(status int, fields [][2]string) {

@@ -21,15 +21,15 @@ func (c *call) publishAt() error {
 	if err != nil {
 		return err
 	}
-	seq, err := weir.ParseSeq(c.route.seq)
-	if err != nil {
+	p := hub.Publish{Chosen: true}
+	if p.Seq, err = weir.ParseSeq(c.route.seq); err != nil {
 		// D19 checks the header fields before the sequence.
-		if err := c.checkDeclared(s, &hub.Publish{Chosen: true}); err != nil {
+		if err := c.checkDeclared(s, &p); err != nil {
 			return err
 		}
 		return errSequence
 	}
-	return c.publish(s, &hub.Publish{Chosen: true, Seq: seq})
+	return c.publish(s, &p)
 }
 
 var (

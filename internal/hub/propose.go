@@ -56,17 +56,16 @@ func (s *Stream) Propose(p *Publish, to Outcome) {
 
 // completed reports the outcome of a proposal. The engine calls it with the outcome of the entry.
 func (p *proposal) completed(err error) {
-	f, of, to, rules := p.feed, p.of, p.to, p.rules
-	v, cursor, err := p.result(f, err)
+	f, of, to := p.feed, p.of, p.to
 	switch {
 	case err != nil:
-		of.report(f, to, weir.Ack{}, err)
-	case v.Outcome == stream.Stored || v.Outcome == stream.Refused && !f.hub.shared:
-		ack, err := f.conclude(context.Background(), rules, of, false, v, cursor)
+		of.report(f, to, weir.Ack{}, p.failed(context.Background(), f, err))
+	case p.verdict.Outcome == stream.Stored || p.verdict.Outcome == stream.Refused && !f.hub.shared:
+		ack, err := p.conclude(context.Background(), f, of)
 		of.report(f, to, ack, err)
 	default: // conclude may read the disk or ask other nodes
 		go func() {
-			ack, err := f.conclude(context.Background(), rules, of, false, v, cursor)
+			ack, err := p.conclude(context.Background(), f, of)
 			of.report(f, to, ack, err)
 		}()
 	}

@@ -51,7 +51,7 @@ func (p *proposal) Placed() {
 	}
 }
 
-var proposals = sync.Pool{New: func() any { return new(proposal) }}
+var proposals = sync.Pool{New: func() any { return new(proposal) }} // all fields are zero, except done
 
 // recycle returns a proposal to the pool. The engine must not own its entry any more.
 func (p *proposal) recycle() {
@@ -74,15 +74,48 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	}
 	defer f.release()
 	p.enter(f)
+	if next, follows := p.inLine(f); next || follows {
+		if next {
+			err = s.refusesBatches()
+		}
+		return nil, err
+	}
 	if body, err := p.needsBody(f); body || err != nil {
 		return nil, err
 	}
 	return s.decide(ctx, f, p)
 }
 
-// needsBody reports whether a publish needs its body: nearly all do. If it returns false, decide
-// has to look closer. It is a separate function to keep the stack of Decide small. For a larger
-// stack, Go would have to copy the stack of each request's goroutine.
+// inLine reports whether the sequence of p is the next one, or whether p is contiguous and follows a
+// batch whose request is in progress. Nearly all publishes with a chosen sequence are of these two
+// kinds. Both need their body, and inLine makes the stream hold their sequence, as preview does.
+// preview would find the same, but its verdicts take so much stack that Go would have to move the
+// stack of each HTTP/2 request.
+func (p *Publish) inLine(f *feed) (next, follows bool) {
+	if !p.Chosen || p.Seq > weir.MaxSeq {
+		return false, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	above := f.ahead.Cursor().Cursor + 1
+	next = p.Seq == above
+	follows = p.Contiguous && p.Seq > above && p.Seq <= f.state.Cursor().Cursor+weir.MaxAhead && f.way.order.has(p.Seq-1)
+	if f.dropped || stream.Ended(f.ahead) || !next && !follows {
+		return false, false
+	}
+	p.hold(f)
+	return next, follows
+}
+
+// hold makes the stream keep the chosen sequence open until Release. p must not hold it yet. Called
+// with f.mu held.
+func (p *Publish) hold(f *feed) {
+	f.way.holds.add(p.Seq)
+	p.held, p.way = f.s, f.way
+}
+
+// needsBody reports whether a publish needs its body: nearly all do. If it returns false, decide has
+// to look closer.
 func (p *Publish) needsBody(f *feed) (bool, error) {
 	v, _, cursor, err := p.preview(f, p.rules(-1))
 	switch {
@@ -156,8 +189,7 @@ func (p *Publish) preview(f *feed, rules stream.Publish) (v, seen stream.Verdict
 		seen = f.durableVerdict(rules, v, now)
 	}
 	if p.Chosen && p.held == nil && (v.Outcome == stream.Stored || p.early(v, cursor)) {
-		f.way.holds.add(p.Seq)
-		p.held, p.way = f.s, f.way
+		p.hold(f)
 		if v.Header.Late {
 			f.updateHeld(now)
 		}
@@ -207,87 +239,83 @@ func (p *Publish) rules(size int64) stream.Publish {
 
 // propose sends a batch through the log and returns the acknowledgement or the refusal.
 func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, probe bool) (weir.Ack, error) {
-	v, cursor, err := f.append(ctx, rules, b, probe)
+	p, err := f.append(ctx, rules, b, probe)
 	if err != nil {
 		return weir.Ack{}, err
 	}
-	return f.conclude(ctx, rules, b, probe, v, cursor)
+	return p.conclude(ctx, f, b)
 }
 
-// conclude turns the verdict on a batch into an acknowledgement or a refusal. The batch, or
-// everything that the refusal depends on, is durable. On a shared store, a refused batch is proposed
-// once more.
-func (f *feed) conclude(ctx context.Context, rules stream.Publish, b *Publish, probe bool, v stream.Verdict, cursor weir.Seq) (weir.Ack, error) {
-	if v.Outcome != stream.Stored && f.hub.shared {
-		// A refusal may be based on an outdated state, so propose catches up with the other nodes
+// conclude turns the verdict on a batch into an acknowledgement or a refusal, and recycles the
+// proposal. The batch, or everything that the refusal depends on, is durable. On a shared store, a
+// refused batch is proposed once more.
+func (p *proposal) conclude(ctx context.Context, f *feed, b *Publish) (weir.Ack, error) {
+	if p.verdict.Outcome != stream.Stored && f.hub.shared {
+		// A refusal may be based on an outdated state, so conclude catches up with the other nodes
 		// and proposes the batch again. A duplicate stays a duplicate, but its acknowledgement
 		// needs the current cursor.
 		err := f.catchUp(ctx)
-		if err == nil && v.Outcome == stream.Refused {
-			v, cursor, err = f.append(ctx, rules, b, probe)
+		if rules, probe := p.rules, p.probe; err == nil && p.verdict.Outcome == stream.Refused {
+			p.recycle()
+			p, err = f.append(ctx, rules, b, probe)
 		}
 		if err != nil {
 			return weir.Ack{}, err
 		}
 	}
-	switch v.Outcome {
+	defer p.recycle()
+	switch p.verdict.Outcome {
 	case stream.Stored:
-		return weir.Ack{StreamID: f.s.ID, Seq: v.Header.Seq, Accepted: b.Batch.Events, Cursor: cursor, Publisher: b.Publisher}, nil
+		return weir.Ack{StreamID: f.s.ID, Seq: p.verdict.Header.Seq, Accepted: b.Batch.Events, Cursor: p.cursor, Publisher: b.Publisher}, nil
 	case stream.Duplicate:
 		f.mu.Lock()
-		cursor = f.state.Cursor().Cursor
+		cursor := f.state.Cursor().Cursor
 		f.mu.Unlock()
-		ack, err := f.s.duplicate(ctx, f, v.Header, cursor)
+		ack, err := f.s.duplicate(ctx, f, p.verdict.Header, cursor)
 		if err != nil {
 			return weir.Ack{}, err
 		}
 		return *ack, nil
 	}
-	return weir.Ack{}, v.Err
+	return weir.Ack{}, p.verdict.Err
 }
 
-// append proposes a batch to the log and returns the verdict of Admit. It waits until the batch, or
-// everything that a refusal depends on, is durable. The result cursor is the stream's cursor after
-// the batch.
-func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
+// append proposes a batch to the log. It waits until the batch, or everything that a refusal depends
+// on, is durable. The proposal that it returns has the verdict of Admit; the caller must recycle it.
+func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (*proposal, error) {
 	p := newProposal(f, rules, of, probe)
-	if err = f.log.Append(ctx, &p.entry); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return v, 0, err // the engine still owns the entry, so the proposal cannot be reused
+	if err := f.log.Append(ctx, &p.entry); err != nil {
+		return nil, p.failed(ctx, f, err)
 	}
-	return p.result(f, err)
+	return p, nil
 }
 
-// newProposal returns a proposal with the entry of a batch.
+// newProposal returns a proposal with the entry of a batch. It sets the fields one by one, because a
+// composite literal would double its stack (see inLine).
 func newProposal(f *feed, rules stream.Publish, of *Publish, probe bool) *proposal {
-	p, b := proposals.Get().(*proposal), &of.Batch
+	p := proposals.Get().(*proposal)
 	p.rules, p.probe = rules, probe
 	if rules.Contiguous && !probe {
 		p.order = &f.way.order
 	}
-	p.entry = engine.Entry{
-		Header: engine.Header{
-			Kind: engine.Batch, Count: b.Events, ContentType: b.ContentType, Key: rules.Key, Size: uint32(len(b.Payload)),
-			Publisher: of.Publisher,
-		},
-		Payload:  b.Payload,
-		Proposer: p,
-	}
+	h, b := &p.entry.Header, &of.Batch
+	h.Kind, h.Count, h.ContentType, h.Size = engine.Batch, b.Events, b.ContentType, uint32(len(b.Payload))
+	h.Key, h.Publisher = rules.Key, of.Publisher
+	p.entry.Payload, p.entry.Proposer = b.Payload, p
 	return p
 }
 
-// result returns the verdict of Admit on the proposal, or the error that the log reported instead. It
-// recycles the proposal.
-func (p *proposal) result(f *feed, err error) (v stream.Verdict, cursor weir.Seq, _ error) {
-	v, cursor = p.verdict, p.cursor
-	p.recycle()
-	if err == nil {
-		return v, cursor, nil
+// failed returns the error of append for an error of the log, and recycles the proposal if it can.
+func (p *proposal) failed(ctx context.Context, f *feed, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return err // the engine still owns the entry, so the proposal cannot be reused
 	}
+	p.recycle()
 	if known := clientError(f.s.ID, err); known != err {
 		f.writeFailed(known)
-		return v, 0, known
+		return known
 	}
-	return v, 0, fmt.Errorf("append to stream %s: %w", f.s.ID, err)
+	return fmt.Errorf("append to stream %s: %w", f.s.ID, err)
 }
 
 // duplicate acknowledges a batch that is already stored. The number of events and the publisher are

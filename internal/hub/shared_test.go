@@ -204,6 +204,10 @@ func TestEvictedByAnotherNode(t *testing.T) {
 	if _, err := there.Publish(ctx, large); err != nil {
 		t.Fatal(err)
 	}
+	// A read of a stored batch does not ask the other nodes first. Asking for the cursor does.
+	if o, err := here.Object(ctx); err != nil || o.Cursor != 2 {
+		t.Fatalf("the cursor is %d, %v; want 2", o.Cursor, err)
+	}
 	if _, err := here.Batch(ctx, 1); err == nil || !strings.Contains(err.Error(), "was evicted") {
 		t.Errorf("reading a batch that another node evicted: %v", err)
 	}
