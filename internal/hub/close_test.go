@@ -26,8 +26,9 @@ func endOf(t *testing.T, s *Stream, from From) (got []weir.Seq) {
 		if errors.Is(err, ErrEnded) {
 			return got
 		}
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || len(e.Frames) == 0 {
+			t.Errorf("got %+v, %v and not the end", e, err)
+			return got
 		}
 		for _, frame := range e.Frames {
 			for len(frame) > 0 {
