@@ -74,6 +74,7 @@ const (
 	ReadStream   Action = iota + 1 // read the stream object, the cursor or batches, or subscribe
 	PublishBatch                   // with or without a sequence number
 	DeleteStream
+	ChangeStream // change the settings of the stream
 	CreateStream
 	ListStreams
 )
@@ -126,7 +127,7 @@ func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) e
 	if g.demo {
 		return g.mayDemo(action)
 	}
-	if stream == DemoStream && (action == PublishBatch || action == DeleteStream) {
+	if stream == DemoStream && (action == PublishBatch || action == DeleteStream || action == ChangeStream) {
 		return forbidden("the demo stream can only be read")
 	}
 	if owner != g.project && action != CreateStream && action != ListStreams {
@@ -167,7 +168,7 @@ func (a Action) needs() Permission {
 		return Read
 	case PublishBatch:
 		return Publish
-	case DeleteStream, CreateStream:
+	case DeleteStream, ChangeStream, CreateStream:
 		return Manage
 	}
 	return ""
