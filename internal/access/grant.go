@@ -75,6 +75,7 @@ const (
 	PublishBatch                   // with or without a sequence number
 	DeleteStream
 	CloseStream
+	ChangeStream // change the settings of the stream
 	CreateStream
 	ListStreams
 )
@@ -127,7 +128,7 @@ func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) e
 	if g.demo {
 		return g.mayDemo(action)
 	}
-	if stream == DemoStream && (action == PublishBatch || action == DeleteStream || action == CloseStream) {
+	if stream == DemoStream && (action == PublishBatch || action == DeleteStream || action == CloseStream || action == ChangeStream) {
 		return forbidden("the demo stream can only be read")
 	}
 	if owner != g.project && action != CreateStream && action != ListStreams {
@@ -168,7 +169,7 @@ func (a Action) needs() Permission {
 		return Read
 	case PublishBatch:
 		return Publish
-	case DeleteStream, CloseStream, CreateStream:
+	case DeleteStream, CloseStream, ChangeStream, CreateStream:
 		return Manage
 	}
 	return ""

@@ -189,6 +189,8 @@ func (c *call) endpoint() func(*call) error {
 		f = e.get
 	case http.MethodPost:
 		f = e.post
+	case http.MethodPatch:
+		f = e.patch
 	case http.MethodDelete:
 		f = e.delete
 	}

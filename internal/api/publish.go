@@ -79,9 +79,9 @@ func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	if c.r.ContentLength > weir.MaxBody {
 		return errBodyTooLarge
 	}
-	if s.Mode == weir.Raw && c.r.ContentLength > s.MaxBytes {
+	if most := s.MaxBytes(); s.Mode == weir.Raw && c.r.ContentLength > most {
 		return weir.Errorf(weir.PayloadTooLarge, "the batch is %d bytes, but the stream's max_bytes is %d; "+
-			"split it into several batches", c.r.ContentLength, s.MaxBytes)
+			"split it into several batches", c.r.ContentLength, most)
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ func (k routeKind) String() string { return routeNames[k] }
 // not a number. It is refused for that reason (D30), so the field allow does not list POST for this
 // route. The same applies to /v1/streams/{id}/batches.
 var endpoints [closeRoute + 1]struct {
-	get, post, delete func(*call) error
-	allow             []string
+	get, post, patch, delete func(*call) error
+	allow                    []string
 }
 
 // init fills endpoints. A method without a function gets 405.
@@ -56,7 +56,8 @@ func init() {
 	e[healthRoute].get, e[healthRoute].allow = (*call).health, []string{"GET, HEAD, OPTIONS"}
 	e[versionRoute].get, e[versionRoute].allow = (*call).version, []string{"GET, HEAD, OPTIONS"}
 	e[streamsRoute].get, e[streamsRoute].post, e[streamsRoute].allow = (*call).streamList, (*call).streamCreate, []string{"GET, HEAD, POST, OPTIONS"}
-	e[streamRoute].get, e[streamRoute].delete, e[streamRoute].allow = (*call).streamShow, (*call).streamDelete, []string{"GET, HEAD, DELETE, OPTIONS"}
+	e[streamRoute].get, e[streamRoute].patch, e[streamRoute].delete = (*call).streamShow, (*call).streamChange, (*call).streamDelete
+	e[streamRoute].allow = []string{"GET, HEAD, PATCH, DELETE, OPTIONS"}
 	e[cursorRoute].get, e[cursorRoute].post, e[cursorRoute].allow = (*call).cursor, (*call).publishAt, []string{"GET, HEAD, OPTIONS"}
 	e[nextRoute].post, e[nextRoute].allow = (*call).publishNext, []string{"POST, OPTIONS"}
 	e[atRoute].post, e[atRoute].allow = (*call).publishAt, []string{"POST, OPTIONS"}

@@ -41,7 +41,7 @@ type shard struct {
 const other = "other"
 
 // methodNames are the methods that are counted separately.
-var methodNames = [...]string{other, "GET", "HEAD", "POST", "DELETE", "OPTIONS"}
+var methodNames = [...]string{other, "GET", "HEAD", "POST", "DELETE", "OPTIONS", "PATCH"}
 
 // MethodName returns the name of a method in metrics and logs. It is "other" if the API does not
 // use the method.
@@ -59,6 +59,8 @@ func methodPlace(method string) int {
 		return 4
 	case http.MethodOptions:
 		return 5
+	case http.MethodPatch:
+		return 6
 	}
 	return 0
 }

@@ -29,13 +29,7 @@ func (c *call) streamCreate() error {
 	if err := c.grant.May(access.CreateStream, access.DemoStream, ""); code(err) != weir.StreamNameTaken {
 		return err
 	}
-	if _, err := contentType(c.r.Header, jsonType); err != nil {
-		return err
-	}
-	if c.r.ContentLength > weir.MaxCreateBody {
-		return errCreateTooLarge
-	}
-	body, err := c.readBody(weir.MaxCreateBody, errCreateTooLarge)
+	body, err := c.readSettings()
 	if err != nil {
 		return err
 	}
@@ -59,61 +53,92 @@ func (c *call) streamCreate() error {
 	return err
 }
 
-// parseSpec parses the body of a create. The body is at most 64 KiB, so jsontext's own check for
-// duplicate names is cheap enough.
+// readSettings reads a body with the settings of a stream. It refuses a wrong content type (415) and
+// a body of more than 64 KiB (413).
+func (c *call) readSettings() ([]byte, error) {
+	if _, err := contentType(c.r.Header, jsonType); err != nil {
+		return nil, err
+	}
+	if c.r.ContentLength > weir.MaxCreateBody {
+		return nil, errCreateTooLarge
+	}
+	return c.readBody(weir.MaxCreateBody, errCreateTooLarge)
+}
+
+// parseSpec parses the body of a create.
 func parseSpec(body []byte) (hub.Spec, error) {
 	spec := hub.Spec{RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON}
-	d := jsontext.NewDecoder(bytes.NewBuffer(body))
-	if d.PeekKind() != '{' {
-		return spec, badBody(`it is not a JSON object; send one such as {"name":"orders"}`)
-	}
-	d.ReadToken()
-	named, outOfRange := false, false
-	for d.PeekKind() == '"' {
-		token, err := d.ReadToken()
-		if err != nil {
-			return spec, syntaxError(err)
-		}
-		member := token.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			return spec, syntaxError(err)
-		}
-		var fits bool
+	change, err := parseSettings(body, func(member string, value jsontext.Value) (err error) {
 		switch member {
-		case "name":
-			named = true
-			spec.Name, err = nameOf(value)
-		case "retention_seconds":
-			if fits, err = parseInteger(member, value, weir.MinRetention, weir.MaxRetention, &spec.RetentionSeconds); !fits {
-				outOfRange = true
-			}
-		case "max_bytes":
-			if fits, err = parseInteger(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, &spec.MaxBytes); err == nil && !fits {
-				err = badBody("max_bytes must be from 1048576 to 4294967296")
-			}
 		case "mode":
 			spec.Mode, err = modeOf(value)
 		case "id":
 			spec.ID, err = idOf(value)
 		}
+		return err
+	})
+	if err != nil && code(err) != weir.RetentionOutOfRange {
+		return spec, err
+	}
+	if change.Name == nil {
+		return spec, badBody("name is missing; send a string of 1 to 128 characters")
+	}
+	return change.Apply(spec), err
+}
+
+// parseSettings parses the members of a body that can be changed later. It passes each other member
+// to the function other. The error is RetentionOutOfRange only if nothing else is wrong with the
+// body (D10). The body is at most 64 KiB, so jsontext's own check for duplicate names is cheap
+// enough.
+func parseSettings(body []byte, other func(member string, value jsontext.Value) error) (c hub.Change, err error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(body))
+	if d.PeekKind() != '{' {
+		return c, badBody(`it is not a JSON object; send one such as {"name":"orders"}`)
+	}
+	d.ReadToken()
+	outOfRange := false
+	for d.PeekKind() == '"' {
+		token, err := d.ReadToken()
 		if err != nil {
-			return spec, err
+			return c, syntaxError(err)
+		}
+		member := token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return c, syntaxError(err)
+		}
+		var fits bool
+		switch member {
+		case "name":
+			c.Name = new(string)
+			*c.Name, err = nameOf(value)
+		case "retention_seconds":
+			c.RetentionSeconds = new(int64)
+			if fits, err = parseInteger(member, value, weir.MinRetention, weir.MaxRetention, c.RetentionSeconds); !fits {
+				outOfRange = true
+			}
+		case "max_bytes":
+			c.MaxBytes = new(int64)
+			if fits, err = parseInteger(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, c.MaxBytes); err == nil && !fits {
+				err = badBody("max_bytes must be from 1048576 to 4294967296")
+			}
+		default:
+			err = other(member, value)
+		}
+		if err != nil {
+			return c, err
 		}
 	}
 	if _, err := d.ReadToken(); err != nil { // the end of the object, or a syntax error
-		return spec, syntaxError(err)
+		return c, syntaxError(err)
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
-		return spec, badBody("unexpected data after the object")
+		return c, badBody("unexpected data after the object")
 	}
-	switch {
-	case !named:
-		return spec, badBody("name is missing; send a string of 1 to 128 characters")
-	case outOfRange: // last, because D10 checks everything else first
-		return spec, weir.Errorf(weir.RetentionOutOfRange, "retention_seconds must be from 60 to 2592000")
+	if outOfRange {
+		return c, weir.Errorf(weir.RetentionOutOfRange, "retention_seconds must be from 60 to 2592000")
 	}
-	return spec, nil
+	return c, nil
 }
 
 // syntaxError refuses a body with the message of jsontext, which names the byte offset.

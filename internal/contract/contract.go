@@ -83,6 +83,7 @@ func Run(t *testing.T, target Target) {
 		{"basics", basicCases, false},
 		{"streams", streamCases, false},
 		{"create", createCases, false},
+		{"change", changeCases, false},
 		{"delete", deleteCases, false},
 		{"close", closeCases, false},
 		{"paging", pagingCases, false},

@@ -15,7 +15,7 @@ var corsCases = []Case{
 	{"preflight", `D29: a preflight needs no key and allows authorization, content-type, idempotency-key, last-event-id, x-svc-contiguous and x-svc-publisher`, func(t *T) {
 		s := t.jsonStream()
 		for path, methods := range map[string][]string{
-			"/v1/health": {"GET"}, "/v1/streams": {"GET", "POST"}, "/v1/streams/" + s.ID: {"GET", "DELETE"},
+			"/v1/health": {"GET"}, "/v1/streams": {"GET", "POST"}, "/v1/streams/" + s.ID: {"GET", "PATCH", "DELETE"},
 			NextPath(s.ID): {"POST"}, SeqPath(s.ID, 1): {"POST"}, "/v1/streams/" + s.ID + "/cursor": {"GET"}, BatchPath(s.ID, 1): {"GET"},
 			PagePath(s.ID, ""): {"GET"},
 		} {

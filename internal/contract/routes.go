@@ -44,7 +44,7 @@ var routeCases = []Case{
 			{"/v1/health", []string{"POST", "PUT", "PATCH", "DELETE"}, []string{"GET", "HEAD"}},
 			{"/v1/version", []string{"POST", "PUT", "PATCH", "DELETE"}, []string{"GET", "HEAD"}},
 			{"/v1/streams", []string{"PUT", "PATCH", "DELETE"}, []string{"GET", "HEAD", "POST"}},
-			{path, []string{"POST", "PUT", "PATCH"}, []string{"GET", "HEAD", "DELETE"}},
+			{path, []string{"POST", "PUT"}, []string{"GET", "HEAD", "PATCH", "DELETE"}},
 			{path + "/publish", []string{"GET", "HEAD", "PUT", "PATCH", "DELETE"}, []string{"POST"}},
 			{path + "/1", []string{"GET", "HEAD", "PUT", "PATCH", "DELETE"}, []string{"POST"}},
 			{path + "/cursor", []string{"PUT", "PATCH", "DELETE"}, []string{"GET", "HEAD"}},

@@ -108,7 +108,7 @@ func (v *visit) choices(p weir.ProjectID, text string, chosen []weir.StreamID) [
 	for _, id := range chosen {
 		c := streamChoice{ID: id, Chosen: true}
 		if s, err := v.Hub.Stream(id); err == nil && s.Project == p {
-			c.Name = s.Name
+			c.Name = s.Name()
 		}
 		list = append(list, c)
 	}
@@ -119,7 +119,7 @@ func (v *visit) choices(p weir.ProjectID, text string, chosen []weir.StreamID) [
 		if s.Project != p || slices.Contains(chosen, s.ID) || !matchesStream(s, strings.ToLower(text)) {
 			continue
 		}
-		list = append(list, streamChoice{ID: s.ID, Name: s.Name})
+		list = append(list, streamChoice{ID: s.ID, Name: s.Name()})
 	}
 	return list
 }
@@ -202,7 +202,7 @@ func (v *visit) key() error {
 	for _, id := range k.Streams[:min(len(k.Streams), 100)] {
 		c := streamChoice{ID: id}
 		if s, err := v.Hub.Stream(id); err == nil {
-			c.Name = s.Name
+			c.Name = s.Name()
 		}
 		view.Streams = append(view.Streams, c)
 	}

@@ -175,7 +175,7 @@ func (v *visit) requests() error {
 		w.Key = &row
 	}
 	if s, err := v.Hub.Stream(weir.StreamID(found.Stream)); err == nil {
-		w.Stream = s.Name
+		w.Stream = s.Name()
 	}
 	return v.page(http.StatusOK, "requests", "Requests", w)
 }

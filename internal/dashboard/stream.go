@@ -64,7 +64,7 @@ func (v *visit) publish() error {
 	if err != nil {
 		return err
 	}
-	v.did("test batch published", fmt.Sprintf("%s %s, sequence %d", s.Name, s.ID, ack.Seq))
+	v.did("test batch published", fmt.Sprintf("%s %s, sequence %d", s.Name(), s.ID, ack.Seq))
 	return v.json(ack)
 }
 
@@ -91,14 +91,14 @@ func (v *visit) deleteStream() error {
 	if s.Project == access.DemoProject {
 		return v.sorry(page, weir.Errorf(weir.ProjectForbidden, "the demo stream cannot be deleted; disable it with --demo=false"))
 	}
-	if got := v.field("name"); got != string(s.ID) && inOneLine(got) != inOneLine(s.Name) {
+	if got := v.field("name"); got != string(s.ID) && inOneLine(got) != inOneLine(s.Name()) {
 		return v.wrong(page, "The text matches neither the stream's name nor its ID. Nothing was deleted.")
 	}
 	if err := s.Delete(v.r.Context()); err != nil {
 		return v.sorry("/dashboard/streams", err)
 	}
-	v.did("stream deleted", s.Name+" "+string(s.ID))
-	return v.back("/dashboard/streams", "Stream "+s.Name+" deleted.")
+	v.did("stream deleted", s.Name()+" "+string(s.ID))
+	return v.back("/dashboard/streams", "Stream "+s.Name()+" deleted.")
 }
 
 // inOneLine collapses white space as browsers do: it trims both ends and replaces each other run of

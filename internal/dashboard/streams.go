@@ -41,7 +41,7 @@ const streamsPage = 50
 var orders = map[string]func(a, b *ranked) int{
 	"created": func(a, b *ranked) int { return cmp.Compare(b.s.CreatedAt, a.s.CreatedAt) },
 	"name": func(a, b *ranked) int {
-		return cmp.Or(cmp.Compare(strings.ToLower(a.s.Name), strings.ToLower(b.s.Name)), cmp.Compare(a.s.Name, b.s.Name))
+		return cmp.Or(cmp.Compare(strings.ToLower(a.s.Name()), strings.ToLower(b.s.Name())), cmp.Compare(a.s.Name(), b.s.Name()))
 	},
 	"bytes":  func(a, b *ranked) int { return cmp.Compare(b.bytes, a.bytes) },
 	"cursor": func(a, b *ranked) int { return cmp.Compare(b.cursor, a.cursor) },
@@ -59,7 +59,7 @@ type ranked struct {
 // matchesStream reports whether a stream's name contains the text or its ID starts with the text.
 // It ignores case. The text must be in lower case.
 func matchesStream(s *hub.Stream, text string) bool {
-	return text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.HasPrefix(strings.ToLower(string(s.ID)), text)
+	return text == "" || strings.Contains(strings.ToLower(s.Name()), text) || strings.HasPrefix(strings.ToLower(string(s.ID)), text)
 }
 
 func (v *visit) streams() error {

@@ -13,7 +13,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Spec holds the settings of a stream. The settings never change after the stream is created.
+// Spec holds the settings of a stream. Name, RetentionSeconds and MaxBytes can change (see
+// Stream.Change).
 type Spec struct {
 	ID               weir.StreamID // if empty, Create generates an id
 	Project          weir.ProjectID
@@ -33,10 +34,13 @@ type Spec struct {
 // A server may have a million streams, so every field counts: a Stream takes 160 bytes. Data that
 // only a stream in use needs is in its feed and its traffic.
 type Stream struct {
-	ID   weir.StreamID
-	Name string
-	*terms
+	ID weir.StreamID
+	*origin
 	CreatedAt weir.Time
+
+	// These fields change with the document of the stream. Only documentChanged sets them.
+	name   atomic.Pointer[string]
+	bounds atomic.Pointer[bounds]
 
 	hub *Hub
 	log engine.LogID
@@ -60,19 +64,11 @@ type Stream struct {
 	checkAt weir.Time   // when the sweeper opens the stream to evict
 }
 
-// terms are the settings of a stream that many streams have in common. Streams with equal settings
-// share one value (catalog.terms).
-type terms struct {
-	Project          weir.ProjectID
-	RetentionSeconds int64
-	MaxBytes         int64
-	Mode             weir.Mode
-}
-
-// sharedTerms are terms and the number of streams that have them.
-type sharedTerms struct {
-	terms
-	streams int
+// origin holds the settings that never change. The streams of a project share one value for each
+// mode (projectStreams.origins).
+type origin struct {
+	Project weir.ProjectID
+	Mode    weir.Mode
 }
 
 // traffic belongs to the publishes to one stream that are in progress. It survives when the log is
@@ -87,11 +83,6 @@ func (t *traffic) idle() bool { return t.holds.none() && t.order.none() }
 
 // Created returns CreatedAt as clients see it.
 func (s *Stream) Created() string { return s.CreatedAt.String() }
-
-// Spec returns the settings of the stream.
-func (s *Stream) Spec() Spec {
-	return Spec{ID: s.ID, Project: s.Project, Name: s.Name, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode}
-}
 
 // summary holds the facts about a stream that the hub keeps while the log is closed. It is valid
 // until a batch expires. The zero summary is never valid.
@@ -113,7 +104,7 @@ type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
-	terms    map[terms]*sharedTerms
+	bounds   map[bounds]*sharedBounds
 	opened   []*Stream // streams with a feed; a slice, so that the order depends on the history alone
 
 	loaded     bool  // Open has read all documents
@@ -123,6 +114,7 @@ type catalog struct {
 // projectStreams are the streams of one project.
 type projectStreams struct {
 	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
+	origins [2]origin // of json streams and of raw streams
 
 	// The map creating has an entry for each stream that running calls of Create may add: the
 	// number of such calls. Until the stream is in the field streams, its entry here counts towards
@@ -136,7 +128,7 @@ type projectStreams struct {
 func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*projectStreams)
-	c.terms = make(map[terms]*sharedTerms)
+	c.bounds = make(map[bounds]*sharedBounds)
 }
 
 // load reads the catalog from the store, and follows the store from then on.
@@ -150,8 +142,8 @@ func (h *Hub) load(ctx context.Context) error {
 	return h.catalog.unreadable
 }
 
-// documentChanged updates the catalog after a stream was created or deleted, on this node or
-// another, even if the caller that did it no longer waits. Nothing else changes the catalog. The
+// documentChanged updates the catalog after a stream was created, changed or deleted, on this node
+// or another, even if the caller that did it no longer waits. Nothing else changes the catalog. The
 // engine calls documentChanged in the order of the documents' revisions. If a known document
 // arrives with a different log id, its stream was deleted and the stream id was used again.
 func (h *Hub) documentChanged(c engine.Change) {
@@ -170,7 +162,11 @@ func (h *Hub) documentChanged(c engine.Change) {
 		h.forget(known)
 		known = nil
 	}
-	if c.Deleted || known != nil {
+	if c.Deleted {
+		return
+	}
+	if known != nil {
+		h.settingsChanged(known, c.Document)
 		return
 	}
 	s, err := h.streamOf(c)
@@ -217,17 +213,16 @@ func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
 }
 
 func newStream(s *Spec, created weir.Time) *Stream {
-	return &Stream{ID: s.ID, Name: s.Name, terms: s.terms(), CreatedAt: created}
-}
-
-func (s *Spec) terms() *terms {
-	return &terms{Project: s.Project, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode}
+	n := &Stream{ID: s.ID, origin: &origin{s.Project, s.Mode}, CreatedAt: created}
+	n.name.Store(&s.Name)
+	n.bounds.Store(s.bounds())
+	return n
 }
 
 func (c *catalog) project(p weir.ProjectID) *projectStreams {
 	s := c.projects[p]
 	if s == nil {
-		s = &projectStreams{creating: map[weir.StreamID]int{}}
+		s = &projectStreams{creating: map[weir.StreamID]int{}, origins: [2]origin{{p, weir.JSON}, {p, weir.Raw}}}
 		c.projects[p] = s
 	}
 	return s
@@ -238,16 +233,15 @@ func (c *catalog) add(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.byID[s.ID] = s
-	shared := c.terms[*s.terms]
-	if shared == nil {
-		shared = &sharedTerms{terms: *s.terms}
-		c.terms[*s.terms] = shared
-	}
-	shared.streams++
-	s.terms = &shared.terms
+	s.bounds.Store(c.share(*s.bounds.Load()))
 	ps := c.project(s.Project)
 	if s.owner = ps; len(ps.streams) == 0 {
 		r.projects.Add(1)
+	}
+	for i := range ps.origins {
+		if ps.origins[i].Mode == s.Mode {
+			s.origin = &ps.origins[i]
+		}
 	}
 	ps.streams = slices.Insert(ps.streams, ps.find(s.log), s)
 	delete(ps.creating, s.ID)
@@ -273,11 +267,7 @@ func (c *catalog) remove(s *Stream, r *room) {
 		if ps.streams = slices.Delete(ps.streams, i, i+1); len(ps.streams) == 0 {
 			r.projects.Add(-1)
 		}
-		if shared := c.terms[*s.terms]; shared.streams > 1 {
-			shared.streams--
-		} else {
-			delete(c.terms, *s.terms)
-		}
+		c.unshare(*s.bounds.Load())
 	}
 	c.closed(s)
 }
@@ -468,8 +458,9 @@ func (h *Hub) forget(s *Stream) {
 }
 
 func (s *Stream) object(r summary) weir.Stream {
+	b := s.bounds.Load()
 	return weir.Stream{
-		ID: s.ID, Name: s.Name, CreatedAt: s.CreatedAt, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes,
+		ID: s.ID, Name: s.Name(), CreatedAt: s.CreatedAt, RetentionSeconds: b.retentionSeconds, MaxBytes: b.maxBytes,
 		Cursor: r.cursor.Cursor, BytesStored: r.bytes, Mode: s.Mode, Closed: s.ended.Load(),
 	}
 }

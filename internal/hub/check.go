@@ -20,7 +20,7 @@ func CheckStream(d engine.Document, note []byte, entries iter.Seq[*engine.Header
 	if err != nil {
 		return err
 	}
-	_, err = stream.Restore(spec.terms().rules(anyGrace), created, note, ruleHeaders(entries), created)
+	_, err = stream.Restore(spec.bounds().rules(anyGrace), created, note, ruleHeaders(entries), created)
 	return err
 }
 
@@ -37,7 +37,7 @@ func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*
 	if err != nil {
 		return nil, nil, err
 	}
-	note, lost, err := stream.Mend(spec.terms().rules(anyGrace), created, low, note, ruleHeaders(entries), unknown, now)
+	note, lost, err := stream.Mend(spec.bounds().rules(anyGrace), created, low, note, ruleHeaders(entries), unknown, now)
 	var add []engine.Header
 	for _, h := range lost {
 		add = append(add, engine.Header{Kind: engine.GapClosed, First: h.First, Seq: h.Seq, Time: h.Time, Flags: engine.Lost})

@@ -165,10 +165,10 @@ func (p *scanner) number() (n int64) {
 	return n
 }
 
-// rules returns the rules of a stream with these settings. The parameter grace is the time for
-// which its gaps stay open.
-func (s *terms) rules(grace time.Duration) stream.Rules {
+// rules returns the rules of a stream with these limits. The parameter grace is the time for which
+// its gaps stay open.
+func (b *bounds) rules(grace time.Duration) stream.Rules {
 	return stream.Rules{
-		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace, Keys: weir.MaxEvictedKeys,
+		MaxBytes: b.maxBytes, Retention: b.retention(), GapGrace: grace, Keys: weir.MaxEvictedKeys,
 	}
 }

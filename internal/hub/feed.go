@@ -54,6 +54,7 @@ type feed struct {
 	foreign  bool          // the newest entry was stored by another node
 	newest   weir.Time     // time of the newest durable entry
 	expiry   weir.Time     // no batch expires before this time
+	bounds   *bounds       // the limits that ahead and state apply; adopt sets them
 	held     heldFrom      // the missing sequences whose grace period is paused
 	timer    *time.Timer   // calls closeGaps
 	tail     tail
@@ -62,6 +63,7 @@ type feed struct {
 	view     atomic.Pointer[view] // set while there are subscriptions
 	rows     rows                 // has its own lock
 	turn     sync.Mutex           // a subscription takes it before mu, so that at most one subscription competes with publishers for mu
+	trimming sync.Mutex           // held while a trim runs
 	fetching sync.Mutex           // held while a subscription reads batches of other nodes into the tail
 	audience audience             // has its own lock
 }
@@ -212,7 +214,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if f.timer != nil {
 		f.timer.Stop()
 	}
-	sum, settled := f.summarize(), isSettled(f)
+	sum, settled, limits := f.summarize(), isSettled(f), f.bounds
 	var kept *stream.State
 	if settled && !h.shared && !force {
 		kept = f.ahead.Back(f.state, 0)
@@ -224,6 +226,9 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		sum.until = min(sum.until, h.now().Add(idleCheckEvery))
 	}
 	s.mu.Lock()
+	if limits != s.bounds.Load() { // documentChanged found an open feed, but the feed has not applied the new limits
+		sum, settled = summary{}, false
+	}
 	s.busy, s.summary = nil, sum
 	if kept != nil && !s.deleted && isCostly(kept) {
 		h.folded.put(s, kept)
@@ -284,8 +289,9 @@ func (f *feed) evict(now weir.Time) {
 // shrink does the same as evict, but wakes no subscriptions. It reports whether it evicted
 // anything.
 func (f *feed) shrink(now weir.Time) bool {
+	adopt(f)
 	bytes, charge := f.state.Bytes(), stream.Charge(f.state)
-	if max(now, f.newest) < f.expiry && charge <= f.s.MaxBytes {
+	if max(now, f.newest) < f.expiry && charge <= f.bounds.maxBytes {
 		return false // the common case costs two comparisons
 	}
 	n := f.state.Evict(now, f.headers)
@@ -319,7 +325,7 @@ func (f *feed) nextExpiry() weir.Time {
 	if oldest == never {
 		return never
 	}
-	return oldest.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
+	return oldest.Add(f.bounds.retention())
 }
 
 // KeysSince implements engine.Forgetful: the lifetime of idempotency keys older than the returned
@@ -331,9 +337,12 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.kept
-	if f.kept = nil; s == nil { // with a kept state, the entries need not be read, which would be slow
+	f.bounds = f.s.bounds.Load()
+	if f.kept = nil; s != nil { // with a kept state, the entries need not be read, which would be slow
+		setBounds(s, f.bounds) // they may have changed while the log was closed
+	} else {
 		var err error
-		s, err = stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
+		s, err = stream.Restore(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
 		if err != nil {
 			return err
 		}
@@ -356,6 +365,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	if !ok {
 		return f.admitMarker(e, now, e.Proposer == closing{})
 	}
+	adopt(f)
 	p.verdict = f.ahead.Decide(p.rules, now)
 	if p.verdict.Outcome == stream.Stored && !p.verdict.Header.Late && f.s.refusesBatches() != nil {
 		p.verdict = stream.Verdict{Outcome: stream.Refused, Err: errIndexFull}
@@ -415,7 +425,7 @@ func (f *feed) Commit(n int) {
 		f.state.Apply(a.header)
 		f.newest = a.header.Time
 		if !a.header.Closed {
-			f.expiry = min(f.expiry, a.header.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
+			f.expiry = min(f.expiry, a.header.Time.Add(f.bounds.retention()))
 			f.tail.add(f, a)
 		}
 		*a = admitted{}

@@ -1,8 +1,6 @@
 package hub
 
 import (
-	"time"
-
 	"weir"
 	"weir/internal/engine"
 	"weir/internal/stream"
@@ -27,7 +25,7 @@ func (f *feed) Follow(h engine.Header) {
 	f.foreign = true
 	f.newest = max(f.newest, r.Time)
 	if kept && !r.Closed {
-		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
+		f.expiry = min(f.expiry, r.Time.Add(f.bounds.retention()))
 		f.tail.add(f, &admitted{header: r, foreign: true})
 	}
 	f.way.order.moved(f.ahead.Cursor().Cursor)

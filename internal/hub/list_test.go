@@ -83,7 +83,7 @@ func TestOpeningDoesNotDelayTrims(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.MaxBytes = 10
+		s.bounds.Store(&bounds{s.Spec().RetentionSeconds, 10})
 		f, err := s.acquire(ctx)
 		if err != nil {
 			t.Fatal(err)

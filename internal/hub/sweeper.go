@@ -137,7 +137,7 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 	}
 	most := o.Bytes + int64(o.Entries)*(weir.MinCharge+weir.MaxIdempotencyKey)
 	if !known || o.Batches == 0 || o.Batches != o.Entries || o.First > max(o.Low, 1) ||
-		o.Last-o.First+1 != weir.Seq(o.Entries) || most > s.MaxBytes {
+		o.Last-o.First+1 != weir.Seq(o.Entries) || most > s.bounds.Load().maxBytes {
 		return 0, false
 	}
 	// The newest batch is evicted last, so the cursor is the highest sequence in the log.
@@ -146,7 +146,7 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 	return s.checkTime(expiry), true
 }
 
-func (s *Stream) retention() time.Duration { return time.Duration(s.RetentionSeconds) * time.Second }
+func (s *Stream) retention() time.Duration { return s.bounds.Load().retention() }
 
 // checkTime returns when the sweeper opens an idle stream of which the first batch expires at the
 // given time.
@@ -202,8 +202,7 @@ func (w *sweeper) open(s *Stream) {
 	}
 }
 
-// sweep does one round. It waits for the trims that it started, so that a feed never has two trims
-// at once.
+// sweep does one round. It waits for the trims that it started, so that trims do not pile up.
 func (w *sweeper) sweep() {
 	w.checkIdle()
 	var trims sync.WaitGroup
@@ -228,7 +227,7 @@ func (w *sweeper) sweep() {
 		if f.wantsTrim(now, many) {
 			slots <- struct{}{}
 			trims.Go(func() {
-				f.trim()
+				_ = f.trim() // the next sweep tries again
 				<-slots
 			})
 		}
@@ -291,8 +290,11 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 // trim makes the low mark durable. All batches below this mark were evicted, and the log may
 // reclaim their entries. On a shared store, other nodes may append and evict before this trim is
 // written. So the engine calls Note when the position of the trim in the log is known, and stores
-// the mark that Note returns.
-func (f *feed) trim() {
+// the mark that Note returns. One trim runs at a time: a note that is older than the low mark of the
+// log would be useless.
+func (f *feed) trim() error {
+	f.trimming.Lock()
+	defer f.trimming.Unlock()
 	f.mu.Lock()
 	if stream.NoteSize(f.state, f.ahead) >= longNote {
 		f.mu.Unlock()
@@ -312,10 +314,11 @@ func (f *feed) trim() {
 		f.mu.Lock()
 		f.evicted += evicted
 		f.mu.Unlock()
-		return
+		return err
 	}
 	f.mu.Lock()
 	f.trimmed = max(f.trimmed, low)
 	f.mu.Unlock()
 	f.measure()
+	return nil
 }

@@ -13,6 +13,7 @@ type view struct {
 	rules   stream.View
 	low     weir.Seq // the tail's field low
 	frames  []*frame // the tail's field frames; the tail never changes these elements
+	bounds  *bounds  // the limits that the rules apply
 	newest  weir.Time
 	expiry  weir.Time
 	dropped bool
@@ -33,21 +34,21 @@ func (f *feed) wake() {
 func (f *feed) show() {
 	f.view.Store(&view{
 		rules: f.state.View(), low: f.tail.low, frames: f.tail.frames,
-		newest: f.newest, expiry: f.expiry, dropped: f.dropped, behind: f.behind,
+		bounds: f.bounds, newest: f.newest, expiry: f.expiry, dropped: f.dropped, behind: f.behind,
 	})
 }
 
-// current returns the view at the time now, without the batches that have expired by then. If there
-// are such batches, one subscription evicts them with f.mu held. The other subscriptions wait for
+// current returns the view at the time now, without the batches that have expired by then, or that
+// exceed the limits of the stream since the limits changed. If there are such batches, one subscription evicts them with f.mu held. The other subscriptions wait for
 // it on f.turn. They do not wait on f.mu, because publishers need that lock.
 func (f *feed) current(now weir.Time) *view {
 	v := f.view.Load()
-	if max(now, v.newest) < v.expiry || v.dropped {
+	if v.dropped || v.bounds == f.s.bounds.Load() && max(now, v.newest) < v.expiry {
 		return v
 	}
 	f.turn.Lock()
 	defer f.turn.Unlock()
-	if v = f.view.Load(); max(now, v.newest) < v.expiry {
+	if v = f.view.Load(); v.bounds == f.s.bounds.Load() && max(now, v.newest) < v.expiry {
 		return v
 	}
 	f.mu.Lock()

@@ -1,6 +1,10 @@
 package stream
 
-import "weir"
+import (
+	"time"
+
+	"weir"
+)
 
 // Evict evicts batches by raising the low mark above them (see Low). It evicts every batch that has
 // expired at the time now, and all batches below it. Then it evicts further batches, lowest first,
@@ -77,4 +81,10 @@ func (s *State) shrink(headers func(weir.Seq, func(Header) bool)) (evicted int) 
 		return s.charge > s.rules.MaxBytes
 	})
 	return evicted
+}
+
+// SetBounds changes two of the rules (D37). The next call of Evict applies smaller bounds. Larger
+// bounds do not bring back what was evicted.
+func SetBounds(s *State, maxBytes int64, retention time.Duration) {
+	s.rules.MaxBytes, s.rules.Retention = maxBytes, retention
 }

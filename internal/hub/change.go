@@ -1,0 +1,143 @@
+package hub
+
+import (
+	"context"
+	"errors"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// This file changes the settings of a stream (D37). The document of the stream changes first. Then
+// every node that uses the store learns of it (documentChanged), and puts the new limits into the
+// Stream. An open feed compares them with its own whenever it evicts or decides, and applies them
+// if they differ (adopt). So a read that starts after the change never sees a batch that the new
+// limits exclude.
+
+// Change holds new settings of a stream. A nil field keeps the current value.
+type Change struct {
+	Name             *string
+	RetentionSeconds *int64
+	MaxBytes         *int64
+}
+
+// Apply returns s with the new settings.
+func (c *Change) Apply(s Spec) Spec {
+	if c.Name != nil {
+		s.Name = *c.Name
+	}
+	if c.RetentionSeconds != nil {
+		s.RetentionSeconds = *c.RetentionSeconds
+	}
+	if c.MaxBytes != nil {
+		s.MaxBytes = *c.MaxBytes
+	}
+	return s
+}
+
+// Change changes the settings of the stream, durably, and returns the stream object. Batches that
+// exceed smaller limits are evicted when it returns. It fails with StreamNotFound, even if another
+// stream with the same id has been created since, or with StorageUnavailable. Like Delete, Change
+// ignores the end of ctx.
+func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
+	ctx = context.WithoutCancel(ctx)
+	for {
+		doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
+		if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
+			return weir.Stream{}, notFound(s.ID)
+		}
+		if err != nil {
+			return weir.Stream{}, clientError(s.ID, err)
+		}
+		spec, created, err := readDocument(doc)
+		if err != nil {
+			return weir.Stream{}, err
+		}
+		changed := c.Apply(spec)
+		if changed == spec {
+			return s.Object(ctx)
+		}
+		if changed.MaxBytes > spec.MaxBytes || changed.RetentionSeconds > spec.RetentionSeconds {
+			if err := s.trimEvicted(ctx); err != nil {
+				return weir.Stream{}, err
+			}
+		}
+		value, err := writeDocument(&changed, created)
+		if err != nil {
+			return weir.Stream{}, err
+		}
+		_, err = s.hub.engine.Update(ctx, doc.Key, value, doc.Revision)
+		switch {
+		case err == nil:
+			return s.Object(ctx)
+		case errors.Is(err, engine.ErrNotFound):
+			return weir.Stream{}, notFound(s.ID)
+		case !errors.Is(err, engine.ErrConflict):
+			return weir.Stream{}, clientError(s.ID, err)
+		}
+	}
+}
+
+// trimEvicted trims what was evicted under the current limits. Otherwise a restart would find the
+// evicted batches in the log, and larger limits would bring them back.
+func (s *Stream) trimEvicted(ctx context.Context) error {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	if err := f.catchUp(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.evict(f.hub.now())
+	due := untrimmed(f)
+	f.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return clientError(s.ID, f.trim())
+}
+
+// settingsChanged puts the settings of a changed document into the stream. It must not call the
+// engine, so it evicts nothing: open feeds apply the limits when they are used, the sweeper's next
+// round included. A stream whose log is closed is opened by the sweeper.
+func (h *Hub) settingsChanged(s *Stream, d engine.Document) {
+	spec, _, err := readDocument(d)
+	if err != nil {
+		h.cannotRead(d.Key, err)
+		return
+	}
+	if spec.Name != s.Name() {
+		s.name.Store(&spec.Name)
+	}
+	old, limits := s.bounds.Load(), spec.bounds()
+	if *limits == *old {
+		return
+	}
+	h.catalog.mu.Lock()
+	limits = h.catalog.share(*limits)
+	h.catalog.unshare(*old)
+	h.catalog.mu.Unlock()
+	s.mu.Lock()
+	s.bounds.Store(limits)
+	s.summary = summary{}
+	s.mu.Unlock()
+	h.sweeper.checkBy(s, h.now())
+}
+
+// adopt applies the current limits of the stream to both states, if they have changed. Called with
+// f.mu held.
+func adopt(f *feed) {
+	limits := f.s.bounds.Load()
+	if limits == f.bounds {
+		return
+	}
+	f.bounds = limits
+	setBounds(f.ahead, limits)
+	setBounds(f.state, limits)
+	f.expiry = f.nextExpiry()
+}
+
+func setBounds(s *stream.State, b *bounds) { stream.SetBounds(s, b.maxBytes, b.retention()) }

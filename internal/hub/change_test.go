@@ -1,0 +1,198 @@
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/engine/memory"
+)
+
+func toName(s string) Change     { return Change{Name: &s} }
+func toBytes(n int64) Change     { return Change{MaxBytes: &n} }
+func toRetention(n int64) Change { return Change{RetentionSeconds: &n} }
+
+func change(t *testing.T, s *Stream, c Change) weir.Stream {
+	t.Helper()
+	o, err := s.Change(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// kept returns the sequences of the batches from 1 to last that can be read.
+func kept(s *Stream, last weir.Seq) (all []weir.Seq) {
+	for seq := weir.Seq(1); seq <= last; seq++ {
+		if _, err := s.Batch(ctx, seq); err == nil {
+			all = append(all, seq)
+		}
+	}
+	return all
+}
+
+// Smaller limits evict at once, whether the log is open or closed, and subscribers get a gap. Larger
+// limits bring nothing back, and keep what is stored from then on. All of it survives a restart.
+func TestChangeOfLimits(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		engines(t, func(t *testing.T, e engine.Engine) {
+			h := open(t, e, Options{})
+			s := made(t, h, nil)
+			for range 9 {
+				publish(t, s, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
+				<-time.After(10 * time.Second)
+			}
+			if idle {
+				<-time.After(time.Minute)
+				if s.openFeed() != nil {
+					t.Fatal("the log is still open")
+				}
+			}
+			sub, err := s.Subscribe(ctx, After(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if idle {
+				sub.Close()
+				<-time.After(time.Minute)
+			}
+			if o := change(t, s, toBytes(1000)); o.BytesStored != 1000 || o.MaxBytes != 1000 || o.Cursor != 9 {
+				t.Errorf("after max_bytes 1000: %+v", o)
+			}
+			if got := kept(s, 9); !slices.Equal(got, []weir.Seq{5, 6, 7, 8, 9}) {
+				t.Errorf("after max_bytes 1000: kept %v", got)
+			}
+			if !idle {
+				if ev, err := sub.Next(ctx, time.Hour); err != nil || ev.Gap == nil || *ev.Gap != (Gap{From: 2, To: 4}) {
+					t.Errorf("the subscriber got %+v, %v; want the gap from 2 to 4", ev, err)
+				}
+				sub.Close()
+			}
+			if o := change(t, s, toBytes(1<<30)); o.BytesStored != 1000 {
+				t.Errorf("after max_bytes 1 GiB: %+v", o)
+			}
+			publish(t, s, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
+			age := int64(40)
+			if idle {
+				age += 120
+			}
+			if o := change(t, s, toRetention(age)); o.BytesStored != 800 || o.RetentionSeconds != age {
+				t.Errorf("after a retention of %d s: %+v", age, o)
+			}
+			change(t, s, toRetention(3600))
+			change(t, s, toName("new"))
+			want := []weir.Seq{7, 8, 9, 10}
+			if got := kept(s, 10); !slices.Equal(got, want) {
+				t.Errorf("at the end: kept %v, want %v", got, want)
+			}
+			h.Close()
+			h = open(t, e, Options{})
+			defer h.Close()
+			s = find(t, h, s.ID)
+			if got, spec := kept(s, 10), s.Spec(); !slices.Equal(got, want) || spec.Name != "new" || spec.MaxBytes != 1<<30 || spec.RetentionSeconds != 3600 {
+				t.Errorf("after a restart: kept %v with %+v, want %v", got, spec, want)
+			}
+		})
+	}
+}
+
+// A crash right after larger limits were acknowledged does not bring evicted batches back: they were
+// trimmed before.
+func TestLargerLimitsBringNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		j, err := journal.Open(fs, damageable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := open(t, j, Options{})
+		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
+		for range 9 {
+			publish(t, s, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
+		}
+		change(t, s, toBytes(1<<20))
+		after := fs.Crash(faulty.LoseAll, nil)
+		h.Close()
+		j.Close()
+		if j, err = journal.Open(after, damageable); err != nil {
+			t.Fatal(err)
+		}
+		h = open(t, j, Options{})
+		if got := kept(find(t, h, s.ID), 9); !slices.Equal(got, []weir.Seq{5, 6, 7, 8, 9}) {
+			t.Errorf("after the crash: kept %v, want 5 to 9", got)
+		}
+		h.Close()
+		j.Close()
+	})
+}
+
+// Every node applies the change: reads that start afterwards, on any node, see neither the old
+// settings nor what the new limits exclude.
+func TestChangeOnAnotherNode(t *testing.T) {
+	s := shared(t)
+	a, b := node(t, s, Options{}), node(t, s, Options{})
+	here := made(t, a, nil)
+	there := find(t, b, here.ID)
+	for range 9 {
+		publish(t, here, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
+	}
+	if got := kept(there, 9); len(got) != 9 {
+		t.Fatalf("the other node kept %v", got)
+	}
+	name, most := "new", int64(1000)
+	change(t, here, Change{Name: &name, MaxBytes: &most})
+	if err := b.engine.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := there.Object(ctx); err != nil || o.Name != "new" || o.MaxBytes != 1000 || o.BytesStored != 1000 {
+		t.Errorf("the other node shows %+v, %v", o, err)
+	}
+	if got := kept(there, 9); !slices.Equal(got, []weir.Seq{5, 6, 7, 8, 9}) {
+		t.Errorf("the other node kept %v", got)
+	}
+}
+
+// Concurrent changes of different settings all take effect. A deleted stream cannot be changed, even
+// if its id is in use again.
+func TestConcurrentChanges(t *testing.T) {
+	h := open(t, memory.New(), Options{})
+	defer h.Close()
+	s := made(t, h, func(s *Spec) { s.ID = weir.NewStreamID() })
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() { change(t, s, toName(fmt.Sprint(i))) })
+		all.Go(func() { change(t, s, toBytes(int64(1<<20+i))) })
+		all.Go(func() { change(t, s, toRetention(int64(60+i))) })
+	}
+	all.Wait()
+	change(t, s, toName("last"))
+	change(t, s, toBytes(5<<20))
+	change(t, s, toRetention(99))
+	o, err := s.Object(ctx)
+	if spec := s.Spec(); err != nil || spec.Name != "last" || spec.MaxBytes != 5<<20 || spec.RetentionSeconds != 99 || o.Name != "last" {
+		t.Errorf("got %+v and %+v, %v", spec, o, err)
+	}
+	if n := len(h.catalog.bounds); n != 1 {
+		t.Errorf("the catalog keeps %d values of bounds for one stream", n)
+	}
+	spec := s.Spec()
+	if err := s.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Change(ctx, toName("x")); code(err) != weir.StreamNotFound {
+		t.Errorf("changing a deleted stream: %v", err)
+	}
+	if _, err := h.Create(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Change(ctx, toName("x")); code(err) != weir.StreamNotFound {
+		t.Errorf("changing a deleted stream whose id is in use again: %v", err)
+	}
+}
