@@ -92,6 +92,10 @@ func parseSpec(body []byte) (hub.Spec, error) {
 			if fits, err = parseInteger(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, &spec.MaxBytes); err == nil && !fits {
 				err = badBody("max_bytes must be from 1048576 to 4294967296")
 			}
+		case "ttl_seconds":
+			if fits, err = parseInteger(member, value, 1, weir.MaxTTL, &spec.TTLSeconds); err == nil && !fits {
+				err = badBody("ttl_seconds must be from 1 to 31536000")
+			}
 		case "mode":
 			spec.Mode, err = modeOf(value)
 		case "id":

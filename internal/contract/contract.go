@@ -85,6 +85,7 @@ func Run(t *testing.T, target Target) {
 		{"create", createCases, false},
 		{"delete", deleteCases, false},
 		{"close", closeCases, false},
+		{"lifetime", lifetimeCases, false},
 		{"paging", pagingCases, false},
 		{"publish", publishCases, false},
 		{"sequences", sequenceCases, false},
