@@ -10,6 +10,8 @@ const (
 	MaxRetention     = 2_592_000 // seconds: 30 days
 	DefaultRetention = 86_400    // seconds: 1 day
 
+	MaxTTL = 31_536_000 // seconds that a stream can live without being used: 365 days; the minimum is 1
+
 	MinMaxBytes     = 1 << 20
 	MaxMaxBytes     = 4 << 30
 	DefaultMaxBytes = 256 << 20

@@ -22,7 +22,8 @@ type Stream struct {
 	Cursor           Seq      `json:"cursor"`
 	BytesStored      int64    `json:"bytes_stored"`
 	Mode             Mode     `json:"mode"`
-	Closed           bool     `json:"closed,omitempty"` // the stream takes no more batches (D37)
+	TTLSeconds       int64    `json:"ttl_seconds,omitempty"` // time to live since the last use, in seconds; 0 if there is none (D37)
+	Closed           bool     `json:"closed,omitempty"`      // the stream takes no more batches (D37)
 }
 
 // Cursor is the cursor object that clients see: the highest sequence number ever stored, and when

@@ -19,6 +19,7 @@ type NewStream struct {
 	RetentionSeconds int64         `json:"retention_seconds,omitempty"`
 	MaxBytes         int64         `json:"max_bytes,omitempty"`
 	Mode             weir.Mode     `json:"mode,omitempty"`
+	TTLSeconds       int64         `json:"ttl_seconds,omitempty"` // delete the stream when it was not used for this long; 0 keeps it
 }
 
 // CreateStream creates a stream. If the id already exists, the error has the code

@@ -96,6 +96,7 @@ type Subscriber struct {
 // The reasons that [Subscriber.End] returns.
 const (
 	StreamDeleted = "stream_deleted"
+	StreamExpired = "expired"
 	StreamClosed  = "stream_closed"
 )
 
@@ -140,7 +141,7 @@ func (s *Subscriber) State() State {
 	return s.state
 }
 
-// End returns why the service ended the subscription: [StreamDeleted], [StreamClosed], or a reason
+// End returns why the service ended the subscription: [StreamDeleted], [StreamExpired], [StreamClosed], or a reason
 // that only later versions of the service know. It returns "" while the service has not ended it.
 func (s *Subscriber) End() string {
 	s.mu.Lock()

@@ -49,7 +49,7 @@ func listStreams(r *remote) *cobra.Command {
 func createStream(r *remote) *cobra.Command {
 	var n client.NewStream
 	var id, mode, maxBytes string
-	var retention time.Duration
+	var retention, ttl time.Duration
 	c := &cobra.Command{
 		Use: "create NAME", Short: "Create a stream and print its id", Args: args("NAME"),
 		Example: "  weir stream create orders\n  weir stream create camera --mode raw --retention 1h --max-bytes 4GiB",
@@ -59,6 +59,10 @@ func createStream(r *remote) *cobra.Command {
 				return misuse{fmt.Errorf("--retention %v: not a whole number of seconds", retention), c.CommandPath()}
 			}
 			n.RetentionSeconds = int64(retention / time.Second)
+			if ttl%time.Second != 0 || ttl < 0 {
+				return misuse{fmt.Errorf("--ttl %v: not a whole number of seconds", ttl), c.CommandPath()}
+			}
+			n.TTLSeconds = int64(ttl / time.Second)
 			if maxBytes != "" {
 				b, ok := parseSize(maxBytes)
 				if !ok {
@@ -83,6 +87,7 @@ func createStream(r *remote) *cobra.Command {
 	f.StringVar(&id, "id", "", "stream `id`, "+weir.IDForm+" (default: random)")
 	f.StringVar(&mode, "mode", "", "json or raw (default: json)")
 	f.DurationVar(&retention, "retention", 0, "time to keep a batch, 1m to 720h (default: 24h)")
+	f.DurationVar(&ttl, "ttl", 0, "time without use after which the stream is deleted, 1s to 8760h (default: never)")
 	f.StringVar(&maxBytes, "max-bytes", "", "maximum size of the stream, 1MiB to 4GiB (default: 256MiB)")
 	complete(c, "mode", "json\tevents are JSON values", "raw\ta batch is bytes")
 	return c
@@ -101,6 +106,9 @@ func showStream(r *remote) *cobra.Command {
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "id\t%s\nname\t%s\nmode\t%s\ncursor\t%d\nstored\t%s (%d bytes)\nmax\t%s (%d bytes)\nretention\t%s\ncreated\t%s\n",
 			s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), s.BytesStored, size(s.MaxBytes), s.MaxBytes, keptFor(s), s.CreatedAt)
+		if s.TTLSeconds > 0 {
+			fmt.Fprintf(w, "ttl\t%v\n", time.Duration(s.TTLSeconds)*time.Second)
+		}
 		if s.Closed {
 			fmt.Fprintln(w, "closed\tyes")
 		}

@@ -153,6 +153,8 @@ func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (ended b
 		switch sub.End() {
 		case client.StreamClosed:
 			t.stderr.say("weir: the stream is closed")
+		case client.StreamExpired:
+			t.stderr.say("weir: the stream was deleted, because it was not used for its time to live")
 		default:
 			t.stderr.say("weir: the stream was deleted")
 		}

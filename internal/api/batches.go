@@ -74,7 +74,7 @@ func (c *call) await(s *hub.Stream, page *hub.Page, wait time.Duration) error {
 		return c.r.Context().Err()
 	case c.h.Lease != nil && c.h.Lease() != nil:
 		return errCutOff
-	case errors.Is(err, hub.ErrDeleted):
+	case errors.Is(err, hub.ErrDeleted) || errors.Is(err, hub.ErrExpired):
 		_, err := s.Object(c.r.Context())
 		return err
 	case errors.Is(err, hub.ErrStopping) || ctx.Err() != nil:

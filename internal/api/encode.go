@@ -42,10 +42,15 @@ func appendStream(b []byte, s *weir.Stream) []byte {
 	b = strconv.AppendInt(b, s.BytesStored, 10)
 	b = append(b, `,"mode":"`...)
 	b = append(b, s.Mode...)
-	if s.Closed {
-		return append(b, `","closed":true}`...)
+	b = append(b, '"')
+	if s.TTLSeconds > 0 {
+		b = append(b, `,"ttl_seconds":`...)
+		b = strconv.AppendInt(b, s.TTLSeconds, 10)
 	}
-	return append(b, `"}`...)
+	if s.Closed {
+		b = append(b, `,"closed":true`...)
+	}
+	return append(b, '}')
 }
 
 func appendCursor(b []byte, c *weir.Cursor) []byte {

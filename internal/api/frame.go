@@ -15,6 +15,7 @@ import (
 var (
 	heartbeatFrame = []byte(":\n\n")
 	deletedFrame   = []byte("event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n")
+	expiredFrame   = []byte("event: end\ndata: {\"reason\":\"expired\"}\n\n")
 	closedFrame    = []byte("event: end\ndata: {\"reason\":\"stream_closed\"}\n\n")
 )
 

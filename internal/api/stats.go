@@ -101,7 +101,7 @@ type end int
 const (
 	endClient   end = iota // the client disconnected
 	endSlow                // the client accepted too little: see writer and budget.Loan (D17, D34)
-	endDeleted             // the stream was deleted
+	endDeleted             // the stream was deleted, or expired
 	endClosed              // the stream was closed, and everything was sent (D37)
 	endRevoked             // the key was revoked (D18)
 	endStopping            // the server is shutting down
@@ -124,7 +124,7 @@ func (c *call) whyEnded(err error, w *writer) end {
 	switch {
 	case w.loan.IsCut():
 		return endSlow
-	case errors.Is(err, hub.ErrDeleted):
+	case errors.Is(err, hub.ErrDeleted), errors.Is(err, hub.ErrExpired):
 		return endDeleted
 	case errors.Is(err, hub.ErrEnded):
 		return endClosed

@@ -70,6 +70,11 @@ func parseSpec(body []byte) (hub.Spec, error) {
 	spec := hub.Spec{RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON}
 	change, err := parseSettings(body, func(member string, value jsontext.Value) (err error) {
 		switch member {
+		case "ttl_seconds":
+			fits := false
+			if fits, err = parseInteger(member, value, 1, weir.MaxTTL, &spec.TTLSeconds); err == nil && !fits {
+				err = badBody("ttl_seconds must be from 1 to 31536000")
+			}
 		case "mode":
 			spec.Mode, err = modeOf(value)
 		case "id":

@@ -34,7 +34,7 @@ var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is sh
 //
 // A subscription ends in these cases:
 //
-//   - The stream is deleted. The client gets an end event first.
+//   - The stream is deleted, or its lifetime has ended. The client gets an end event first.
 //   - The stream is closed, and the client has received all its batches. It gets an end event too.
 //   - The key is revoked.
 //   - The server stops. The client gets a retry field with a random delay first, so that clients do
@@ -124,6 +124,8 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 			err = w.send(heartbeatFrame)
 		case errors.Is(err, hub.ErrDeleted):
 			_ = w.send(deletedFrame)
+		case errors.Is(err, hub.ErrExpired):
+			_ = w.send(expiredFrame)
 		case errors.Is(err, hub.ErrEnded):
 			_ = w.send(closedFrame)
 		case errors.Is(err, hub.ErrStopping):

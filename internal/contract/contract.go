@@ -86,6 +86,7 @@ func Run(t *testing.T, target Target) {
 		{"change", changeCases, false},
 		{"delete", deleteCases, false},
 		{"close", closeCases, false},
+		{"lifetime", lifetimeCases, false},
 		{"paging", pagingCases, false},
 		{"publish", publishCases, false},
 		{"sequences", sequenceCases, false},

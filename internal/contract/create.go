@@ -10,7 +10,7 @@ var createCases = []Case{
 	{"all fields", `spec: POST /v1/streams: "201: stream object" with the fields of the request`, func(t *T) {
 		id := NewID()
 		s := t.CreateBody(`{"name":"all","retention_seconds":60,"max_bytes":1048576,"mode":"raw","id":"` + id + `"}`)
-		want := Stream{id, "all", s.CreatedAt, 60, MiB, 0, 0, "raw", false}
+		want := Stream{id, "all", s.CreatedAt, 60, MiB, 0, 0, "raw", 0, false}
 		if s != want || t.Stream(id) != want {
 			t.Errorf("got %+v and %+v, want %+v", s, t.Stream(id), want)
 		}

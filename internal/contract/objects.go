@@ -18,6 +18,7 @@ type Stream struct {
 	Cursor           int64  `json:"cursor"`
 	BytesStored      int64  `json:"bytes_stored"`
 	Mode             string `json:"mode"`
+	TTLSeconds       int64  `json:"ttl_seconds,omitempty"`
 	Closed           bool   `json:"closed,omitempty"`
 }
 

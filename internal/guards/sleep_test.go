@@ -8,13 +8,14 @@ import (
 
 // sleepers lists the test files that may sleep, each with its reason.
 var sleepers = map[string]string{
-	"internal/hub/hub_test.go":     "all its tests run in the function engines, which starts a synctest bubble with fake time",
-	"internal/hub/stats_test.go":   "same reason as hub_test.go",
-	"internal/hub/folded_test.go":  "same reason as hub_test.go",
-	"internal/hub/close_test.go":   "same reason as hub_test.go",
-	"internal/sim/gates_test.go":   "it runs in the synctest bubble of the function simulate, and lets simulated time pass",
-	"internal/sim/world_test.go":   "same reason as gates_test.go",
-	"internal/api/release_test.go": "it plays a slow client, and does not wait for anything",
+	"internal/hub/hub_test.go":      "all its tests run in the function engines, which starts a synctest bubble with fake time",
+	"internal/hub/stats_test.go":    "same reason as hub_test.go",
+	"internal/hub/folded_test.go":   "same reason as hub_test.go",
+	"internal/hub/close_test.go":    "same reason as hub_test.go",
+	"internal/hub/lifetime_test.go": "same reason as hub_test.go",
+	"internal/sim/gates_test.go":    "it runs in the synctest bubble of the function simulate, and lets simulated time pass",
+	"internal/sim/world_test.go":    "same reason as gates_test.go",
+	"internal/api/release_test.go":  "it plays a slow client, and does not wait for anything",
 }
 
 // checkSleep wants tests that wait for an event and not for time to pass. A sleep is too short on a

@@ -25,7 +25,14 @@ func (s *Stream) MaxBytes() int64 { return s.bounds.Load().maxBytes }
 // Spec returns the current settings of the stream.
 func (s *Stream) Spec() Spec {
 	b := s.bounds.Load()
-	return Spec{ID: s.ID, Project: s.Project, Name: s.Name(), RetentionSeconds: b.retentionSeconds, MaxBytes: b.maxBytes, Mode: s.Mode}
+	spec := Spec{
+		ID: s.ID, Project: s.Project, Name: s.Name(), RetentionSeconds: b.retentionSeconds, MaxBytes: b.maxBytes, Mode: s.Mode,
+		TTLSeconds: s.TTLSeconds,
+	}
+	if l := s.life(); l != nil && s.Expires {
+		spec.ExpiresAt = l.until
+	}
+	return spec
 }
 
 func (s *Spec) bounds() *bounds { return &bounds{s.RetentionSeconds, s.MaxBytes} }

@@ -22,6 +22,10 @@ type Spec struct {
 	RetentionSeconds int64
 	MaxBytes         int64
 	Mode             weir.Mode
+	TTLSeconds       int64     // time to live since the last use (lifetime.go); 0 if there is none
+	ExpiresAt        weir.Time // time at which the stream expires, used or not; 0 if there is none
+
+	usedAt weir.Time // last use according to the document
 }
 
 // Stream is a handle to one stream. Its methods are safe for concurrent use. A handle may be kept
@@ -54,6 +58,7 @@ type Stream struct {
 	used    int64       // bytes of memory for the stream's batches and keys, as last measured
 	summary summary     // cursor and size to answer with while no feed is open
 	deleted bool
+	lapsed  bool // the stream was deleted because its lifetime had ended
 
 	// The fields below are guarded by sweeper.mu, except opened, which is guarded by catalog.mu, and
 	// ended.
@@ -64,11 +69,13 @@ type Stream struct {
 	checkAt weir.Time   // when the sweeper opens the stream to evict
 }
 
-// origin holds the settings that never change. The streams of a project share one value for each
-// mode (projectStreams.origins).
+// origin holds the settings that never change. The streams of a project without a limited lifetime
+// share one value for each mode (projectStreams.origins).
 type origin struct {
-	Project weir.ProjectID
-	Mode    weir.Mode
+	Project    weir.ProjectID
+	Mode       weir.Mode
+	TTLSeconds int64
+	Expires    bool // the stream has a time at which it expires; see life.until
 }
 
 // traffic belongs to the publishes to one stream that are in progress. It survives when the log is
@@ -157,7 +164,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
 		known.setUse(0)
-		known.deleted = true
+		known.deleted, known.lapsed = true, known.expired(h.now())
 		known.mu.Unlock()
 		h.forget(known)
 		known = nil
@@ -165,15 +172,20 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if c.Deleted {
 		return
 	}
-	if known != nil {
-		h.settingsChanged(known, c.Document)
-		return
-	}
-	s, err := h.streamOf(c)
+	spec, created, err := readDocument(c.Document)
 	if err != nil {
 		h.cannotRead(c.Key, err)
 		return
 	}
+	if known != nil {
+		if l := known.life(); l != nil { // another node may have used the stream
+			l.touch(spec.usedAt)
+		}
+		h.settingsChanged(known, &spec)
+		return
+	}
+	s := h.streamOf(c, &spec, created)
+	h.live(s, &spec)
 	h.catalog.add(s, &h.room)
 	if h.shared {
 		h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
@@ -199,21 +211,17 @@ func (h *Hub) cannotRead(key string, err error) {
 // further document is a new stream. On a store that is not shared, the log of such a stream is
 // empty: only callers on this node could have written to it, and they cannot open a stream that is
 // not in the catalog yet.
-func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
-	spec, created, err := readDocument(c.Document)
-	if err != nil {
-		return nil, err
-	}
-	s := newStream(&spec, created)
+func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
+	s := newStream(spec, created)
 	s.hub, s.log = h, c.Created
 	if h.catalog.isLoaded() && !h.shared {
 		s.summary = empty(created)
 	}
-	return s, nil
+	return s
 }
 
 func newStream(s *Spec, created weir.Time) *Stream {
-	n := &Stream{ID: s.ID, origin: &origin{s.Project, s.Mode}, CreatedAt: created}
+	n := &Stream{ID: s.ID, origin: &origin{s.Project, s.Mode, s.TTLSeconds, s.ExpiresAt != 0}, CreatedAt: created}
 	n.name.Store(&s.Name)
 	n.bounds.Store(s.bounds())
 	return n
@@ -222,7 +230,7 @@ func newStream(s *Spec, created weir.Time) *Stream {
 func (c *catalog) project(p weir.ProjectID) *projectStreams {
 	s := c.projects[p]
 	if s == nil {
-		s = &projectStreams{creating: map[weir.StreamID]int{}, origins: [2]origin{{p, weir.JSON}, {p, weir.Raw}}}
+		s = &projectStreams{creating: map[weir.StreamID]int{}, origins: [2]origin{{Project: p, Mode: weir.JSON}, {Project: p, Mode: weir.Raw}}}
 		c.projects[p] = s
 	}
 	return s
@@ -239,7 +247,7 @@ func (c *catalog) add(s *Stream, r *room) {
 		r.projects.Add(1)
 	}
 	for i := range ps.origins {
-		if ps.origins[i].Mode == s.Mode {
+		if ps.origins[i] == *s.origin {
 			s.origin = &ps.origins[i]
 		}
 	}
@@ -311,6 +319,11 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 		s.ID = weir.NewStreamID()
 	}
 	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject)
+	if s, err := h.lookup(s.ID); err == nil && s.expired(h.now()) { // the sweeper has not deleted it yet
+		if err := s.Delete(ctx); err != nil && !isNotFound(err) {
+			return weir.Stream{}, err
+		}
+	}
 	if refused != nil { // another node may have deleted a stream in the meantime
 		if err := h.engine.CatchUp(ctx); err != nil {
 			return weir.Stream{}, clientError(s.ID, err)
@@ -338,9 +351,18 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	return newStream(&s, created).object(empty(created)), nil
 }
 
-// Stream returns the stream with this id, or StreamNotFound. On a shared store it may not find a
-// stream that another node has just created; Find does.
+// Stream returns the stream with this id, or StreamNotFound, also if its lifetime has ended. On a
+// shared store it may not find a stream that another node has just created; Find does.
 func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
+	s, err := h.lookup(id)
+	if err == nil && s.limited() && s.expired(h.now()) {
+		return nil, notFound(id)
+	}
+	return s, err
+}
+
+// lookup returns the stream with this id, even if its lifetime has ended.
+func (h *Hub) lookup(id weir.StreamID) (*Stream, error) {
 	h.catalog.mu.RLock()
 	s := h.catalog.byID[id]
 	h.catalog.mu.RUnlock()
@@ -391,8 +413,7 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit
 	objects, faults := h.objects(ctx, page)
 	for i, o := range objects {
 		err := faults[i]
-		var known *weir.Error
-		if errors.As(err, &known) && known.Code == weir.StreamNotFound {
+		if isNotFound(err) {
 			continue // deleted since the page was read
 		}
 		if err != nil {
@@ -454,6 +475,7 @@ func (s *Stream) Delete(ctx context.Context) error {
 func (h *Hub) forget(s *Stream) {
 	h.catalog.remove(s, &h.room)
 	h.sweeper.forget(s)
+	h.forgetLife(s)
 	h.folded.take(s)
 }
 
@@ -462,5 +484,6 @@ func (s *Stream) object(r summary) weir.Stream {
 	return weir.Stream{
 		ID: s.ID, Name: s.Name(), CreatedAt: s.CreatedAt, RetentionSeconds: b.retentionSeconds, MaxBytes: b.maxBytes,
 		Cursor: r.cursor.Cursor, BytesStored: r.bytes, Mode: s.Mode, Closed: s.ended.Load(),
+		TTLSeconds: s.TTLSeconds,
 	}
 }

@@ -42,39 +42,49 @@ func (c *Change) Apply(s Spec) Spec {
 // ignores the end of ctx.
 func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 	ctx = context.WithoutCancel(ctx)
+	err := s.change(ctx, func(spec *Spec) error {
+		old := *spec
+		if *spec = c.Apply(old); spec.MaxBytes > old.MaxBytes || spec.RetentionSeconds > old.RetentionSeconds {
+			return s.trimEvicted(ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		return weir.Stream{}, err
+	}
+	return s.Object(ctx)
+}
+
+// change changes the document of the stream as the function edit changes the settings. If another
+// change comes first, it starts again with the changed settings. It fails with StreamNotFound or
+// StorageUnavailable.
+func (s *Stream) change(ctx context.Context, edit func(*Spec) error) error {
 	for {
 		doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
 		if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
-			return weir.Stream{}, notFound(s.ID)
+			return notFound(s.ID)
 		}
 		if err != nil {
-			return weir.Stream{}, clientError(s.ID, err)
+			return clientError(s.ID, err)
 		}
 		spec, created, err := readDocument(doc)
 		if err != nil {
-			return weir.Stream{}, err
+			return err
 		}
-		changed := c.Apply(spec)
-		if changed == spec {
-			return s.Object(ctx)
+		old := spec
+		if err := edit(&spec); err != nil || spec == old {
+			return err
 		}
-		if changed.MaxBytes > spec.MaxBytes || changed.RetentionSeconds > spec.RetentionSeconds {
-			if err := s.trimEvicted(ctx); err != nil {
-				return weir.Stream{}, err
-			}
-		}
-		value, err := writeDocument(&changed, created)
+		value, err := writeDocument(&spec, created)
 		if err != nil {
-			return weir.Stream{}, err
+			return err
 		}
 		_, err = s.hub.engine.Update(ctx, doc.Key, value, doc.Revision)
 		switch {
-		case err == nil:
-			return s.Object(ctx)
 		case errors.Is(err, engine.ErrNotFound):
-			return weir.Stream{}, notFound(s.ID)
+			return notFound(s.ID)
 		case !errors.Is(err, engine.ErrConflict):
-			return weir.Stream{}, clientError(s.ID, err)
+			return clientError(s.ID, err)
 		}
 	}
 }
@@ -103,12 +113,7 @@ func (s *Stream) trimEvicted(ctx context.Context) error {
 // settingsChanged puts the settings of a changed document into the stream. It must not call the
 // engine, so it evicts nothing: open feeds apply the limits when they are used, the sweeper's next
 // round included. A stream whose log is closed is opened by the sweeper.
-func (h *Hub) settingsChanged(s *Stream, d engine.Document) {
-	spec, _, err := readDocument(d)
-	if err != nil {
-		h.cannotRead(d.Key, err)
-		return
-	}
+func (h *Hub) settingsChanged(s *Stream, spec *Spec) {
 	if spec.Name != s.Name() {
 		s.name.Store(&spec.Name)
 	}

@@ -38,6 +38,9 @@ type document struct {
 	RetentionSeconds int64          `json:"retention_seconds"`
 	MaxBytes         int64          `json:"max_bytes"`
 	Mode             weir.Mode      `json:"mode"`
+	TTLSeconds       int64          `json:"ttl_seconds,omitempty"`
+	ExpiresAt        int64          `json:"expires_at,omitempty"` // Unix milliseconds
+	UsedAt           int64          `json:"used_at,omitempty"`    // Unix milliseconds; see lifetime.go
 }
 
 // check returns an error if the document does not describe a valid stream.
@@ -51,6 +54,8 @@ func (v *document) check() error {
 		return fmt.Errorf("max_bytes %d is not positive", v.MaxBytes)
 	case v.RetentionSeconds <= 0:
 		return fmt.Errorf("retention_seconds %d is not positive", v.RetentionSeconds)
+	case v.TTLSeconds < 0:
+		return fmt.Errorf("ttl_seconds %d is negative", v.TTLSeconds)
 	}
 	return nil
 }
@@ -58,7 +63,10 @@ func (v *document) check() error {
 // writeDocument encodes a stream's settings for the store. It refuses the settings that
 // readDocument refuses. If they were stored, the server could not start again.
 func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
-	v := document{s.Project, s.Name, int64(created), s.RetentionSeconds, s.MaxBytes, s.Mode}
+	v := document{
+		Project: s.Project, Name: s.Name, CreatedAt: int64(created), RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode,
+		TTLSeconds: s.TTLSeconds, ExpiresAt: int64(s.ExpiresAt), UsedAt: int64(s.usedAt),
+	}
 	if err := v.check(); err != nil {
 		return nil, fmt.Errorf("create stream %s: %w", s.ID, err)
 	}
@@ -85,6 +93,7 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 	return Spec{
 		ID: id, Project: v.Project, Name: v.Name,
 		RetentionSeconds: v.RetentionSeconds, MaxBytes: v.MaxBytes, Mode: v.Mode,
+		TTLSeconds: v.TTLSeconds, ExpiresAt: weir.Time(v.ExpiresAt), usedAt: weir.Time(v.UsedAt),
 	}, weir.Time(v.CreatedAt), nil
 }
 

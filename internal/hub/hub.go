@@ -74,6 +74,7 @@ type Hub struct {
 	sweeper sweeper
 	waker   waker
 	folded  folded
+	lives   lives
 	room    room
 	first   atomic.Pointer[func() bool] // set by Lead; reports whether this node does the work that only one node should do
 
@@ -157,6 +158,12 @@ var errStopped = weir.Errorf(weir.StorageUnavailable, "the server is shutting do
 
 func notFound(id weir.StreamID) *weir.Error {
 	return weir.Errorf(weir.StreamNotFound, "stream %s does not exist", id)
+}
+
+// isNotFound reports whether err says that a stream does not exist.
+func isNotFound(err error) bool {
+	var known *weir.Error
+	return errors.As(err, &known) && known.Code == weir.StreamNotFound
 }
 
 // clientError translates an error of the engine into one that a client may see. It returns other

@@ -50,6 +50,7 @@ func (s *Stream) Page(ctx context.Context, q PageQuery) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.use()
 	p := &Page{f: f, query: q}
 	if err := f.catchUp(ctx); err != nil {
 		p.Close()

@@ -74,7 +74,9 @@ func (p *proposal) completed(err error) {
 // report ends the use of the feed and reports the outcome of a publish.
 func (p *Publish) report(f *feed, to Outcome, ack weir.Ack, err error) {
 	f.release()
-	p.settled = err == nil
+	if p.settled = err == nil; p.settled {
+		f.s.use()
+	}
 	to.Published(ack, err)
 }
 

@@ -227,7 +227,9 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 		p.awaitTurn(ctx, f)
 	}
 	ack, err := f.propose(ctx, p.rules(int64(len(p.Batch.Payload))), p, false)
-	p.settled = err == nil
+	if p.settled = err == nil; p.settled {
+		s.use()
+	}
 	return ack, err
 }
 

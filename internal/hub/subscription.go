@@ -89,6 +89,7 @@ type Gap struct {
 // should reconnect: the server is shutting down, or the stream's log had to be reopened.
 var (
 	ErrDeleted  = errors.New("the stream was deleted")
+	ErrExpired  = errors.New("the lifetime of the stream has ended")
 	ErrEnded    = errors.New("the stream is closed, and everything was sent")
 	ErrStopping = errors.New("the server is shutting down")
 )
@@ -104,6 +105,7 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if err != nil {
 		return nil, err
 	}
+	s.use()
 	f.log.Attend()
 	if err := f.catchUp(ctx); err != nil && from == Head {
 		f.log.Leave()
@@ -159,7 +161,7 @@ func (s *Subscription) Close() {
 // about 24 KiB of frames, or a single larger frame. By calling Next again, the caller says that it
 // has sent the previous frames.
 //
-// It fails with the context's error, with ErrDeleted, ErrEnded or ErrStopping.
+// It fails with the context's error, with ErrDeleted, ErrExpired, ErrEnded or ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
 	s.since = time.Now()
 	s.freeMemory()
@@ -196,7 +198,7 @@ func (s *Subscription) await(ctx context.Context, wait time.Duration) (stream.St
 	for {
 		v := f.current(f.hub.now())
 		if v.dropped {
-			return stream.Step{}, v, ErrDeleted
+			return stream.Step{}, v, s.deleted()
 		}
 		if f.hub.endsSubscriptions() || v.behind {
 			return stream.Step{}, v, ErrStopping
@@ -303,11 +305,21 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait
 	return nil, s.readError(err)
 }
 
+// deleted returns the error of a subscription to a stream that was deleted.
+func (s *Subscription) deleted() error {
+	s.f.s.mu.Lock()
+	defer s.f.s.mu.Unlock()
+	if s.f.s.lapsed {
+		return ErrExpired
+	}
+	return ErrDeleted
+}
+
 // readError translates an error of the log for the subscriber.
 func (s *Subscription) readError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrDropped):
-		return ErrDeleted
+		return s.deleted()
 	case errors.Is(err, engine.ErrBehind):
 		return ErrStopping // a subscriber that reconnects gets a reopened log
 	}

@@ -56,6 +56,7 @@ const (
 //
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
+//   - deletes streams whose lifetime has ended (lifetime.go),
 //   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
 //     batches, and
 //   - after a start, opens each stream whose next check cannot be computed from what the engine knows
@@ -205,6 +206,7 @@ func (w *sweeper) open(s *Stream) {
 // sweep does one round. It waits for the trims that it started, so that trims do not pile up.
 func (w *sweeper) sweep() {
 	w.checkIdle()
+	w.h.sweepLives()
 	var trims sync.WaitGroup
 	slots := make(chan struct{}, 256)
 	now, open := w.h.now(), w.h.catalog.open()

@@ -112,7 +112,7 @@ export class Subscription {
     return this.#state;
   }
 
-  /** Why the service ended the subscription: `stream_deleted` or `stream_closed`; undefined before that. */
+  /** Why the service ended the subscription: `stream_deleted`, `expired` or `stream_closed`; undefined before that. */
   get ended() {
     return this.#ended;
   }

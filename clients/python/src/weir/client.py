@@ -59,6 +59,7 @@ class Client:
         retention_seconds: Optional[int] = None,
         max_bytes: Optional[int] = None,
         mode: str = "json",
+        ttl_seconds: Optional[int] = None,
     ) -> Stream:
         """Creates a stream. Without an ``id`` the client chooses one, so that a retry cannot create two."""
         chosen = id or "".join(secrets.choice(_BASE62) for _ in range(22))
@@ -67,6 +68,8 @@ class Client:
             wanted["retention_seconds"] = retention_seconds
         if max_bytes is not None:
             wanted["max_bytes"] = max_bytes
+        if ttl_seconds is not None:
+            wanted["ttl_seconds"] = ttl_seconds
         try:
             answer = self._json("POST", "/v1/streams", encode(wanted))
         except Refused as error:

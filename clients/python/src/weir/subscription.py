@@ -59,7 +59,7 @@ class Subscription:
         self._failures = 0
         self._renewed = False  # whether the key was renewed since the last connection that the service accepted
         self._ended = False
-        #: Why the service ended the subscription: "stream_deleted" or "stream_closed". None before that.
+        #: Why the service ended the subscription: "stream_deleted", "expired" or "stream_closed". None before that.
         self.end_reason: Optional[str] = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
