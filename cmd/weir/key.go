@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,7 @@ func listKeys(data *string, asJSON *bool) *cobra.Command {
 			fmt.Fprintln(w, "ID\tPROJECT\tKIND\tKEY\tNAME\tPERMISSIONS\tCREATED\tLAST USED\tREVOKED")
 			for _, k := range list {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Kind, k.Masked, printable(k.Name),
-					join(k.Permissions), k.CreatedAt, moment(k.LastUsedAt), moment(k.RevokedAt))
+					join(k.Permissions), k.CreatedAt, moment(k.LastUsedAt), revoked(k))
 			}
 			return w.Flush()
 		},
@@ -50,6 +51,7 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	var spec admin.NewKey
 	var kind string
 	var permissions, streams []string
+	var revokeAfter time.Duration
 	c := &cobra.Command{
 		Use: "create", Short: "Create a key and print it; it is shown only once", Args: args(),
 		Example: "  weir key create --project default --kind live\n  weir key create --project default --kind live --permissions read --streams STREAM_ID --name browser",
@@ -67,6 +69,10 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 				}
 				spec.Permissions = append(spec.Permissions, access.Permission(p))
 			}
+			if revokeAfter < 0 || revokeAfter%time.Second != 0 {
+				return misuse{fmt.Errorf("--revoke-after %v: not a whole number of seconds", revokeAfter), c.CommandPath()}
+			}
+			spec.RevokeAfter = int64(revokeAfter / time.Second)
 			for _, s := range streams {
 				spec.Streams = append(spec.Streams, weir.StreamID(s))
 			}
@@ -87,6 +93,7 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	f.StringSliceVar(&permissions, "permissions", nil, "any of read, publish and manage, comma-separated (default: all)")
 	f.StringSliceVar(&streams, "streams", nil, "`ids` of the streams that the key may use, comma-separated (default: all streams of the project)")
 	f.StringVar(&spec.Name, "name", "", "a `note` on what the key is for")
+	f.DurationVar(&revokeAfter, "revoke-after", 0, "time after which the key revokes itself, 1s to 8760h (default: never)")
 	return c
 }
 
@@ -114,6 +121,14 @@ func join(list []access.Permission) string {
 		s = append(s, string(p))
 	}
 	return strings.Join(s, ",")
+}
+
+// revoked returns when a key was revoked, or when it will revoke itself.
+func revoked(k access.Key) string {
+	if k.RevokedAt == nil && k.RevokeAt != nil {
+		return "at " + k.RevokeAt.String()
+	}
+	return moment(k.RevokedAt)
 }
 
 func moment(t *weir.Time) string {

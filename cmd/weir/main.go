@@ -62,7 +62,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(serveCommand(), configCommand(), projectCommand(), keyCommand(), versionCommand())
+	root.AddCommand(serveCommand(), configCommand(), projectCommand(), keyCommand(), tokenCommand(), versionCommand())
 	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), migrateCommand(), healthCommand())
 	root.AddCommand(streamCommand(), publishCommand(), tailCommand(), benchCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())

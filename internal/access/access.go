@@ -1,5 +1,6 @@
 // Package access decides which caller may do what. It manages projects, API keys and their scopes,
-// the public demo stream and rate limits, and determines the client address for the rate limits.
+// management tokens, the public demo stream and rate limits, and determines the client address for
+// the rate limits.
 //
 // Access answers requests from memory. Projects and keys are documents of the store. The store
 // reports every change of a document, and memory is updated from these reports. A call that makes a
@@ -26,7 +27,7 @@ type Options struct {
 	Demo           bool             // serve the demo, a public read-only stream (D22)
 	TrustedProxies []netip.Prefix   // peers whose X-Forwarded-For is believed (D23)
 	Untrusted      func(netip.Addr) // called once, with the first peer outside TrustedProxies that sends X-Forwarded-For; may be nil
-	Now            func() time.Time // default time.Now
+	Now            func() time.Time // default time.Now; see also SetClock
 }
 
 // Access holds projects and keys in memory. Its methods are safe for concurrent use, except where
@@ -41,6 +42,7 @@ type Access struct {
 	told      atomic.Bool      // the function untrusted was called
 	windows   windows
 	catchUp   catchUp
+	steady    steady // the clock by which keys revoke themselves and are forgotten
 
 	tallyNext time.Time // when Tally may next visit all keys; used by Tally only
 
@@ -54,14 +56,23 @@ type Access struct {
 	mu         sync.RWMutex
 	projects   map[weir.ProjectID]projectEntry
 	names      map[string]weir.ProjectID
-	digests    map[digest]*entry // includes the demo key
-	keys       map[string]*entry // by id; without the demo key
-	loaded     bool              // Open has read all documents
-	unreadable error             // names the first document that Open could not read
+	digests    map[digest]*entry      // keys, the demo key and management tokens
+	keys       map[string]*entry      // by id; without the demo key
+	tokens     map[string]*entry      // management tokens by id
+	perProject map[weir.ProjectID]int // the number of keys of each project, revoked keys included
+	ending     agenda                 // keys that will revoke themselves
+	ended      agenda                 // revoked keys and tokens, which will be forgotten
+	most       int                    // the largest len(digests) since the maps were last rebuilt; see shrink
+	loaded     bool                   // Open has read all documents
+	unreadable error                  // names the first document that Open could not read
 }
 
-// entry is a key in memory: its grant and its document.
+// entry is a key or a management token in memory: its grant and its document.
 type entry struct {
+	agenda *agenda   // the agenda that holds the entry: Access.ending, Access.ended, or nil
+	at     weir.Time // when the entry is due there, by the clock Access.steady
+	place  int       // index in the agenda
+
 	grant    *Grant
 	digest   digest
 	record   Key             // as stored
@@ -79,15 +90,17 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		o.Now = time.Now
 	}
 	a := &Access{
-		docs:      docs,
-		now:       o.Now,
-		demo:      o.Demo,
-		trusted:   unmapped(o.TrustedProxies),
-		untrusted: o.Untrusted,
-		projects:  map[weir.ProjectID]projectEntry{},
-		names:     map[string]weir.ProjectID{},
-		digests:   map[digest]*entry{},
-		keys:      map[string]*entry{},
+		docs:       docs,
+		now:        o.Now,
+		demo:       o.Demo,
+		trusted:    unmapped(o.TrustedProxies),
+		untrusted:  o.Untrusted,
+		projects:   map[weir.ProjectID]projectEntry{},
+		names:      map[string]weir.ProjectID{},
+		digests:    map[digest]*entry{},
+		keys:       map[string]*entry{},
+		tokens:     map[string]*entry{},
+		perProject: map[weir.ProjectID]int{},
 	}
 	a.windows.init()
 	if err := a.SetLimits(o.Limits); err != nil {
@@ -100,6 +113,8 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	if err := a.load(ctx); err != nil {
 		return nil, err
 	}
+	a.steady.monotonic = o.Now
+	a.SetClock(o.Now)
 	if err := a.finishRenames(ctx); err != nil {
 		return nil, err
 	}
@@ -135,6 +150,15 @@ func (a *Access) documentChanged(c engine.Change) {
 	if err != nil {
 		a.cannotRead(c.Key, err)
 	}
+}
+
+// CatchUp returns when this node knows every project, key and token that any node had created or
+// changed before the call. It fails with StorageUnavailable if the store does not answer.
+func (a *Access) CatchUp(ctx context.Context) error {
+	if err := a.docs.CatchUp(ctx); err != nil {
+		return storeError("catch up with other nodes", err)
+	}
+	return nil
 }
 
 // cannotRead handles a document that cannot be read. While Open loads the documents, cannotRead
@@ -181,17 +205,27 @@ func (a *Access) adoptKey(doc engine.Document) error {
 		a.drop(e)
 		e = nil
 	}
-	if e == nil {
+	isNew := e == nil
+	if isNew {
 		e = &entry{grant: newGrant(&record, a.demo), digest: d}
 		a.digests[d] = e
-		a.keys[record.ID] = e
+		if record.Kind == Management {
+			a.tokens[record.ID] = e
+		} else {
+			a.keys[record.ID] = e
+			a.perProject[record.Project]++
+		}
 	}
 	e.record, e.revision = record, doc.Revision
 	if record.LastUsedAt != nil {
 		e.grant.use(*record.LastUsedAt)
 	}
-	if record.RevokedAt != nil {
+	revoked := record.RevokedAt != nil && !e.grant.hasEnded()
+	if revoked {
 		e.grant.end()
+	}
+	if a.loaded && (isNew || revoked) {
+		a.plan(e)
 	}
 	return nil
 }
@@ -209,7 +243,15 @@ func (a *Access) forgetKey(name string) {
 // drop removes a key from memory and ends its grant. Called with a.mu held.
 func (a *Access) drop(e *entry) {
 	delete(a.digests, e.digest)
-	delete(a.keys, e.record.ID)
+	if e.record.Kind == Management {
+		delete(a.tokens, e.record.ID)
+	} else {
+		delete(a.keys, e.record.ID)
+		if a.perProject[e.record.Project]--; a.perProject[e.record.Project] == 0 {
+			delete(a.perProject, e.record.Project)
+		}
+	}
+	e.leave()
 	e.grant.end()
 }
 

@@ -52,6 +52,13 @@ func (c *counted) Update(ctx context.Context, key string, value []byte, rev engi
 	return c.Documents.Update(ctx, key, value, rev)
 }
 
+func (c *counted) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	if err := c.write(); err != nil {
+		return err
+	}
+	return c.Documents.Delete(ctx, key, rev)
+}
+
 func (c *counted) Get(ctx context.Context, key string) (engine.Document, error) {
 	c.calls.Add(1)
 	return c.Documents.Get(ctx, key)
@@ -179,7 +186,7 @@ func TestOpenRefusesUnreadableDocuments(t *testing.T) {
 	}
 }
 
-func digestHex(s string) string { return digestOf(s).document()[len(keyPrefix):] }
+func digestHex(s string) string { return digestOf(s).document(Live)[len(keyPrefix):] }
 
 func TestOpenReadsEveryPage(t *testing.T) {
 	docs := memory.New()
@@ -266,7 +273,7 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 	k, secret := key(t, a, KeySpec{Project: p.ID})
 	_, kept := key(t, a, KeySpec{Project: p.ID})
 	g := caller(t, a, secret)
-	if err := docs.Delete(t.Context(), digestOf(secret).document(), 0); err != nil {
+	if err := docs.Delete(t.Context(), digestOf(secret).document(Live), 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err := a.Authenticate([]string{"Bearer " + secret})
@@ -280,7 +287,7 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 	// A key that was deleted and imported again is another key, with another id.
 	elsewhere := open(t, docs)
 	g = caller(t, a, kept)
-	if err := docs.Delete(t.Context(), digestOf(kept).document(), 0); err != nil {
+	if err := docs.Delete(t.Context(), digestOf(kept).document(Live), 0); err != nil {
 		t.Fatal(err)
 	}
 	again, err := elsewhere.ImportKey(t.Context(), KeySpec{Project: p.ID, Permissions: []Permission{Read}}, kept)

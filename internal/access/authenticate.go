@@ -19,6 +19,13 @@ var (
 	errUnknown = weir.Errorf(weir.InvalidAPIKey, "this key does not exist")
 	errUnsure  = weir.Errorf(weir.StorageUnavailable, "the store did not answer, so the key could not be checked: retry the request")
 	errRevoked = weir.Errorf(weir.KeyRevoked, "this key was revoked")
+
+	errNotAKey      = weir.Errorf(weir.InvalidAPIKey, "this is a management token, which works only under /manage/v1: send an API key")
+	errMissingToken = weir.Errorf(weir.MissingAPIKey, "send a management token in the header field Authorization: Bearer <token>")
+	errNotAToken    = weir.Errorf(weir.InvalidAPIKey, "this is an API key, which works only under /v1: send a management token")
+	errTokenPattern = weir.Errorf(weir.InvalidAPIKey, "the Authorization header field must be Bearer, one space, and a management token: "+TokenForm)
+	errUnknownToken = weir.Errorf(weir.InvalidAPIKey, "this management token does not exist")
+	errRevokedToken = weir.Errorf(weir.KeyRevoked, "this management token was revoked")
 )
 
 const scheme = "Bearer "
@@ -32,28 +39,63 @@ const scheme = "Bearer "
 // node may have just been created on another node. In this case Authenticate first waits until this
 // node has caught up with the others. It returns StorageUnavailable if that fails.
 func (a *Access) Authenticate(authorization []string) (*Grant, error) {
+	key, kind, err := Bearer(authorization)
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == Management:
+		return nil, errNotAKey
+	}
+	g, err := a.withSecret(key)
+	switch {
+	case err != nil:
+		return nil, err
+	case g == nil:
+		return nil, errUnknown
+	case g.hasEnded():
+		return nil, errRevoked
+	case g.isDue(&a.steady):
+		g.end() // the next call of Expire would do the same
+		return nil, errRevoked
+	}
+	if now := weir.TimeOf(a.now()); now-g.lastUsed() >= useGrain {
+		g.use(now)
+	}
+	return g, nil
+}
+
+// Bearer returns the key or management token in the values of the Authorization header fields, and
+// its kind. The error is a *weir.Error: MissingAPIKey if the field is missing or empty, and
+// InvalidAPIKey if the value has another form.
+func Bearer(authorization []string) (secret string, kind Kind, err error) {
 	if len(authorization) == 0 {
-		return nil, errMissing
+		return "", "", errMissing
 	}
 	if len(authorization) > 1 {
-		return nil, errHeaders
+		return "", "", errHeaders
 	}
 	// White space around a field value is not part of the value. HTTP/1.1 has already removed the
 	// white space, but HTTP/2 and HTTP/3 have not.
 	value := strings.Trim(authorization[0], " \t")
 	if value == "" {
-		return nil, errMissing
+		return "", "", errMissing
 	}
 	if len(value) != len(scheme)+keyLength || !strings.EqualFold(value[:len(scheme)], scheme) {
-		return nil, errPattern
+		return "", "", errPattern
 	}
-	key := value[len(scheme):]
-	if _, ok := kindOf(key); !ok {
-		return nil, errPattern
+	kind, ok := formOf(value[len(scheme):])
+	if !ok {
+		return "", "", errPattern
 	}
+	return value[len(scheme):], kind, nil
+}
+
+// withSecret returns the grant of a key or token, or nil if it does not exist. The error is
+// StorageUnavailable if this node could not catch up with the other nodes.
+func (a *Access) withSecret(secret string) (*Grant, error) {
 	// The lookup time reveals nothing about existing keys: it depends on the digest alone, and two
 	// keys that differ in one digit have unrelated digests.
-	d := digestOf(key)
+	d := digestOf(secret)
 	e := a.withDigest(d)
 	if e == nil && a.docs.Shared() {
 		if a.catchUp.wait(a.docs) != nil {
@@ -62,16 +104,9 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 		e = a.withDigest(d)
 	}
 	if e == nil {
-		return nil, errUnknown
+		return nil, nil
 	}
-	g := e.grant
-	if g.hasEnded() {
-		return nil, errRevoked
-	}
-	if now := weir.TimeOf(a.now()); now-g.lastUsed() >= useGrain {
-		g.use(now)
-	}
-	return g, nil
+	return e.grant, nil
 }
 
 func (a *Access) withDigest(d digest) *entry {

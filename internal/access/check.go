@@ -7,8 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckDocument returns an error if the name of doc is that of a project document or key document,
-// but its value cannot be read as a project or key. It accepts all other documents.
+// CheckDocument returns an error if the name of doc is that of the document of a project, key or
+// management token, but its value cannot be read as one. It accepts all other documents.
 func CheckDocument(doc engine.Document) (err error) {
 	switch {
 	case IsProjectDocument(doc.Key):
@@ -19,7 +19,7 @@ func CheckDocument(doc engine.Document) (err error) {
 	return err
 }
 
-// Suspend revokes the API key in a document whose newest revision was lost, because that revision
+// Suspend revokes the API key or management token in a document whose newest revision was lost, because that revision
 // may have been a revocation. It returns the value that the caller must write to the document, or
 // nil if there is nothing to revoke. It needs no Access, because it repairs stores that no server
 // has open.

@@ -15,6 +15,7 @@ import (
 const (
 	ProjectKind = "project"
 	KeyKind     = "key"
+	TokenKind   = "token"
 )
 
 const (
@@ -24,6 +25,8 @@ const (
 	// The name of a key document is this prefix and the digest of the API key, in hex. So the store
 	// has at most one document for an API key.
 	keyPrefix = KeyKind + "/"
+	// The name of a token document is this prefix and the digest of the management token, in hex.
+	tokenDocuments = TokenKind + "/"
 )
 
 // IsProjectDocument reports whether a document with this name in the store holds a project. It
@@ -31,9 +34,11 @@ const (
 func IsProjectDocument(key string) bool { return strings.HasPrefix(key, projectPrefix) }
 
 // IsKeyDocument reports whether a document with this name in the store holds the record of an API
-// key. It looks at the name only, not at the value. Code that copies a store should write these
-// documents last: until they exist, no client can publish to a half-copied store.
-func IsKeyDocument(key string) bool { return strings.HasPrefix(key, keyPrefix) }
+// key or a management token. It looks at the name only, not at the value. Code that copies a store
+// should write these documents last: until they exist, no client can change a half-copied store.
+func IsKeyDocument(key string) bool {
+	return strings.HasPrefix(key, keyPrefix) || strings.HasPrefix(key, tokenDocuments)
+}
 
 // readProject decodes and validates a project document. Every reader of project documents uses it,
 // so that a server, a check and a repair agree on which documents are projects.
@@ -52,9 +57,9 @@ func readProject(doc engine.Document) (p weir.Project, err error) {
 	return p, nil
 }
 
-// readKey decodes and validates a key document. The digest that it returns comes from the
-// document's name. Every reader of key documents uses it, so that a server, a check and a repair
-// agree on which documents are keys.
+// readKey decodes and validates the document of a key or a management token. The digest that it
+// returns comes from the document's name. Every reader of these documents uses it, so that a
+// server, a check and a repair agree on which documents are keys.
 func readKey(doc engine.Document) (d digest, k Key, err error) {
 	d, err = digestIn(doc.Key)
 	if err == nil {
@@ -64,7 +69,9 @@ func readKey(doc engine.Document) (d digest, k Key, err error) {
 	case err != nil:
 	case k.ID == "":
 		err = errors.New("id is missing")
-	case k.Project == "":
+	case strings.HasPrefix(doc.Key, tokenDocuments) != (k.Kind == Management):
+		err = errors.New("the kind does not belong to a document of this name")
+	case k.Project == "" && k.Kind != Management:
 		err = errors.New("project is missing")
 	}
 	if err != nil {

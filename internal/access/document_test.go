@@ -14,7 +14,7 @@ import (
 func TestReadersOfADocumentAgree(t *testing.T) {
 	ctx := context.Background()
 	project := projectDocument("n")
-	key := digestOf(strings.Replace(DemoKey, "0", "f", 1)).document()
+	key := digestOf(strings.Replace(DemoKey, "0", "f", 1)).document(Live)
 	open := func(d engine.Document) error {
 		e := memory.New()
 		defer e.Close()
@@ -62,7 +62,7 @@ func TestKindsOfDocuments(t *testing.T) {
 		project, api bool
 	}{
 		{projectDocument("n"), true, false},
-		{digestOf(DemoKey).document(), false, true},
+		{digestOf(DemoKey).document(Live), false, true},
 		{"", false, false},
 		{"project", false, false},
 		{"key", false, false},

@@ -20,6 +20,7 @@ type Grant struct {
 	streams  map[weir.StreamID]struct{} // the only streams that the caller may use; nil if it may use all streams of its project
 	demo     bool                       // the caller uses the demo key, or no key
 	demoOpen bool                       // the demo is on, so every caller may read its stream
+	due      atomic.Int64               // when the key revokes itself, a weir.Time of the clock Access.steady; 0 if it does not
 
 	ended   chan struct{}
 	ending  sync.Once
@@ -86,7 +87,7 @@ func (g *Grant) Project() weir.ProjectID { return g.project }
 // KeyID returns the id of the caller's key: DemoKeyID for the demo key, empty without a key.
 func (g *Grant) KeyID() string { return g.id }
 
-// Kind returns the kind of the caller's key.
+// Kind returns the kind of the caller's key. It is Management for a management token.
 func (g *Grant) Kind() Kind { return g.kind }
 
 // Demo reports whether the caller uses the demo key or no key. Such a caller may read the demo
@@ -222,10 +223,16 @@ func (g *Grant) use(t weir.Time) {
 
 func (g *Grant) lastUsed() weir.Time { return weir.Time(g.used.Load()) }
 
+// Requests returns the number of requests of the key since the process started.
+func (g *Grant) Requests() uint64 { return g.taken.Load() }
+
 // String describes the caller for logs. It contains nothing secret.
 func (g *Grant) String() string {
-	if g.id == "" {
+	switch {
+	case g.id == "":
 		return "no key"
+	case g.kind == Management:
+		return "management token " + g.id
 	}
 	return "key " + g.id
 }

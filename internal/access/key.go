@@ -19,6 +19,9 @@ type Kind string
 const (
 	Live Kind = "live"
 	Test Kind = "test"
+
+	// Management is the kind of the record of a management token (D36), which is not a key.
+	Management Kind = "management"
 )
 
 // Permission is something that a key may do (D20).
@@ -38,6 +41,9 @@ var allPermissions = []Permission{Read, Publish, Manage}
 // the key is stored.
 const maxStreams = 1000
 
+// MaxRevokeAfter is the longest time after which a key can revoke itself, in seconds: a year (D36).
+const MaxRevokeAfter = 31_536_000
+
 // Key is the record of a key (D21). It does not contain the key itself. Its slices and pointers are
 // shared: do not modify what they refer to.
 type Key struct {
@@ -49,8 +55,9 @@ type Key struct {
 	Permissions []Permission    `json:"permissions"`
 	Streams     []weir.StreamID `json:"streams"` // empty: the whole project
 	CreatedAt   weir.Time       `json:"created_at"`
-	LastUsedAt  *weir.Time      `json:"last_used_at"` // null: never used
-	RevokedAt   *weir.Time      `json:"revoked_at"`   // null: valid
+	LastUsedAt  *weir.Time      `json:"last_used_at"`        // null: never used
+	RevokedAt   *weir.Time      `json:"revoked_at"`          // null: valid
+	RevokeAt    *weir.Time      `json:"revoke_at,omitempty"` // when the key revokes itself (D36); nil: never
 }
 
 // KeySpec holds the settings of a new key.
@@ -60,6 +67,7 @@ type KeySpec struct {
 	Name        string          // at most 128 code points; may be empty
 	Permissions []Permission    // empty: all three
 	Streams     []weir.StreamID // empty: the whole project
+	RevokeAfter int64           // seconds after which the key revokes itself, at most MaxRevokeAfter; 0: never
 }
 
 // CreateKey creates a key. The key is durable when the call returns. The returned Secret is the
@@ -70,7 +78,7 @@ func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) 
 		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "unknown kind of key %q: use %s or %s", Redacted(string(s.Kind)), Live, Test)
 	}
 	secret := newSecret(s.Kind)
-	key, err := a.makeKey(ctx, s, secret.Reveal())
+	key, _, err := a.makeKey(ctx, s, secret.Reveal())
 	if err != nil {
 		return Key{}, Secret{}, err
 	}
@@ -92,7 +100,7 @@ func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, 
 		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in and cannot be imported")
 	}
 	s.Kind = kind
-	key, err := a.makeKey(ctx, s, secret)
+	key, _, err := a.makeKey(ctx, s, secret)
 	if err == nil && key.Project != s.Project {
 		err = weir.Errorf(weir.InvalidRequest, "key %s already belongs to another project", key.Masked)
 	}
@@ -102,15 +110,25 @@ func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, 
 	return key, nil
 }
 
-// makeKey creates the record of a secret, or returns the existing one.
-func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, error) {
+// makeKey creates the record of a secret, or returns the existing one. The result made is true if
+// it created the record.
+func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (k Key, made bool, err error) {
 	if err := a.checkSpec(ctx, s); err != nil {
-		return Key{}, err
+		return Key{}, false, err
 	}
 	d := digestOf(secret)
 	if e := a.withDigest(d); e != nil {
-		return a.recordOf(e), nil
+		return a.recordOf(e), false, nil
 	}
+	e, made, err := a.store(ctx, a.newKey(s, secret), d)
+	if err != nil {
+		return Key{}, false, err
+	}
+	return a.recordOf(e), made, nil
+}
+
+// newKey returns the record of a new key.
+func (a *Access) newKey(s KeySpec, secret string) Key {
 	k := Key{
 		ID:          string(weir.NewStreamID()),
 		Project:     s.Project,
@@ -119,7 +137,7 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, er
 		Masked:      masked(secret),
 		Permissions: allPermissions,
 		Streams:     slices.Compact(slices.Sorted(slices.Values(s.Streams))),
-		CreatedAt:   weir.TimeOf(a.now()),
+		CreatedAt:   a.steady.wallTime(),
 	}
 	if len(s.Permissions) > 0 {
 		k.Permissions = slices.DeleteFunc(slices.Clone(allPermissions), func(p Permission) bool {
@@ -129,21 +147,32 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, er
 	if k.Streams == nil {
 		k.Streams = []weir.StreamID{} // in JSON, [] instead of null
 	}
+	if s.RevokeAfter > 0 {
+		at := k.CreatedAt + weir.Time(s.RevokeAfter*1000)
+		k.RevokeAt = &at
+	}
+	return k
+}
+
+// store creates the document of a record, and returns the entry of that document in memory. If the
+// document exists already, store leaves it unchanged, and the result made is false.
+func (a *Access) store(ctx context.Context, k Key, d digest) (e *entry, made bool, err error) {
 	value, err := json.Marshal(k)
 	if err != nil {
-		return Key{}, err
+		return nil, false, err
 	}
-	// The key is created even if the caller gives up. makeKey still waits for the store, so that
-	// the audit log records the result.
-	_, err = a.docs.Create(context.WithoutCancel(ctx), d.document(), value)
+	// The record is created even if the caller gives up. The method store still waits for the
+	// result, so that the audit log records it.
+	_, err = a.docs.Create(context.WithoutCancel(ctx), d.document(k.Kind), value)
+	made = err == nil
 	if err != nil && !errors.Is(err, engine.ErrExists) {
-		return Key{}, storeError("create a key", err)
+		return nil, false, storeError("create a key", err)
 	}
-	e := a.withDigest(d)
+	e = a.withDigest(d)
 	if e == nil { // another process has changed the document since
-		return Key{}, fmt.Errorf("create a key: the document %s was deleted or cannot be read", d.document())
+		return nil, false, fmt.Errorf("create a key: the document %s was deleted or cannot be read", d.document(k.Kind))
 	}
-	return a.recordOf(e), nil
+	return e, made, nil
 }
 
 // checkSpec validates the settings of a new key.
@@ -164,6 +193,9 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 			return weir.Errorf(weir.InvalidRequest, "confine a key to stream %q: %v", Redacted(string(id)), weir.ErrStreamID)
 		}
 	}
+	if s.RevokeAfter < 0 || s.RevokeAfter > MaxRevokeAfter {
+		return weir.Errorf(weir.InvalidRequest, "a key can revoke itself after 1 to %d seconds, not %d", MaxRevokeAfter, s.RevokeAfter)
+	}
 	if s.Project == DemoProject {
 		return weir.Errorf(weir.InvalidRequest, "the demo project has only its built-in key")
 	}
@@ -175,13 +207,16 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 		_, ok = a.Project(s.Project)
 	}
 	if !ok {
-		return weir.Errorf(weir.InvalidRequest, "there is no project %q", Redacted(string(s.Project)))
+		return fmt.Errorf("%w (%w)", weir.Errorf(weir.InvalidRequest, "there is no project %q", Redacted(string(s.Project))), ErrNoProject)
 	}
 	return nil
 }
 
+// ErrNoProject is in the error of a call that creates a key, if there is no such project.
+var ErrNoProject = errors.New("no such project")
+
 // Keys returns the keys of a project, or of all projects if project is empty, oldest first. It
-// includes revoked keys.
+// includes revoked keys that are not forgotten yet (see Forget).
 func (a *Access) Keys(project weir.ProjectID) []Key {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -216,13 +251,14 @@ func (a *Access) Grant(id string) (*Grant, bool) {
 }
 
 // Taken returns the number of requests that each key made since the process started, by the key's
-// id.
+// id. It leaves out keys that revoke themselves: there can be a million of them in a day, and the
+// dashboard stores these numbers.
 func (a *Access) Taken() map[string]uint64 {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	all := make(map[string]uint64, len(a.keys))
 	for id, e := range a.keys {
-		if n := e.grant.taken.Load(); n > 0 {
+		if n := e.grant.taken.Load(); n > 0 && e.record.RevokeAt == nil {
 			all[id] = n
 		}
 	}
@@ -235,10 +271,13 @@ func (a *Access) recordOf(e *entry) Key {
 	return e.current()
 }
 
-// current returns the record with the current last use, which may not be stored yet. Called with
-// Access.mu held.
+// current returns the record with the current last use, which may not be stored yet, and with the
+// revocation of a key that has revoked itself, which is never stored. Called with Access.mu held.
 func (e *entry) current() Key {
 	k := e.record
+	if k.RevokedAt == nil && k.RevokeAt != nil && e.grant.hasEnded() {
+		k.RevokedAt = k.RevokeAt
+	}
 	if used := e.grant.lastUsed(); used != 0 {
 		k.LastUsedAt = &used
 	}
@@ -252,17 +291,22 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 	if id == DemoKeyID {
 		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in: switch the demo off instead")
 	}
-	e := a.find(id)
-	if e == nil { // another node may have created the key a moment ago
+	return a.revoke(ctx, "key", id, a.find)
+}
+
+// revoke revokes the key or token that the function find finds. The word what names it in errors.
+func (a *Access) revoke(ctx context.Context, what, id string, find func(id string) *entry) (Key, error) {
+	e := find(id)
+	if e == nil { // another node may have created it a moment ago
 		if err := a.docs.CatchUp(ctx); err != nil {
-			return Key{}, storeError("revoke a key", err)
+			return Key{}, storeError("revoke a "+what, err)
 		}
-		e = a.find(id)
+		e = find(id)
 	}
 	if e == nil {
-		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", Redacted(id))
+		return Key{}, weir.Errorf(weir.NotFound, "there is no %s with the id %q", what, Redacted(id))
 	}
-	now := weir.TimeOf(a.now())
+	now := a.steady.wallTime()
 	// The key is revoked even if the caller gives up. Revoke still waits for the store, so that the
 	// audit log records the result.
 	err := a.update(context.WithoutCancel(ctx), e, func(k *Key) bool {
@@ -273,10 +317,10 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 		return true
 	})
 	if errors.Is(err, engine.ErrNotFound) {
-		return Key{}, weir.Errorf(weir.NotFound, "the key with the id %q was deleted", id)
+		return Key{}, weir.Errorf(weir.NotFound, "the %s with the id %q was deleted", what, id)
 	}
 	if err != nil {
-		return Key{}, storeError("revoke key "+id, err)
+		return Key{}, storeError("revoke "+what+" "+id, err)
 	}
 	return a.recordOf(e), nil
 }
@@ -308,7 +352,7 @@ func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) e
 		if err != nil {
 			return err
 		}
-		if _, err = a.docs.Update(ctx, e.digest.document(), value, revision); !errors.Is(err, engine.ErrConflict) {
+		if _, err = a.docs.Update(ctx, e.digest.document(record.Kind), value, revision); !errors.Is(err, engine.ErrConflict) {
 			return err
 		}
 		tried = revision

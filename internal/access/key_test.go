@@ -249,7 +249,7 @@ func TestRevoke(t *testing.T) {
 	want(t, "the demo key", err, weir.InvalidRequest)
 	caller(t, a, DemoKey)
 
-	if err := docs.Delete(t.Context(), digestOf(otherSecret).document(), 0); err != nil {
+	if err := docs.Delete(t.Context(), digestOf(otherSecret).document(Live), 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err = a.Revoke(t.Context(), other.ID)

@@ -20,7 +20,7 @@ import (
 // to 128 code points without control characters, and no other project may have this name; otherwise
 // the error is InvalidRequest.
 func (a *Access) CreateProject(ctx context.Context, name string) (weir.Project, error) {
-	p, made, err := a.makeProject(ctx, name)
+	p, made, err := a.MakeProject(ctx, name)
 	if err == nil && !made {
 		err = weir.Errorf(weir.InvalidRequest, "a project named %q already exists", name)
 	}
@@ -35,13 +35,14 @@ func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, 
 	if p, ok := a.ProjectNamed(name); ok && p.ID != DemoProject {
 		return p, nil
 	}
-	p, _, err := a.makeProject(ctx, name)
+	p, _, err := a.MakeProject(ctx, name)
 	return p, err
 }
 
-// makeProject creates a project with this name, or returns the existing one. The result made is
-// true if it created the project.
-func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {
+// MakeProject creates a project with this name, or returns the existing one. The result made is
+// true if it created the project. The project is durable when the call returns. The rules for names
+// are those of CreateProject.
+func (a *Access) MakeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {
 	if err := checkName("project", name, 1); err != nil {
 		return p, false, err
 	}
@@ -54,7 +55,7 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 		return p, false, err
 	}
 	key := projectDocument(name)
-	// The project is created even if the caller gives up. makeProject still waits for the store, so
+	// The project is created even if the caller gives up. MakeProject still waits for the store, so
 	// that the audit log records the result.
 	_, err = a.docs.Create(context.WithoutCancel(ctx), key, value)
 	made = err == nil

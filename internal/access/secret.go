@@ -1,6 +1,7 @@
 package access
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,29 +14,40 @@ import (
 const (
 	livePrefix = "svc_live_"
 	testPrefix = "svc_test_"
-	keyLength  = len(livePrefix) + 32
+	// tokenPrefix is as long as the prefixes of keys, so that Redacted finds tokens and keys alike.
+	tokenPrefix = "svc_mgmt_"
+	keyLength   = len(livePrefix) + 32
 )
 
 // KeyForm describes the form of a key, for messages and help texts. The digits are 128 random bits.
 const KeyForm = livePrefix + " or " + testPrefix + " followed by 32 lowercase hexadecimal digits"
 
-// digest is the SHA-256 of a key. The store holds digests, never keys. A fast hash is enough: a key
+// TokenForm describes the form of a management token, for messages and help texts.
+const TokenForm = tokenPrefix + " followed by 32 lowercase hexadecimal digits"
+
+// digest is the SHA-256 of a key or a management token. The store holds digests, never keys. A fast hash is enough: a key
 // of 128 random bits cannot be found in a dictionary. A pepper would not help, because it would be
 // stored next to the digests and leak together with them.
 type digest [sha256.Size]byte
 
-// digestOf returns the digest of a string that has the form of a key.
+// digestOf returns the digest of a string that has the form of a key or a token.
 func digestOf(key string) digest {
 	var b [keyLength]byte // on the stack
 	return sha256.Sum256(b[:copy(b[:], key)])
 }
 
-// document returns the name of the document that holds the record of this API key.
-func (d digest) document() string { return keyPrefix + hex.EncodeToString(d[:]) }
+// document returns the name of the document that holds the record of the key, or of the token if
+// kind is Management.
+func (d digest) document(kind Kind) string {
+	if kind == Management {
+		return tokenDocuments + hex.EncodeToString(d[:])
+	}
+	return keyPrefix + hex.EncodeToString(d[:])
+}
 
-// digestIn parses the digest in a document's name.
+// digestIn parses the digest in the name of the document of a key or a token.
 func digestIn(document string) (d digest, err error) {
-	name := strings.TrimPrefix(document, keyPrefix)
+	_, name, _ := strings.Cut(document, "/")
 	if len(name) != hex.EncodedLen(len(d)) {
 		return d, fmt.Errorf("document name %s does not contain a digest", document)
 	}
@@ -45,6 +57,12 @@ func digestIn(document string) (d digest, err error) {
 
 // kindOf reports whether s has the form of a key, and if so, its kind.
 func kindOf(s string) (Kind, bool) {
+	kind, ok := formOf(s)
+	return kind, ok && kind != Management
+}
+
+// formOf reports whether s has the form of a key or a management token, and if so, its kind.
+func formOf(s string) (Kind, bool) {
 	if len(s) != keyLength {
 		return "", false
 	}
@@ -53,6 +71,8 @@ func kindOf(s string) (Kind, bool) {
 	case livePrefix:
 	case testPrefix:
 		kind = Test
+	case tokenPrefix:
+		kind = Management
 	default:
 		return "", false
 	}
@@ -70,22 +90,28 @@ func IsKey(s string) bool {
 	return ok
 }
 
-// masked returns a key in the masked form shown in lists (D21).
+// IsToken reports whether s has the form of a management token.
+func IsToken(s string) bool {
+	kind, ok := formOf(s)
+	return ok && kind == Management
+}
+
+// masked returns a key or a token in the masked form shown in lists (D21).
 func masked(key string) string { return key[:12] + "..." + key[len(key)-4:] }
 
-// Redacted returns s with every key in it masked. Use it for strings that end up in logs and
+// Redacted returns s with every key and every management token in it masked. Use it for strings that end up in logs and
 // messages: a person may have entered a key in the wrong place.
 func Redacted(s string) string {
 	for i := 0; i+keyLength <= len(s); i++ {
-		if _, ok := kindOf(s[i : i+keyLength]); ok {
+		if _, ok := formOf(s[i : i+keyLength]); ok {
 			s = s[:i] + masked(s[i:i+keyLength]) + s[i+keyLength:]
 		}
 	}
 	return s
 }
 
-// Secret is a newly created key. Only Reveal returns the key. If a Secret is printed, logged or
-// marshalled, the key is masked.
+// Secret is a newly created key or management token. Only Reveal returns it. If a Secret is printed,
+// logged or marshalled, it is masked.
 type Secret struct {
 	// fmt prints unexported fields of a struct without calling their methods. For a Secret in such
 	// a field, the pointer makes fmt print an address instead of the key.
@@ -95,15 +121,26 @@ type Secret struct {
 func newSecret(kind Kind) Secret {
 	var b [16]byte
 	rand.Read(b[:]) // never fails: it crashes the program instead
-	key := testPrefix
-	if kind == Live {
-		key = livePrefix
-	}
-	key += hex.EncodeToString(b[:])
+	return secretOf(kind, b)
+}
+
+// secretOf returns the secret of this kind whose hexadecimal digits are the bytes b.
+func secretOf(kind Kind, b [16]byte) Secret {
+	key := map[Kind]string{Live: livePrefix, Test: testPrefix, Management: tokenPrefix}[kind] + hex.EncodeToString(b[:])
 	return Secret{&key}
 }
 
-// Reveal returns the key itself, to be shown once.
+// derivedSecret returns the secret of the key that a request with this token and idempotency key
+// creates in this hour (D36). So a repeated request finds the key that the first one made, and can
+// show it again, although the store holds only digests. The secret is as hard to guess as the
+// token.
+func derivedSecret(kind Kind, token, idempotencyKey string, hour int64) Secret {
+	h := hmac.New(sha256.New, []byte(token))
+	fmt.Fprintf(h, "weir key %d %s", hour, idempotencyKey)
+	return secretOf(kind, [16]byte(h.Sum(nil)))
+}
+
+// Reveal returns the key or the token itself, to be shown once.
 func (s Secret) Reveal() string {
 	if s.key == nil {
 		return ""

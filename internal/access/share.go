@@ -14,7 +14,7 @@ import (
 
 // tally is a report to other nodes: the requests that a node has counted since its last report.
 type tally struct {
-	Keys      map[string]count `json:"keys,omitempty"` // by the key's id
+	Keys      map[string]count `json:"keys,omitempty"` // by the id of the key or token
 	Demo      map[string]count `json:"demo,omitempty"` // by address
 	Anonymous map[string]count `json:"anonymous,omitempty"`
 }
@@ -63,11 +63,13 @@ func (a *Access) tallyKeys() map[string]count {
 	}
 	all := map[string]count{}
 	a.mu.RLock()
-	for id, e := range a.keys {
-		g := e.grant
-		if n := g.taken.Load() - g.tallied; n > 0 && len(all) < maxTally {
-			g.tallied += n
-			all[id] = count{int64(g.window.state.Load() >> countBits), int(min(n, countMask))}
+	for _, callers := range []map[string]*entry{a.keys, a.tokens} {
+		for id, e := range callers {
+			g := e.grant
+			if n := g.taken.Load() - g.tallied; n > 0 && len(all) < maxTally {
+				g.tallied += n
+				all[id] = count{int64(g.window.state.Load() >> countBits), int(min(n, countMask))}
+			}
 		}
 	}
 	a.mu.RUnlock()
@@ -84,7 +86,7 @@ func (a *Access) AddTally(b []byte) {
 		return
 	}
 	for id, c := range t.Keys {
-		if e := a.find(id); e != nil {
+		if e := a.caller(id); e != nil {
 			e.grant.window.add(c, a.now)
 		}
 	}

@@ -16,8 +16,9 @@ const flushEvery = time.Minute
 // flushers is the number of concurrent writes. The store combines concurrent writes into one sync.
 const flushers = 32
 
-// Flush stores the last use of each key, at most once per minute for each key. Call it
-// periodically, but not while the store is full: its writes would use up the space that is reserved
+// Flush stores the last use of each key and management token, at most once per minute for each of
+// them. It leaves out keys that revoke themselves: their last use is kept in memory only, because a
+// service may have very many of them. Call Flush periodically, but not while the store is full: its writes would use up the space that is reserved
 // for revoking keys. It stops at the first error, and the next call writes the rest. It also drops
 // rate windows that have ended.
 func (a *Access) Flush(ctx context.Context) error { return a.flush(ctx, flushEvery) }
@@ -29,9 +30,11 @@ func (a *Access) flush(ctx context.Context, every time.Duration) error {
 	now := a.now()
 	var due []*entry
 	a.mu.RLock()
-	for _, e := range a.keys {
-		if e.unstored() && now.Sub(e.flushed) >= every {
-			due = append(due, e)
+	for _, all := range []map[string]*entry{a.keys, a.tokens} {
+		for _, e := range all {
+			if e.unstored() && now.Sub(e.flushed) >= every {
+				due = append(due, e)
+			}
 		}
 	}
 	a.mu.RUnlock()
@@ -78,9 +81,12 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	return nil
 }
 
-// unstored reports whether the key was used later than its stored record says. Called with
-// Access.mu held.
+// unstored reports whether the key was used later than its stored record says, and whether this use
+// is worth storing. Called with Access.mu held.
 func (e *entry) unstored() bool {
+	if e.record.RevokeAt != nil {
+		return false
+	}
 	used := e.grant.lastUsed()
 	return used != 0 && (e.record.LastUsedAt == nil || *e.record.LastUsedAt < used)
 }

@@ -130,7 +130,7 @@ func TestFlushFailure(t *testing.T) {
 		t.Errorf("on a full store: %v", err)
 	}
 	docs.failure(nil)
-	if err := docs.Delete(t.Context(), digestOf(secrets[0]).document(), 0); err != nil {
+	if err := docs.Delete(t.Context(), digestOf(secrets[0]).document(Live), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Flush(t.Context()); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // Limits are requests per minute; 0 is unlimited (D23).
 type Limits struct {
-	Live      int // per live key
+	Live      int // per live key, and per management token
 	Test      int // per test key
 	Demo      int // per client address that reads the demo, with the demo key or without a key
 	Anonymous int // per client address, for requests without a valid key
@@ -140,7 +140,7 @@ func (a *Access) take(g *Grant, client netip.Addr, count bool) Window {
 		return w.anonymousClients.take(client, int(w.anonymous.Load()), a.now, count)
 	case g.demo:
 		return w.demoClients.take(client, int(w.demo.Load()), a.now, count)
-	case g.kind == Live:
+	case g.kind == Live, g.kind == Management:
 		return g.take(int(w.live.Load()), a.now, count)
 	default:
 		return g.take(int(w.test.Load()), a.now, count)

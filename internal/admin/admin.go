@@ -1,5 +1,5 @@
-// Package admin is the operator's API for tasks that /v1 does not offer: projects, keys, backups
-// and migrations. The server offers this API on a Unix socket that only the owner of the data
+// Package admin is the operator's API for tasks that /v1 does not offer: projects, keys, management
+// tokens, backups and migrations. The server offers this API on a Unix socket that only the owner of the data
 // directory can open. There is no other authentication: a process that can open the socket has full
 // access.
 package admin
@@ -22,6 +22,8 @@ import (
 //	GET  /projects             POST /projects {name}
 //	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name}
 //	POST /keys/{id}/revoke
+//	GET  /tokens               POST /tokens {name}
+//	POST /tokens/{id}/revoke
 //	POST /backup[?rate=BYTES_PER_SECOND], once Backups was called
 //	POST /migrate {from}, once Migrations was called
 type Handler struct {
@@ -41,7 +43,7 @@ func (h *Handler) did(r *http.Request, what, detail string) {
 	}
 }
 
-// New returns a handler that manages projects and keys. It serves no backups until Backups is
+// New returns a handler that manages projects, keys and management tokens. It serves no backups until Backups is
 // called, and no migrations until Migrations is called.
 func New(a *access.Access, l *slog.Logger) *Handler {
 	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}
@@ -50,6 +52,9 @@ func New(a *access.Access, l *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /keys", h.answer(h.keys))
 	h.mux.HandleFunc("POST /keys", h.answer(h.createKey))
 	h.mux.HandleFunc("POST /keys/{id}/revoke", h.answer(h.revoke))
+	h.mux.HandleFunc("GET /tokens", h.answer(h.tokens))
+	h.mux.HandleFunc("POST /tokens", h.answer(h.createToken))
+	h.mux.HandleFunc("POST /tokens/{id}/revoke", h.answer(h.revokeToken))
 	h.mux.HandleFunc("/", h.answer(h.none))
 	return h
 }

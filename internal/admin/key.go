@@ -14,6 +14,7 @@ type NewKey struct {
 	Name        string              `json:"name"`
 	Permissions []access.Permission `json:"permissions"`
 	Streams     []weir.StreamID     `json:"streams"`
+	RevokeAfter int64               `json:"revoke_after"` // seconds after which the key revokes itself; 0: never
 }
 
 // MadeKey is the response to creating a key. It is the only response that contains the key itself.
@@ -49,6 +50,7 @@ func (h *Handler) createKey(r *http.Request) (any, error) {
 	}
 	k, secret, err := h.access.CreateKey(r.Context(), access.KeySpec{
 		Project: p.ID, Kind: body.Kind, Name: body.Name, Permissions: body.Permissions, Streams: body.Streams,
+		RevokeAfter: body.RevokeAfter,
 	})
 	if err != nil {
 		return nil, err

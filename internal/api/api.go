@@ -1,4 +1,4 @@
-// Package api implements the HTTP API: everything under /v1, on net/http. It translates requests
+// Package api implements the HTTP API: everything under /v1 and /manage/v1, on net/http. It translates requests
 // into calls to the hub, and results into responses. It keeps neither the state of streams, which
 // belongs to the hub, nor the permissions of keys, which belong to package access.
 //
@@ -46,12 +46,16 @@ type Options struct {
 	// problem (D32). If Health is nil, the service counts as always healthy.
 	Health func() (status string, ok bool)
 
+	// Note records in the audit log what a program has changed (D33). It is called after each
+	// change. The arguments contain no key, only the masked form of a key. Nil records nothing.
+	Note func(ctx context.Context, who, what, detail string)
+
 	// Lease returns an error while this node cannot know whether keys and streams still exist
 	// (D18). Then all requests that need a key get 503. If Lease is nil, the node always knows.
 	Lease func() error
 }
 
-// Handler serves everything under /v1 and answers every other path with 404.
+// Handler serves everything under /v1 and /manage/v1, and answers every other path with 404.
 type Handler struct {
 	Options
 	cors       cors
@@ -80,6 +84,9 @@ func New(o Options) *Handler {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Note == nil {
+		o.Note = func(context.Context, string, string, string) {}
 	}
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }
@@ -147,7 +154,9 @@ func (c *call) serve() error {
 // used up, the response is 429, even if it would otherwise be a refusal of the key (D19, D23).
 func (c *call) identify() error {
 	var refusal error
-	if !c.route.public() {
+	if c.route.manages {
+		c.grant, refusal = c.h.Access.AuthenticateToken(c.r.Header["Authorization"])
+	} else if !c.route.public() {
 		c.grant, refusal = c.h.Access.Authenticate(c.r.Header["Authorization"])
 		if refusal != nil && c.reads(access.DemoStream) && code(refusal) == weir.MissingAPIKey {
 			if c.grant = c.h.Access.DemoReader(); c.grant != nil {

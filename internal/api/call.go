@@ -134,7 +134,9 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 	if c.publisher != "" {
 		field(weir.HeaderPublisher, c.publisher)
 	}
-	c.h.cors.allow(c.r, c.w.Header())
+	if !c.route.manages { // a management token does not belong into a browser
+		c.h.cors.allow(c.r, c.w.Header())
+	}
 	c.sent, c.status = true, status
 	if length != none && !c.isHead() {
 		c.written = length

@@ -61,7 +61,7 @@ func (c *call) preflight() error {
 	} else {
 		h["Allow"] = allowedMethods
 	}
-	if c.h.cors.allow(c.r, h) {
+	if !c.route.manages && c.h.cors.allow(c.r, h) {
 		h["Access-Control-Allow-Methods"] = allowedMethods
 		h["Access-Control-Allow-Headers"] = allowedHeaders
 		h["Access-Control-Max-Age"] = preflightAge

@@ -12,32 +12,38 @@ import (
 // an encoded slash stays inside its part.
 type route struct {
 	kind    routeKind
-	outside bool   // the path is not under /v1
+	outside bool   // the path is neither under /v1 nor under /manage/v1
+	manages bool   // the path is under /manage/v1, so the request needs a management token (D36)
 	id      string // stream id, not yet checked
 	seq     string // sequence of a publish or of a batch, not yet checked
+	key     string // id of a key, not yet checked
 }
 
 type routeKind uint8
 
 const (
-	noRoute      routeKind = iota
-	healthRoute            // /v1/health
-	versionRoute           // /v1/version
-	streamsRoute           // /v1/streams
-	streamRoute            // /v1/streams/{id}
-	cursorRoute            // /v1/streams/{id}/cursor
-	nextRoute              // /v1/streams/{id}/publish
-	atRoute                // /v1/streams/{id}/{seq}
-	batchRoute             // /v1/streams/{id}/batches/{seq}
-	batchesRoute           // /v1/streams/{id}/batches
-	closeRoute             // /v1/streams/{id}/close
+	noRoute       routeKind = iota
+	healthRoute             // /v1/health
+	versionRoute            // /v1/version
+	streamsRoute            // /v1/streams
+	streamRoute             // /v1/streams/{id}
+	cursorRoute             // /v1/streams/{id}/cursor
+	nextRoute               // /v1/streams/{id}/publish
+	atRoute                 // /v1/streams/{id}/{seq}
+	batchRoute              // /v1/streams/{id}/batches/{seq}
+	batchesRoute            // /v1/streams/{id}/batches
+	closeRoute              // /v1/streams/{id}/close
+	projectsRoute           // /manage/v1/projects
+	keysRoute               // /manage/v1/keys
+	revokeRoute             // /manage/v1/keys/{id}/revoke
 )
 
 // routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
 // of a request, because clients sometimes put API keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
 	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}",
-	"/v1/streams/{id}/batches", "/v1/streams/{id}/close"}
+	"/v1/streams/{id}/batches", "/v1/streams/{id}/close",
+	"/manage/v1/projects", "/manage/v1/keys", "/manage/v1/keys/{id}/revoke"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
@@ -45,7 +51,7 @@ func (k routeKind) String() string { return routeNames[k] }
 // header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
 // not a number. It is refused for that reason (D30), so the field allow does not list POST for this
 // route. The same applies to /v1/streams/{id}/batches.
-var endpoints [closeRoute + 1]struct {
+var endpoints [revokeRoute + 1]struct {
 	get, post, patch, delete func(*call) error
 	allow                    []string
 }
@@ -64,6 +70,9 @@ func init() {
 	e[batchRoute].get, e[batchRoute].allow = (*call).batch, []string{"GET, HEAD, OPTIONS"}
 	e[batchesRoute].get, e[batchesRoute].post, e[batchesRoute].allow = (*call).batches, (*call).publishAt, []string{"GET, HEAD, OPTIONS"}
 	e[closeRoute].post, e[closeRoute].allow = (*call).streamClose, []string{"POST, OPTIONS"}
+	e[projectsRoute].get, e[projectsRoute].post, e[projectsRoute].allow = (*call).projectList, (*call).projectCreate, []string{"GET, HEAD, POST, OPTIONS"}
+	e[keysRoute].get, e[keysRoute].post, e[keysRoute].allow = (*call).keyList, (*call).keyCreate, []string{"GET, HEAD, POST, OPTIONS"}
+	e[revokeRoute].post, e[revokeRoute].allow = (*call).keyRevoke, []string{"POST, OPTIONS"}
 }
 
 // public reports whether requests to the route need no API key, whatever their method is.
@@ -78,17 +87,20 @@ func parseRoute(u *url.URL) route {
 		path, encoded = u.EscapedPath(), true
 	}
 	rest, ok := strings.CutPrefix(path, "/v1/")
+	manages := false
 	if !ok {
-		return outsideRoute(path)
+		if rest, manages = strings.CutPrefix(path, "/manage/v1/"); !manages {
+			return outsideRoute(path)
+		}
 	}
 	var parts [4]string
 	n := 0
 	for more := true; more; n++ {
 		if n == len(parts) {
-			return route{}
+			return route{manages: manages}
 		}
 		if parts[n], rest, more = strings.Cut(rest, "/"); parts[n] == "" {
-			return route{}
+			return route{manages: manages}
 		}
 	}
 	for i := range parts[:n] {
@@ -97,11 +109,28 @@ func parseRoute(u *url.URL) route {
 		}
 		part, err := url.PathUnescape(parts[i])
 		if err != nil {
-			return route{}
+			return route{manages: manages}
 		}
 		parts[i] = part
 	}
+	if manages {
+		return pickManaged(parts[:n])
+	}
 	return pick(parts[:n])
+}
+
+// pickManaged returns the route for a path under /manage/v1.
+func pickManaged(parts []string) route {
+	r := route{manages: true}
+	switch {
+	case len(parts) == 1 && parts[0] == "projects":
+		r.kind = projectsRoute
+	case len(parts) == 1 && parts[0] == "keys":
+		r.kind = keysRoute
+	case len(parts) == 3 && parts[0] == "keys" && parts[2] == "revoke":
+		r.kind, r.key = revokeRoute, parts[1]
+	}
+	return r
 }
 
 func pick(parts []string) route {

@@ -89,7 +89,7 @@ func windowOf(g *access.Grant) int {
 		return 3
 	case g.Demo():
 		return 2
-	case g.Kind() == access.Live:
+	case g.Kind() == access.Live, g.Kind() == access.Management:
 		return 0
 	}
 	return 1

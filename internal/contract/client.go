@@ -106,9 +106,10 @@ func (t *T) do(method, path string, options ...Option) *Answer {
 		t.Fatalf("%s %s: read the response: %v", method, path, err)
 	}
 	a := &Answer{t, fmt.Sprintf("%s %s", method, Shorten(path)), resp.StatusCode, resp.Header, b}
-	a.universal(strings.HasPrefix(path, "/v1"))
+	manages := strings.HasPrefix(path, "/manage/v1/")
+	a.universal(strings.HasPrefix(path, "/v1") || manages)
 	a.publishes(method, path)
-	if strings.HasPrefix(path, "/v1/") {
+	if strings.HasPrefix(path, "/v1/") || manages {
 		if err := t.description.fault(resp, append([]byte{}, b...)); err != nil {
 			t.Errorf("%s: response %d does not match /openapi.json: %v", a.request, a.Status, err)
 		}

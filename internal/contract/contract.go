@@ -31,6 +31,10 @@ type Target struct {
 	// nil, the cases about scopes and revocation are skipped.
 	NewKey func(t testing.TB, k Key) (key string, revoke func())
 
+	// NewToken creates a management token and returns a function that revokes it. If NewToken is nil,
+	// the cases about /manage/v1 are skipped.
+	NewToken func(t testing.TB) (token string, revoke func())
+
 	Demo     bool          // the service runs the demo stream
 	GapGrace time.Duration // --gap-grace of the service; 0 for the default of 2 s
 	DocBase  string        // prefix of doc_url; if empty, BaseURL is the prefix
@@ -104,6 +108,7 @@ func Run(t *testing.T, target Target) {
 		{"auth", authCases, false},
 		{"order", orderCases, false},
 		{"scopes", scopeCases, false},
+		{"manage", manageCases, false},
 		{"routes", routeCases, false},
 		{"errors", errorCases, false},
 		{"cors", corsCases, false},

@@ -50,7 +50,7 @@ func TestDeployment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target.NewKey = KeysOf(binary, *data)
+		target.NewKey, target.NewToken = KeysOf(binary, *data), TokensOf(binary, *data)
 	}
 	Run(t, target)
 }

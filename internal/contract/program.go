@@ -23,6 +23,31 @@ func Build(dir string, race bool) (string, error) {
 	return path, nil
 }
 
+// TokensOf returns a function for Target.NewToken. That function creates and revokes management
+// tokens as KeysOf does with keys.
+func TokensOf(binary, data string) func(testing.TB) (string, func()) {
+	return func(t testing.TB) (string, func()) {
+		t.Helper()
+		var made struct {
+			ID    string `json:"id"`
+			Token string `json:"token"`
+		}
+		out, err := exec.Command(binary, "token", "create", "--json", "--data", data).Output()
+		if err == nil {
+			err = json.Unmarshal(out, &made)
+		}
+		if err != nil {
+			t.Fatalf("weir token create: %v: %s", err, out)
+		}
+		return made.Token, func() {
+			t.Helper()
+			if out, err := exec.Command(binary, "token", "revoke", made.ID, "--data", data).CombinedOutput(); err != nil {
+				t.Fatalf("weir token revoke: %v: %s", err, out)
+			}
+		}
+	}
+}
+
 // KeysOf returns a function for Target.NewKey. That function creates and revokes keys of the
 // project named "a": it runs binary with the commands for operators on the server's data directory.
 // The server must run on this machine.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 
 	"weir"
+	"weir/internal/access"
 	"weir/internal/engine"
 )
 
@@ -169,14 +171,48 @@ type accountView struct {
 	Mine     *session
 	Idle     string // how long an unused session lasts
 	Lasts    string // how long a session lasts at most, even if it is used
+	Tokens   []access.Token
+	Secret   string // a new management token; empty except on the first view after it was created
+	Command  string // command to copy, which uses the new token; empty if Secret is
 }
 
 func (v *visit) accountPage() error {
 	changed, managed := v.account.changedAt()
-	return v.page(http.StatusOK, "account", "Account", accountView{
+	view := accountView{
 		Changed: changed, Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
-		Idle: roughly(idleFor), Lasts: roughly(lastsFor),
-	})
+		Idle: roughly(idleFor), Lasts: roughly(lastsFor), Tokens: v.Access.Tokens(), Secret: v.reveal(newToken),
+	}
+	slices.Reverse(view.Tokens)
+	if view.Secret != "" {
+		view.Command = "curl -sS" + v.Curl + " -H 'Authorization: Bearer " + view.Secret + "' " + v.BaseURL + "/manage/v1/projects"
+	}
+	return v.page(http.StatusOK, "account", "Account", view)
+}
+
+// newToken is the id under which a session keeps a new management token until it is shown. No key
+// has this id.
+const newToken = "token"
+
+// createToken creates a management token (D36) and shows it once on the account page.
+func (v *visit) createToken() error {
+	const page = "/dashboard/account"
+	t, secret, err := v.Access.CreateToken(v.r.Context(), v.field("name"))
+	if err != nil {
+		return v.sorry(page, err)
+	}
+	v.session.keep(newToken, secret.Reveal())
+	v.did("token created", t.Masked+" "+t.ID+" "+t.Name)
+	return v.back(page+"#tokens", "")
+}
+
+func (v *visit) revokeToken() error {
+	const page = "/dashboard/account"
+	t, err := v.Access.RevokeToken(v.r.Context(), v.r.PathValue("id"))
+	if err != nil {
+		return v.sorry(page, err)
+	}
+	v.did("token revoked", t.Masked+" "+t.ID+" "+t.Name)
+	return v.back(page+"#tokens", "Token revoked. Keys that it created stay valid.")
 }
 
 // changePassword requires the old password. It ends all sessions and starts a new one for this

@@ -29,6 +29,8 @@ type entry struct {
 	From   string    `json:"from,omitempty"` // client address
 	What   string    `json:"what"`           // the action
 	Detail string    `json:"detail,omitempty"`
+
+	Program bool `json:"program,omitempty"` // a program did it, with a key or a management token
 }
 
 // audit holds the log in memory, newest entry last.
@@ -54,7 +56,7 @@ func (a *audit) follow(c engine.Change) error {
 }
 
 // add adds an entry unless the log contains it already. It drops the oldest entries if there are
-// more than maxAudit.
+// more than maxAudit, or more than maxProgramAudit by programs.
 func (a *audit) add(e entry, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,6 +64,9 @@ func (a *audit) add(e entry, key string) {
 		return // the method note added the entry already, because it did not know whether the entry was stored
 	}
 	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
+	if e.Program {
+		a.dropProgram()
+	}
 	if n := len(a.entries) - maxAudit; n > 0 {
 		for _, key := range a.keys[:n] {
 			if key != "" {
@@ -70,6 +75,25 @@ func (a *audit) add(e entry, key string) {
 		}
 		a.entries, a.keys = slices.Clone(a.entries[n:]), slices.Clone(a.keys[n:])
 	}
+}
+
+// dropProgram drops the oldest entry by a program if there are more than maxProgramAudit of them.
+// Called with a.mu held.
+func (a *audit) dropProgram() {
+	oldest, n := 0, 0
+	for i, e := range slices.Backward(a.entries) {
+		if e.Program {
+			oldest = i
+			n++
+		}
+	}
+	if n <= maxProgramAudit {
+		return
+	}
+	if key := a.keys[oldest]; key != "" {
+		a.excess[key] = struct{}{}
+	}
+	a.entries, a.keys = slices.Delete(a.entries, oldest, oldest+1), slices.Delete(a.keys, oldest, oldest+1)
 }
 
 // remove removes an entry whose document does not exist any more.

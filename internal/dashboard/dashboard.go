@@ -62,6 +62,7 @@ type Dashboard struct {
 	sessions  sessions
 	throttle  throttle
 	audit     audit
+	programs  programs
 	refusals  refusals
 	figures   figures
 	revisions revisions
@@ -176,6 +177,7 @@ func (d *Dashboard) Close(ctx context.Context) {
 	d.figures.mu.Unlock()
 	d.keepFigures(ctx)
 	d.keepRefusals(ctx)
+	d.programs.keep(ctx, d, true)
 }
 
 // Serves reports whether the dashboard handles a URL path.
@@ -251,6 +253,8 @@ func (d *Dashboard) routes() {
 		"GET /dashboard/account":               (*visit).accountPage,
 		"POST /dashboard/account/password":     (*visit).changePassword,
 		"POST /dashboard/account/sessions":     (*visit).signOutEverywhere,
+		"POST /dashboard/account/tokens":       (*visit).createToken,
+		"POST /dashboard/account/tokens/{id}":  (*visit).revokeToken,
 		"POST /dashboard/sign-out":             (*visit).signOut,
 		"/dashboard/":                          (*visit).none,
 	} {

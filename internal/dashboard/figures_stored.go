@@ -154,6 +154,7 @@ func (d *Dashboard) tick(ctx context.Context) {
 	}
 	d.keepFigures(ctx)
 	d.keepRefusals(ctx)
+	d.programs.keep(ctx, d, false)
 }
 
 // keepFigures stores the figures, unless the store refuses writes because the disk is almost full:

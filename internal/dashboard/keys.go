@@ -16,7 +16,7 @@ import (
 type keyRow struct {
 	access.Key
 	ProjectName string
-	Requests    uint64 // in the last 24 hours
+	Requests    uint64 // in the last 24 hours; for a key that revokes itself, since the start of this node
 	Open        int    // open subscriptions
 }
 
@@ -35,6 +35,9 @@ func (v *visit) row(k access.Key, used map[string]uint64) keyRow {
 	}
 	if g, ok := v.Access.Grant(k.ID); ok {
 		row.Open = v.API.SubscriptionsOf(g)
+		if k.RevokeAt != nil { // keyUse leaves out keys that revoke themselves
+			row.Requests = g.Requests()
+		}
 	}
 	return row
 }

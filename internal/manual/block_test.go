@@ -15,10 +15,11 @@ import (
 //	sh                 run it in the directory of the earlier blocks, with their variables
 //	sh serve           run it in the background: it starts a server
 //	sh follow          run it until it has printed the output shown in the next block
+//	sh background      run it until the end of the page; it is ready when it has printed the output shown in the next block
 //	sh build           do not run it: the program is built once for all tests
 //	LANGUAGE output    the expected output of the previous block; … stands for any text, and on a line of its own for any number of lines
 //	LANGUAGE file=F    save it as F
-//	text browser=F     the text that a browser shows for the page F
+//	text browser=F     the text that a browser shows for the page F; with at=URL, the program at this URL serves F
 type block struct {
 	language string
 	words    []string

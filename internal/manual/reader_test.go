@@ -61,6 +61,7 @@ type reader struct {
 	t      *testing.T
 	dir    string
 	server *running
+	others []*running // programs that the page has started in the background
 	url    string
 	key    string   // the last key that a command printed
 	places []string // pairs: text of the manual, and its replacement
@@ -75,6 +76,9 @@ func newReader(t *testing.T) *reader {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		for _, p := range r.others {
+			p.end(syscall.SIGTERM)
+		}
 		if r.server != nil {
 			r.server.end(syscall.SIGTERM)
 		}

@@ -3,6 +3,7 @@ package manual
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -72,11 +73,22 @@ func TestSnippets(t *testing.T) {
 				}
 				r.places = []string{
 					"SOURCES=$PWD", "SOURCES=" + root, "https://streams.example.com", r.url, "1000000", "10000",
-					"/usr/local/share/man", r.dir, "/var/lib/weir-new", filepath.Join(r.dir, "new"), "/var/lib/weir", filepath.Join(r.dir, "weir-data"), "/backups/", r.dir + "/"}
+					"127.0.0.1:3000", free(t), "/usr/local/share/man", r.dir, "/var/lib/weir-new", filepath.Join(r.dir, "new"), "/var/lib/weir", filepath.Join(r.dir, "weir-data"), "/backups/", r.dir + "/"}
 				r.follow(l.source)
 			})
 		}
 	}
+}
+
+// free returns an address on this machine that no program listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // follow runs the code blocks of a document in order.
@@ -134,6 +146,8 @@ func (r *reader) do(b block, output *block) {
 		}
 	case b.is("follow"):
 		r.watch(b, output)
+	case b.is("background"):
+		r.background(b, output)
 	default:
 		if strings.HasPrefix(b.text, "weir check") && r.server != nil {
 			r.server.end(syscall.SIGTERM)
@@ -178,6 +192,22 @@ func (r *reader) watch(b block, output *block) {
 	defer p.end(syscall.SIGINT)
 	if text, err := p.await(func(s string) bool { return output.pattern(false).MatchString(r.asPrinted(s)) }); err != nil {
 		t.Errorf("%v; the block printed\n%s\nwant\n%s", err, text, output.text)
+	}
+}
+
+// background starts a block that runs until the end of the page, and waits until it has printed the
+// expected output.
+func (r *reader) background(b block, output *block) {
+	r.t.Helper()
+	if output == nil {
+		r.t.Fatal("a block marked background must be followed by an output block")
+	}
+	r.requirePrograms(b)
+	p := start(r.t, r.shell(b, ""))
+	r.others = append(r.others, p)
+	want := block{text: r.localise(output.text)}
+	if text, err := p.await(func(s string) bool { return want.pattern(false).MatchString(s) }); err != nil {
+		r.t.Errorf("%v; the block printed\n%s\nwant\n%s", err, text, want.text)
 	}
 }
 
@@ -236,12 +266,17 @@ func (r *reader) browse(b block) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watched := strings.TrimSuffix(path, ".html") + "-watched.html"
+	watched, shows := strings.TrimSuffix(path, ".html")+"-watched.html", r.localise(b.value("at"))
+	if shows != "" {
+		watched = path
+	} else {
+		shows = "file://" + watched
+	}
 	if err := os.WriteFile(watched, []byte(strings.Replace(string(page), "\n", "\n"+fmt.Sprintf(reports, listener.URL), 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, exec.Command(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(r.dir, "profile"), "file://"+watched))
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(r.dir, "profile"), shows))
 	defer p.end(syscall.SIGTERM)
 	last, late := "", time.After(patience)
 	for {

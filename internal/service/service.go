@@ -126,6 +126,9 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	if err := svc.joinNodes(); err != nil {
 		return err
 	}
+	if clock := svc.store.clock(); clock != nil {
+		svc.Access.SetClock(clock)
+	}
 	svc.Hub, err = hub.Open(ctx, svc.engine, hub.Options{
 		GapGrace: s.GapGrace, StreamsPerProject: s.StreamsPerProject, Logger: svc.logger, Frame: api.Frame, Memory: svc.batches,
 		StateBytes: svc.capacity.states(), IndexBytes: cmp.Or(int64(s.MaxIndexMemory), svc.capacity.index()),
@@ -156,6 +159,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	}
 	svc.work.Go(svc.watchFailures)
 	svc.work.Go(svc.keepUse)
+	svc.work.Go(func() { expireKeys(svc.Access, svc.stopping) })
 	svc.work.Go(func() { returnMemory(svc.stopping) })
 	if lease := svc.store.lease(); lease != nil {
 		svc.work.Go(func() { watchLease(svc.Hub, lease, svc.logger, svc.stopping) })
@@ -210,6 +214,7 @@ func (svc *Service) serve(secure server.TLS) error {
 		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health, Lease: svc.store.lease(),
+		Note: func(ctx context.Context, who, what, detail string) { svc.Dashboard.NoteProgram(ctx, who, what, detail) },
 	})
 	svc.watched()
 	if err := svc.openDashboard(b); err != nil {
@@ -304,7 +309,26 @@ func (svc *Service) health() (string, bool) {
 	return "ok", true
 }
 
-// keepUse stores the last use of each key, once a minute.
+// expireEvery is how often keys are checked that revoke themselves. D18 allows two seconds until the
+// subscriptions of such a key end.
+const expireEvery = 500 * time.Millisecond
+
+// expireKeys ends the grants of keys that revoke themselves, until stopping is closed.
+func expireKeys(a *access.Access, stopping <-chan struct{}) {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			a.Expire()
+		case <-stopping:
+			return
+		}
+	}
+}
+
+// keepUse stores the last use of each key, and forgets keys that were revoked long ago, once a
+// minute.
 func (svc *Service) keepUse() {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -313,6 +337,12 @@ func (svc *Service) keepUse() {
 		case <-tick.C:
 			if err := svc.Access.Flush(context.Background()); err != nil {
 				svc.logger.Warn("storing the last use of keys failed", "error", err)
+			}
+			if !svc.store.isFirst() || svc.engine.Status().State != engine.Ready {
+				continue
+			}
+			if err := svc.Access.Forget(context.Background()); err != nil {
+				svc.logger.Warn("forgetting revoked keys failed", "error", err)
 			}
 		case <-svc.stopping:
 			return

@@ -91,7 +91,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.StringVar(&s.Dashboard, DashboardFlag, DashboardOn, "where the dashboard is: on (at /dashboard of --http and --https), off, or an `address` of its own for HTTP")
 	f.BoolVar(&s.Demo, "demo", true, "serve the demo project and stream")
 	f.DurationVar(&s.GapGrace, "gap-grace", 2*time.Second, "how long a missing sequence number below the cursor can still be filled in")
-	f.IntVar(&s.Limits.Live, "rate-live", 600_000, "requests per minute for each live key; 0 means unlimited")
+	f.IntVar(&s.Limits.Live, "rate-live", 600_000, "requests per minute for each live key and each management token; 0 means unlimited")
 	f.IntVar(&s.Limits.Test, "rate-test", 6_000, "requests per minute for each test key; 0 means unlimited")
 	f.IntVar(&s.Limits.Demo, "rate-demo", 60, "requests per minute to the demo for each client address; 0 means unlimited")
 	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute for each client address, counting only requests without a valid key; 0 means unlimited")

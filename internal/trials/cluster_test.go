@@ -163,7 +163,7 @@ func TestContractCluster(t *testing.T) {
 	c := newCluster(t, "--gap-grace", "2s", "--rate-anonymous", "0", "--rate-demo", "0", "--base-url", clusterBase)
 	c.start(0, 1, 2)
 	target := contract.Target{
-		BaseURL: c.node(0).url, DocBase: clusterBase, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: c.newKey, Demo: true, Light: true, Slow: *slow, Spread: true,
+		BaseURL: c.node(0).url, DocBase: clusterBase, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: c.newKey, NewToken: c.node(0).newToken, Demo: true, Light: true, Slow: *slow, Spread: true,
 		Client: func() *http.Client {
 			client := contract.HTTP1()
 			client.Transport = &spread{c: c, RoundTripper: client.Transport}

@@ -184,9 +184,15 @@ func (s *server) newKey(t testing.TB, k contract.Key) (string, func()) {
 	return contract.KeysOf(program(t), s.data)(t, k)
 }
 
+// newToken creates a management token with the operator's command.
+func (s *server) newToken(t testing.TB) (string, func()) {
+	t.Helper()
+	return contract.TokensOf(program(t), s.data)(t)
+}
+
 // target returns the server as a target of the contract suite, over HTTP/1.1.
 func (s *server) target() contract.Target {
-	return contract.Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, Demo: true}
+	return contract.Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, NewToken: s.newToken, Demo: true}
 }
 
 // over returns the server as a target of the contract suite, over this transport.

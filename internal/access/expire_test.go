@@ -1,0 +1,373 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/engine/memory"
+)
+
+// refused authenticates a key that must be refused.
+func refused(t testing.TB, a *Access, what, secret string, c weir.Code) {
+	t.Helper()
+	_, err := a.Authenticate([]string{"Bearer " + secret})
+	want(t, what, err, c)
+}
+
+func hasEnded(g *Grant) bool {
+	select {
+	case <-g.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestKeyRevokesItself(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	p := project(t, a, "app")
+	lasting, lastingSecret := key(t, a, KeySpec{Project: p.ID})
+	k, secret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+	if k.RevokedAt != nil || k.RevokeAt == nil || *k.RevokeAt != k.CreatedAt+3_600_000 {
+		t.Fatalf("the new key has revoked_at %v and revoke_at %v, want nil and an hour after %v", k.RevokedAt, k.RevokeAt, k.CreatedAt)
+	}
+	subscriber, other := caller(t, a, secret), caller(t, a, lastingSecret)
+
+	clock.advance(time.Hour - time.Millisecond)
+	a.Expire()
+	caller(t, a, secret)
+	if hasEnded(subscriber) {
+		t.Error("the grant ended before its time")
+	}
+
+	clock.advance(time.Millisecond)
+	docs.calls.Store(0)
+	a.Expire()
+	if !hasEnded(subscriber) || hasEnded(other) {
+		t.Errorf("after an hour the grants have ended: %v and %v, want true and false", hasEnded(subscriber), hasEnded(other))
+	}
+	if n := docs.calls.Load(); n != 0 {
+		t.Errorf("Expire made %d calls to the store", n)
+	}
+	refused(t, a, "after an hour", secret, weir.KeyRevoked)
+	if k, _ = a.Key(k.ID); k.RevokedAt == nil || *k.RevokedAt != *k.RevokeAt {
+		t.Errorf("revoked_at is %v, want %v", k.RevokedAt, *k.RevokeAt)
+	}
+	if l, _ := a.Key(lasting.ID); l.RevokedAt != nil || l.RevokeAt != nil {
+		t.Errorf("the key without revoke_after has revoked_at %v and revoke_at %v", l.RevokedAt, l.RevokeAt)
+	}
+	refused(t, open(t, docs, clock.set), "after a restart", secret, weir.KeyRevoked)
+}
+
+// Even if Expire is late, a request after the time is refused.
+func TestKeyRevokesItselfOnUse(t *testing.T) {
+	clock := newClock()
+	a := open(t, store(), clock.set)
+	_, secret := key(t, a, KeySpec{Project: project(t, a, "app").ID, RevokeAfter: 1})
+	g := caller(t, a, secret)
+	clock.advance(time.Second)
+	refused(t, a, "after a second", secret, weir.KeyRevoked)
+	if !hasEnded(g) {
+		t.Error("the grant has not ended")
+	}
+	a.Expire()
+	refused(t, a, "after Expire", secret, weir.KeyRevoked)
+}
+
+func TestRevokeAfterRange(t *testing.T) {
+	a := open(t, store())
+	p := project(t, a, "app")
+	for _, n := range []int64{-1, MaxRevokeAfter + 1} {
+		_, _, err := a.CreateKey(t.Context(), KeySpec{Project: p.ID, Kind: Live, RevokeAfter: n})
+		want(t, "out of range", err, weir.InvalidRequest)
+	}
+	key(t, a, KeySpec{Project: p.ID, RevokeAfter: MaxRevokeAfter})
+}
+
+// On another node that shares the store, a key revokes itself too.
+func TestKeyRevokesItselfOnEveryNode(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	p := project(t, a, "app")
+	b := open(t, docs, clock.set)
+	_, secret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 60})
+	g := caller(t, b, secret)
+	clock.advance(time.Minute)
+	b.Expire()
+	if !hasEnded(g) {
+		t.Error("the grant on the other node has not ended")
+	}
+	refused(t, b, "on the other node", secret, weir.KeyRevoked)
+}
+
+// A clock that is wrong never gives a key a longer life. A key that is created while the clock is
+// wrong lives as long as it should.
+func TestRevokeAfterWithWrongClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := time.Duration(0)
+		wrong := func() time.Time { return time.Now().Add(ahead) }
+		a := open(t, store())
+		a.SetClock(wrong)
+		p := project(t, a, "app")
+		_, before := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+
+		ahead = -24 * time.Hour // the clock is set back by a day
+		time.Sleep(30 * time.Minute)
+		_, during := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+		caller(t, a, before)
+		time.Sleep(30 * time.Minute)
+		a.Expire()
+		refused(t, a, "an hour after its creation, with the clock set back", before, weir.KeyRevoked)
+		caller(t, a, during)
+
+		ahead = 0 // the clock is set right
+		a.Expire()
+		caller(t, a, during)
+		time.Sleep(30 * time.Minute)
+		a.Expire()
+		refused(t, a, "an hour after its creation with a wrong clock", during, weir.KeyRevoked)
+
+		ahead = 365 * 24 * time.Hour // the clock is set forward by a year, and then right again
+		_, future := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+		caller(t, a, future)
+		ahead = 0
+		_, present := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+		time.Sleep(59 * time.Minute)
+		caller(t, a, future)
+		caller(t, a, present)
+		time.Sleep(time.Minute)
+		a.Expire()
+		refused(t, a, "created in the future", future, weir.KeyRevoked)
+		refused(t, a, "created after the clock was set right", present, weir.KeyRevoked)
+	})
+}
+
+// A restart with a clock that was set back does not revive a key.
+func TestRestartWithTheClockSetBack(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	p := project(t, a, "app")
+	_, lasting := key(t, a, KeySpec{Project: p.ID})
+	_, secret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 60})
+	clock.advance(2 * time.Minute)
+	caller(t, a, lasting)
+	if err := a.Close(t.Context()); err != nil { // stores the last use of the other key
+		t.Fatal(err)
+	}
+	clock.advance(-time.Hour)
+	refused(t, open(t, docs, clock.set), "after the restart", secret, weir.KeyRevoked)
+}
+
+// SetClock replaces the clock before any key has revoked itself by the wrong one.
+func TestSetClock(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	_, secret := key(t, a, KeySpec{Project: project(t, a, "app").ID, RevokeAfter: 60})
+	b := open(t, docs, clock.set)
+	b.SetClock(func() time.Time { return clock.now().Add(time.Hour) })
+	b.SetClock(clock.now)
+	b.Expire()
+	g := caller(t, b, secret)
+	clock.advance(time.Minute)
+	b.Expire()
+	if !hasEnded(g) {
+		t.Error("the key has not revoked itself by the new clock")
+	}
+}
+
+func TestForget(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	p := project(t, a, "app")
+	_, valid := key(t, a, KeySpec{Project: p.ID})
+	_, short := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+	byHand, byHandSecret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+	token, tokenSecret := newToken(t, a)
+	if _, err := a.Revoke(t.Context(), byHand.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.RevokeToken(t.Context(), token.ID); err != nil {
+		t.Fatal(err)
+	}
+	pass := func(d time.Duration) {
+		t.Helper()
+		clock.advance(d)
+		a.Expire()
+		if err := a.Forget(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass(time.Hour)
+	refused(t, a, "revoked just now", short, weir.KeyRevoked)
+	pass(keepExpired - time.Millisecond)
+	refused(t, a, "not forgotten yet", short, weir.KeyRevoked)
+	docs.failure(engine.ErrFull)
+	clock.advance(time.Millisecond)
+	if err := a.Forget(t.Context()); !errors.Is(err, engine.ErrFull) {
+		t.Errorf("Forget on a full store returned %v", err)
+	}
+	docs.failure(nil)
+	refused(t, a, "not forgotten because of an error", short, weir.KeyRevoked)
+	pass(0)
+	refused(t, a, "forgotten", short, weir.InvalidAPIKey)
+	refused(t, a, "revoked by hand", byHandSecret, weir.KeyRevoked)
+	pass(keepRevoked)
+	refused(t, a, "revoked by hand and forgotten", byHandSecret, weir.InvalidAPIKey)
+	_, err := a.AuthenticateToken([]string{"Bearer " + tokenSecret})
+	want(t, "token, forgotten", err, weir.InvalidAPIKey)
+	caller(t, a, valid)
+	if n := len(a.Keys("")) + len(a.Tokens()); n != 1 {
+		t.Errorf("%d keys and tokens are left, want 1", n)
+	}
+	b := open(t, docs, clock.set)
+	caller(t, b, valid)
+	refused(t, b, "forgotten, after a restart", short, weir.InvalidAPIKey)
+}
+
+// A project keeps the record of its last key, because a project without any counts as new.
+func TestForgetKeepsTheLastKeyOfAProject(t *testing.T) {
+	clock := newClock()
+	a := open(t, store(), clock.set)
+	p := project(t, a, "app")
+	for range 3 {
+		k, _ := key(t, a, KeySpec{Project: p.ID})
+		if _, err := a.Revoke(t.Context(), k.ID); err != nil {
+			t.Fatal(err)
+		}
+		clock.advance(time.Second)
+	}
+	for range 2 {
+		clock.advance(2 * keepRevoked)
+		if err := a.Forget(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(a.Keys(p.ID)); n != 1 {
+			t.Errorf("the project has %d records of keys, want 1", n)
+		}
+	}
+	key(t, a, KeySpec{Project: p.ID})
+	clock.advance(keepExpired)
+	if err := a.Forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if keys := a.Keys(p.ID); len(keys) != 1 || keys[0].RevokedAt != nil {
+		t.Errorf("the project has the keys %v, want only the valid one", keys)
+	}
+}
+
+var keysPerDay = flag.Int("access.keys", 2880, "keys that TestShortLivedKeys creates per simulated day")
+
+// A program creates keys for an hour all day long. Memory and store hold only those of the last
+// hours, and in the end none.
+func TestShortLivedKeys(t *testing.T) {
+	run := func(t *testing.T, docs engine.Documents, report func(what string)) {
+		clock := newClock()
+		a := open(t, docs, clock.set)
+		p := project(t, a, "app")
+		key(t, a, KeySpec{Project: p.ID})
+		report("before")
+		perMinute := max(1, *keysPerDay/1440)
+		held := perMinute * int((time.Hour+keepExpired)/time.Minute)
+		step := func(n int) {
+			t.Helper()
+			var group sync.WaitGroup
+			var left atomic.Int64
+			left.Store(int64(n))
+			for range min(n, 64) {
+				group.Go(func() {
+					for left.Add(-1) >= 0 {
+						if _, _, err := a.CreateKey(context.Background(), KeySpec{Project: p.ID, Kind: Live, RevokeAfter: 3600, Name: "of a browser"}); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			clock.advance(time.Minute)
+			a.Expire()
+			if err := a.Forget(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for minute := range 24 * 60 {
+			step(perMinute)
+			if minute%360 == 359 {
+				report("in between")
+				if n := len(a.Keys("")) - 1; n > held+perMinute {
+					t.Fatalf("%d keys are in memory after %d minutes, want at most %d", n, minute+1, held)
+				}
+			}
+		}
+		for range (time.Hour + keepExpired) / time.Minute {
+			step(0)
+		}
+		report("after")
+		if n := len(a.Keys("")); n != 1 || len(a.digests) != 2 || len(a.ending)+len(a.ended) != 0 {
+			t.Errorf("%d keys, %d digests, %d and %d plans are left in memory, want 1, 2, 0 and 0", n, len(a.digests), len(a.ending), len(a.ended))
+		}
+		left, err := docs.List(t.Context(), "", "", 10)
+		if err != nil || len(left) != 2 {
+			t.Errorf("the store holds %d documents (%v), want the project and one key", len(left), err)
+		}
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc >> 10
+	}
+	t.Run("memory", func(t *testing.T) {
+		run(t, memory.New(), func(what string) { t.Logf("%s: heap %d KiB", what, heap()) })
+	})
+	t.Run("journal", func(t *testing.T) {
+		j, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 256 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		run(t, j, func(what string) {
+			s := j.Stats()
+			t.Logf("%s: heap %d KiB, disk %d KiB, of that live %d KiB", what, heap(), s.Disk>>10, s.Live>>10)
+		})
+	})
+}
+
+// If very many keys are revoked, the oldest are forgotten early.
+func TestManyRevokedKeys(t *testing.T) {
+	clock := newClock()
+	a := open(t, store(), clock.set)
+	p := project(t, a, "app")
+	key(t, a, KeySpec{Project: p.ID})
+	a.mu.Lock()
+	for range maxRevoked { // as if so many keys had been revoked; their documents do not matter here
+		e := &entry{grant: &Grant{ended: make(chan struct{})}, at: weir.TimeOf(clock.now().Add(keepRevoked))}
+		e.join(&a.ended)
+	}
+	a.mu.Unlock()
+	k, secret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 1})
+	clock.advance(time.Second)
+	a.Expire()
+	if err := a.Forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, a, "created less than two hours ago", secret, weir.KeyRevoked)
+	clock.advance(keepExpired - time.Millisecond)
+	if err := a.Forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := a.Key(k.ID); ok {
+		t.Error("the key that would be forgotten next was not forgotten early")
+	}
+}

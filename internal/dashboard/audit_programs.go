@@ -1,0 +1,80 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+)
+
+// NoteProgram records an action that a program took with a key or a management token. The argument
+// who names the key or the token. A program may act very often, so within an hour only the first
+// programNotes actions get an entry each. The others are counted, and programs.keep adds one entry
+// for each kind of action.
+func (d *Dashboard) NoteProgram(ctx context.Context, who, what, detail string) {
+	if d.programs.admit(d.Now(), what) {
+		d.note(ctx, entry{Who: who, What: what, Detail: access.Redacted(detail), Program: true})
+	}
+}
+
+const (
+	// programNotes is the number of actions of programs per hour that get an entry of their own.
+	programNotes = 20
+
+	// maxProgramAudit is the number of entries by programs that are kept, so that programs do not
+	// push the entries of people out of the log.
+	maxProgramAudit = maxAudit / 2
+)
+
+// programs counts the actions of programs in the current hour.
+type programs struct {
+	mu      sync.Mutex
+	since   time.Time
+	noted   int
+	unnoted map[string]int // number of actions without an entry, by the kind of action
+}
+
+// admit reports whether an action gets an entry. If not, it counts the action.
+func (p *programs) admit(now time.Time, what string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	if p.noted < programNotes {
+		p.noted++
+		return true
+	}
+	if p.unnoted == nil {
+		p.unnoted = map[string]int{}
+	}
+	p.unnoted[what]++
+	return false
+}
+
+// take ends the hour if it is over, or in any case if the parameter all is true. It returns the
+// actions that were only counted, and when the hour began.
+func (p *programs) take(now time.Time, all bool) (unnoted map[string]int, since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if age := now.Sub(p.since); !all && age >= 0 && age < time.Hour {
+		return nil, p.since
+	}
+	unnoted, since = p.unnoted, p.since
+	p.since, p.noted, p.unnoted = time.Time{}, 0, nil
+	return unnoted, since
+}
+
+// keep adds an entry to the audit log for each kind of action that programs took too often in the last hour.
+func (p *programs) keep(ctx context.Context, d *Dashboard, all bool) {
+	unnoted, since := p.take(d.Now(), all)
+	for _, what := range slices.Sorted(maps.Keys(unnoted)) {
+		detail := fmt.Sprintf("%s more since %s UTC", numberText(unnoted[what]), whenText(weir.TimeOf(since)))
+		d.note(ctx, entry{Who: "programs", What: what, Detail: detail, Program: true})
+	}
+}

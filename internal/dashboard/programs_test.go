@@ -1,0 +1,99 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/dashboard"
+)
+
+var tokenPattern = regexp.MustCompile(`svc_mgmt_[0-9a-f]{32}`)
+
+// A management token is created and revoked on the account page, and shown once, only to the session
+// that created it.
+func TestTokens(t *testing.T) {
+	svc := startService(t)
+	b := svc.signedIn()
+	const page = "/dashboard/account"
+	if status, _, _ := b.post(page+"/tokens", "name", "of a backend"); status != http.StatusSeeOther {
+		t.Fatalf("create a token: status %d", status)
+	}
+	if other := svc.signedIn(); tokenPattern.MatchString(other.see(page)) {
+		t.Error("another session sees the token")
+	}
+	token := tokenPattern.FindString(b.see(page))
+	if token == "" {
+		t.Fatal("the page does not show the new token")
+	}
+	if text := b.see(page); strings.Contains(text, token) || !strings.Contains(text, "of a backend") || !strings.Contains(text, token[:12]+"...") {
+		t.Errorf("the page shows the token twice, or not in its list: %s", text)
+	}
+	status, id := svc.v1("POST", "/manage/v1/keys", token, fmt.Sprintf(`{"project":%q,"name":"of ann","revoke_after":3600}`, svc.Project))
+	if status != http.StatusCreated {
+		t.Errorf("create a key with the token: status %d, want 201", status)
+	}
+	if text := b.see("/dashboard/requests?id=" + id); !strings.Contains(text, "POST /manage/v1/keys") {
+		t.Errorf("the lookup does not find the request: %s", text)
+	}
+	for _, k := range svc.Access.Keys(svc.Project) {
+		if k.Name == "of ann" && !strings.Contains(b.see("/dashboard/keys/"+k.ID), "Revokes itself") {
+			t.Error("the page of the key does not say when it revokes itself")
+		}
+	}
+	b.post(page + "/tokens/" + svc.Access.Tokens()[0].ID)
+	if status, _ := svc.v1("GET", "/manage/v1/keys", token, ""); status != http.StatusUnauthorized {
+		t.Errorf("with the revoked token: status %d, want 401", status)
+	}
+	if text := b.see(page); !strings.Contains(text, ">revoked<") {
+		t.Errorf("the page does not show that the token is revoked: %s", text)
+	}
+	text := b.see("/dashboard/audit")
+	for _, what := range []string{"token created", "token revoked", "key created", "management token " + svc.Access.Tokens()[0].ID} {
+		if !strings.Contains(text, what) {
+			t.Errorf("the audit log lacks %q", what)
+		}
+	}
+	if strings.Contains(svc.log()+text, token[12:30]) {
+		t.Error("the log or the audit log contains the token")
+	}
+}
+
+// Programs that change very much cannot push the actions of people out of the audit log, and their
+// actions are counted.
+func TestAuditOfPrograms(t *testing.T) {
+	svc := startService(t)
+	ctx := context.Background()
+	b := svc.signedIn()
+	b.post("/dashboard/projects", "name", "audited")
+	about := func(text string) int { return len(dashboard.SearchAudit(svc.Dashboard, text)) }
+	for range 60 {
+		for range 100 {
+			svc.Dashboard.NoteProgram(ctx, "key k", "stream created", "s")
+		}
+		svc.Dashboard.NoteProgram(ctx, "key k", "stream deleted", "s")
+		svc.clock.advance(time.Hour)
+		dashboard.Tick(svc.Dashboard, ctx)
+	}
+	if about("audited") != 1 {
+		t.Error("programs pushed an action out of the audit log")
+	}
+	if n := about("stream created") + about("stream deleted"); n != dashboard.MaxAudit/2 {
+		t.Errorf("%d entries are about programs, want %d", n, dashboard.MaxAudit/2)
+	}
+	list := dashboard.SearchAudit(svc.Dashboard, "more since")
+	if len(list) == 0 || list[0].Who != "programs" || !strings.HasPrefix(list[0].Detail, "80 more since") && !strings.HasPrefix(list[0].Detail, "1 more since") {
+		t.Errorf("the entries about counted actions are %v", list)
+	}
+	for range 30 {
+		svc.Dashboard.NoteProgram(ctx, "key k", "project created", "p")
+	}
+	svc.restart()
+	if list := dashboard.SearchAudit(svc.Dashboard, "project created"); len(list) != 22 || !strings.HasPrefix(list[0].Detail, "10 more since") {
+		t.Errorf("after a restart, %d entries, the newest %v; want 20, one for the others, and that of the person", len(list), list[0])
+	}
+}
