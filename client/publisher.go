@@ -213,11 +213,16 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.first = p.next
 	p.changed.L, p.sendable.L = &p.mu, &p.mu
 	p.load = load{most: firstLoad, patience: mostPatience}
-	p.own = transports{c: c, make: func(http1 bool) *http.Transport {
+	p.own = transports{c: c, make: func(http1 bool) http.RoundTripper {
 		t := c.newTransport(http1)
 		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, because the batches would get out of order
-		t.HTTP2.MaxEncoderHeaderTableSize = 1      // every path differs, so storing it in the table costs more than it saves
+		// Every path, request id and cursor differs, so storing them in the header tables costs more
+		// than it saves. The two sizes are those of requests and of responses; 0 would be the default.
+		t.HTTP2.MaxEncoderHeaderTableSize, t.HTTP2.MaxDecoderHeaderTableSize = 1, 1
 		t.DialContext = gathering(t.DialContext)
+		if address, ok := c.clearAddress(); ok && !http1 {
+			return newSingle(t, address)
+		}
 		return t
 	}}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))

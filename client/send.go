@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"strings"
@@ -172,13 +173,13 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 	if err != nil {
 		return got.Ack, err
 	}
-	if err := p.compare(header.Get(weir.HeaderStreamCreated)); err != nil {
+	if err := p.compare(field(header, weir.HeaderStreamCreated)); err != nil {
 		return got.Ack, err
 	}
 	if f.claim != "" { // with an idempotency key, a duplicate can only be this batch
 		return got.Ack, nil
 	}
-	switch name := header.Get(weir.HeaderPublisher); {
+	switch name := field(header, weir.HeaderPublisher); {
 	case name == p.name:
 		return got.Ack, nil
 	case name == "" && !got.Duplicate:
@@ -187,6 +188,14 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 		return got.Ack, p.same(ctx, f)
 	}
 	return got.Ack, permanent{ErrTaken}
+}
+
+// field is like http.Header.Get, for a name in canonical form. Get would check the form each time.
+func field(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 // compare returns ErrReset if created shows that an acknowledgement is about another stream with the
