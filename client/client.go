@@ -138,7 +138,7 @@ func (c *Client) newTransport(http1 bool) *http.Transport {
 		TLSHandshakeTimeout: 10 * time.Second,
 		TLSClientConfig:     c.o.TLS.Clone(),
 		IdleConnTimeout:     90 * time.Second,
-		MaxIdleConnsPerHost: 64, // for HTTP/1.1; HTTP/2 needs one connection only
+		MaxIdleConnsPerHost: defaultInFlight, // for HTTP/1.1; HTTP/2 needs one connection only
 		DisableCompression:  true,
 		Protocols:           &p,
 		HTTP2:               &http.HTTP2Config{},

@@ -28,22 +28,23 @@ const (
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
-	next := make(chan *attempt)
+	next, written := make(chan *attempt), make(chan struct{}, 1)
 	defer close(next)
 	for {
 		f := p.toSend()
 		if f == nil {
 			return
 		}
-		a := &attempt{f: f, written: make(chan struct{})}
+		a := &attempt{f: f, written: written}
 		select {
 		case next <- a: // an idle goroutine takes the attempt
 		default:
 			p.work.Go(func() { p.carry(a, next) })
 		}
 		select {
-		case <-a.written:
+		case <-written:
 		case <-p.ctx.Done():
+			return
 		}
 	}
 }
@@ -67,10 +68,12 @@ func (p *Publisher) notify() {
 type attempt struct {
 	f       *flight
 	once    sync.Once
-	written chan struct{} // closed when the batch has been written to the connection, or the attempt has ended
+	written chan<- struct{} // gets a value when the batch has been written to the connection, or the attempt has ended
 }
 
-func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
+// wrote sends to written, once. It never blocks, because send receives the value of each attempt
+// before it starts the next one.
+func (a *attempt) wrote() { a.once.Do(func() { a.written <- struct{}{} }) }
 
 // carry makes an attempt, and then takes further attempts from next. Reusing the goroutine avoids
 // growing a new stack for each attempt.
