@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -95,13 +96,23 @@ func New(o Options) (*Client, error) {
 	c := &Client{o: o, base: strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/")}
 	c.keys.now, c.keys.ask = o.Key, o.KeyFunc
 	c.versions.http1.Store(o.HTTP1)
-	c.own = transports{c: c, make: c.newTransport}
+	c.own = transports{c: c, make: func(http1 bool) http.RoundTripper { return c.newTransport(http1) }}
 	return c, nil
 }
 
 // Close closes idle connections. Close does not affect publishers, which have a Close method of
 // their own, or subscribers, which end with their context.
 func (c *Client) Close() { c.own.close() }
+
+// clearAddress returns the host and the port of an http URL. It returns false for an https URL, and
+// for a host that is not ASCII, which only http.Transport can translate.
+func (c *Client) clearAddress() (string, bool) {
+	u, err := url.Parse(c.base)
+	if err != nil || u.Scheme != "http" || strings.ContainsFunc(u.Host, func(r rune) bool { return r >= 0x80 }) {
+		return "", false
+	}
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), true
+}
 
 func (c *Client) transport() http.RoundTripper { return c.own.get() }
 
@@ -127,7 +138,7 @@ func (c *Client) newTransport(http1 bool) *http.Transport {
 		TLSHandshakeTimeout: 10 * time.Second,
 		TLSClientConfig:     c.o.TLS.Clone(),
 		IdleConnTimeout:     90 * time.Second,
-		MaxIdleConnsPerHost: 64, // for HTTP/1.1; HTTP/2 needs one connection only
+		MaxIdleConnsPerHost: defaultInFlight, // for HTTP/1.1; HTTP/2 needs one connection only
 		DisableCompression:  true,
 		Protocols:           &p,
 		HTTP2:               &http.HTTP2Config{},

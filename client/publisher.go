@@ -29,9 +29,9 @@ type PublisherOptions struct {
 	// [ErrEvicted]. OnEvicted is called like OnAck, and has no effect without StartAt.
 	OnEvicted func(weir.Seq)
 
-	// InFlight is the maximum number of batches in flight: 0 means 64, and the limit is 512. On a
-	// slow connection the publisher keeps fewer batches in flight, so that each arrives within
-	// seconds.
+	// InFlight is the maximum number of batches in flight, up to 512. 0 means 128, or 64 over
+	// cleartext HTTP/1.1, where each batch in flight takes a connection. On a slow connection the
+	// publisher keeps fewer batches in flight, so that each arrives within seconds.
 	InFlight int
 
 	// Buffer is the maximum number of unacknowledged bytes; 0 means 64 MiB. Add waits while the
@@ -64,7 +64,8 @@ type PublisherOptions struct {
 
 // The defaults and limits of a publisher.
 const (
-	defaultInFlight    = 64
+	defaultInFlight    = 128
+	defaultConnections = 64                // the default of InFlight over cleartext HTTP/1.1
 	maxInFlight        = weir.MaxAhead / 2 // low enough that the service never refuses a batch as too far ahead
 	defaultBuffer      = 64 << 20
 	defaultBatchEvents = 1000
@@ -200,7 +201,7 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	if err != nil && !blind {
 		return nil, err
 	}
-	o.fill()
+	o.fill(c.versions.http1.Load())
 	p := &Publisher{c: c, id: id, name: weir.Base62(22), mode: s.Mode, o: o, next: s.Cursor + 1, done: make(chan struct{})}
 	p.finish = sync.OnceFunc(func() { close(p.done) })
 	if !blind {
@@ -214,11 +215,16 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.first = p.next
 	p.changed.L, p.sendable.L = &p.mu, &p.mu
 	p.load = load{most: firstLoad, patience: mostPatience}
-	p.own = transports{c: c, make: func(http1 bool) *http.Transport {
+	p.own = transports{c: c, make: func(http1 bool) http.RoundTripper {
 		t := c.newTransport(http1)
 		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, because the batches would get out of order
-		t.HTTP2.MaxEncoderHeaderTableSize = 1      // every path differs, so storing it in the table costs more than it saves
+		// Every path, request id and cursor differs, so storing them in the header tables costs more
+		// than it saves. The two sizes are those of requests and of responses; 0 would be the default.
+		t.HTTP2.MaxEncoderHeaderTableSize, t.HTTP2.MaxDecoderHeaderTableSize = 1, 1
 		t.DialContext = gathering(t.DialContext)
+		if address, ok := c.clearAddress(); ok && !http1 {
+			return newSingle(t, address)
+		}
 		return t
 	}}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -227,11 +233,15 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	return p, nil
 }
 
-func (o *PublisherOptions) fill() {
+// fill sets the defaults. http1 means cleartext HTTP/1.1.
+func (o *PublisherOptions) fill(http1 bool) {
 	or := func(v *int, otherwise int) {
 		if *v <= 0 {
 			*v = otherwise
 		}
+	}
+	if http1 {
+		or(&o.InFlight, defaultConnections)
 	}
 	or(&o.InFlight, defaultInFlight)
 	o.InFlight = min(o.InFlight, maxInFlight)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"strings"
@@ -27,22 +28,23 @@ const (
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
-	next := make(chan *attempt)
+	next, written := make(chan *attempt), make(chan struct{}, 1)
 	defer close(next)
 	for {
 		f := p.toSend()
 		if f == nil {
 			return
 		}
-		a := &attempt{f: f, written: make(chan struct{})}
+		a := &attempt{f: f, written: written}
 		select {
 		case next <- a: // an idle goroutine takes the attempt
 		default:
 			p.work.Go(func() { p.carry(a, next) })
 		}
 		select {
-		case <-a.written:
+		case <-written:
 		case <-p.ctx.Done():
+			return
 		}
 	}
 }
@@ -66,10 +68,12 @@ func (p *Publisher) notify() {
 type attempt struct {
 	f       *flight
 	once    sync.Once
-	written chan struct{} // closed when the batch has been written to the connection, or the attempt has ended
+	written chan<- struct{} // gets a value when the batch has been written to the connection, or the attempt has ended
 }
 
-func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
+// wrote sends to written, once. It never blocks, because send receives the value of each attempt
+// before it starts the next one.
+func (a *attempt) wrote() { a.once.Do(func() { a.written <- struct{}{} }) }
 
 // carry makes an attempt, and then takes further attempts from the channel next. Reusing the
 // goroutine avoids growing a new stack for each attempt.
@@ -172,13 +176,13 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 	if err != nil {
 		return got.Ack, err
 	}
-	if err := p.compare(header.Get(weir.HeaderStreamCreated)); err != nil {
+	if err := p.compare(field(header, weir.HeaderStreamCreated)); err != nil {
 		return got.Ack, err
 	}
 	if f.claim != "" { // with an idempotency key, a duplicate can only be this batch
 		return got.Ack, nil
 	}
-	switch name := header.Get(weir.HeaderPublisher); {
+	switch name := field(header, weir.HeaderPublisher); {
 	case name == p.name:
 		return got.Ack, nil
 	case name == "" && !got.Duplicate:
@@ -187,6 +191,14 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 		return got.Ack, p.same(ctx, f)
 	}
 	return got.Ack, permanent{ErrTaken}
+}
+
+// field is like http.Header.Get, for a name in canonical form. Get would check the form each time.
+func field(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 // compare returns ErrReset if the creation time in an acknowledgement shows that the

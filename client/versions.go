@@ -28,6 +28,9 @@ const enoughDoubts = 3
 // only, failed sends it an HTTP/1.1 request, and switches the client to HTTP/1.1 if there is any
 // response. failed returns the error of the original request.
 func (v *versions) failed(ctx context.Context, c *Client, t http.RoundTripper, err error) error {
+	if s, ok := t.(*single); ok {
+		t = s.transport
+	}
 	if own, ok := t.(*http.Transport); !ok || c.o.Transport != nil || v.http1.Load() || !own.Protocols.UnencryptedHTTP2() {
 		return err
 	}
@@ -72,10 +75,10 @@ func (c *Client) answersHTTP1(ctx context.Context) bool {
 // the client switches to another HTTP version.
 type transports struct {
 	c    *Client
-	make func(http1 bool) *http.Transport
+	make func(http1 bool) http.RoundTripper
 
 	mu    sync.Mutex
-	now   *http.Transport
+	now   http.RoundTripper
 	http1 bool // the HTTP version in use is HTTP/1.1
 }
 
@@ -88,7 +91,7 @@ func (t *transports) get() http.RoundTripper {
 	defer t.mu.Unlock()
 	if t.now == nil || t.http1 != http1 {
 		if t.now != nil {
-			t.now.CloseIdleConnections()
+			closeIdle(t.now)
 		}
 		t.now, t.http1 = t.make(http1), http1
 	}
@@ -99,7 +102,7 @@ func (t *transports) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.now != nil {
-		t.now.CloseIdleConnections()
+		closeIdle(t.now)
 	} else {
 		closeIdle(t.c.o.Transport)
 	}

@@ -31,6 +31,7 @@ const bundle = new URL("../dist/client.js", import.meta.url);
 const page = (script, settings) => `<!doctype html><meta charset="utf-8"><title>x</title><script type="module">
 const settings = ${JSON.stringify(settings)};
 const report = (what) => fetch("/report", { method: "POST", body: JSON.stringify(what) });
+await fetch("/begun");
 try {
   await report(await (async () => {${script}})());
 } catch (error) {
@@ -46,12 +47,14 @@ try {
  */
 export async function openPage(t, script, settings, { cut = () => {}, flags = [] } = {}) {
   const reported = deferred();
+  let begun = false;
   const pages = http.createServer(async (request, response) => {
     if (request.url === "/report") {
       let text = "";
       for await (const piece of request) text += piece;
       reported.resolve(JSON.parse(text));
     }
+    if (request.url === "/begun") begun = true;
     if (request.url === "/cut") await cut();
     if (request.url === "/client.js") response.setHeader("content-type", "text/javascript").end(await readFile(bundle));
     else response.setHeader("content-type", "text/html").end(request.url === "/" ? page(script, settings) : "");
@@ -60,18 +63,30 @@ export async function openPage(t, script, settings, { cut = () => {}, flags = []
   const profile = await mkdtemp(path.join(tmpdir(), "weir-js-"));
   const args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, ...flags, `http://127.0.0.1:${pages.address().port}`];
-  const chromium = start(browser, args, { stdio: ["ignore", "ignore", "pipe"] });
-  let log = "";
-  chromium.stderr.on("data", (text) => (log += text));
-  const exited = new Promise((resolve) => chromium.once("exit", resolve));
-  exited.then(() => reported.reject(new Error(`the browser exited:\n${log}`)));
+  let chromium, exited, over = false, launches = 0;
+  const launch = () => {
+    launches++;
+    chromium = start(browser, args, { stdio: ["ignore", "ignore", "pipe"] });
+    let log = "";
+    chromium.stderr.on("data", (text) => (log += text));
+    exited = new Promise((resolve) => chromium.once("exit", resolve));
+    // On a busy machine, the browser sometimes starts and never loads the page.
+    const late = setTimeout(() => begun || chromium.kill("SIGKILL"), 60_000);
+    exited.then(() => {
+      clearTimeout(late);
+      if (!begun && !over && launches < 5) launch();
+      else reported.reject(new Error(`the browser exited:\n${log}`));
+    });
+  };
+  launch();
   t.after(async () => {
+    over = true;
     pages.close();
     pages.closeAllConnections();
     chromium.kill("SIGTERM"); // SIGTERM, so that it can end its child processes
-    const late = setTimeout(() => chromium.kill("SIGKILL"), 20_000);
+    const stuck = setTimeout(() => chromium.kill("SIGKILL"), 20_000);
     await exited;
-    clearTimeout(late);
+    clearTimeout(stuck);
     await rm(profile, { recursive: true, force: true, maxRetries: 5 });
   });
   const seen = await reported.promise;
