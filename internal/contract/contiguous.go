@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The header fields of D38.
+// The header fields that a publish may have by D38.
 var (
 	inOrder = WithHeader("X-Svc-Contiguous", "true")
 	names   = func(p string) Option { return WithHeader("X-Svc-Publisher", p) }
@@ -123,7 +123,7 @@ var contiguousCases = []Case{
 			}
 		}
 	}},
-	{"ignored without a sequence", `D38: both header fields belong to the sequenced publish`, func(t *T) {
+	{"ignored without a sequence", `D38: a publish without a sequence ignores both header fields`, func(t *T) {
 		s := t.jsonStream()
 		for _, value := range []string{"true", "nonsense"} {
 			fields := []Option{JSONBody(`{"events":[1]}`), WithHeader("X-Svc-Contiguous", value), names("two words"), WithHeader("Idempotency-Key", value)}

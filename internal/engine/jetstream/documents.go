@@ -49,7 +49,7 @@ const (
 	// without this field created the document, so its own sequence is that revision.
 	createdAt = "Weir-Created"
 	// writerID is the header field with a random name of the call that wrote the message. If a
-	// write gets no answer, this name shows whether the stored message is that of the call.
+	// write gets no answer, this name shows whether the stored message comes from that call.
 	writerID = "Weir-Write"
 
 	// markerLife is how long servers keep the marker of a deletion. A node that receives nothing
@@ -129,8 +129,8 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 }
 
-// follow applies a change to the copy and then passes it to the watchers. If a document was
-// deleted, or deleted and created again, follow drops the log of the old document after that.
+// follow applies a change to the copy and passes it to the watchers. Then, if the document was
+// deleted, or deleted and created again, follow drops the log of the old document.
 func (d *documents) follow(change engine.Change) {
 	d.telling.Lock()
 	defer d.telling.Unlock()

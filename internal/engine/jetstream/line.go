@@ -49,11 +49,11 @@ type line struct {
 	heard   time.Time
 	stale   bool          // received nothing for too long, and has not finished reading everything again
 	over    bool          // the line has ended
-	seen    uint64        // sequence up to which all messages were passed to the function take
+	seen    uint64        // all messages up to this sequence were passed to the function take
 	known   uint64        // highest sequence of a fence that this node stored
 	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
-	proven time.Time // the line has taken every message that was acknowledged before this time
+	proven time.Time // all messages that were acknowledged before this time were passed to the function take
 
 	marks, catches coalescer
 }
@@ -306,7 +306,7 @@ func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err
 	if last > delivered {
 		return 0, false, errors.New("consumer skipped messages")
 	}
-	// If a heartbeat counts fewer messages than this line has received, it is outdated.
+	// A heartbeat that counts fewer messages than this line has received is outdated.
 	if at, err = strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err != nil || last < delivered {
 		return 0, false, nil
 	}

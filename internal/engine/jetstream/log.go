@@ -36,7 +36,8 @@ type log struct {
 	turn     time.Time // when this node's turn began; zero while it has none
 	owed     time.Time // when this node gave up its turn; zero unless it is leaving the next turn to other nodes
 
-	// When another node last asked for a turn, and when one last announced that the log is free.
+	// When another node last asked for a turn, and when another node last announced that the log is
+	// free.
 	wanted, freed atomic.Int64
 	leaving       atomic.Bool // this node is leaving the next turn to other nodes
 
@@ -59,7 +60,7 @@ type log struct {
 	caught  chan struct{}       // closed when told rises; nil while no goroutine waits
 	working bool                // the worker is running, or the log is still being opened
 	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
-	fetched *fetch              // the last run that was read
+	fetched *fetch              // the run (part of the log) that Scan read last
 	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
 	floor   uint64              // all messages with a lower JetStream sequence were purged
 	closing bool                // the log takes no more appends
@@ -163,9 +164,9 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	})
 }
 
-// beginsWhole returns ErrDamaged if records at the beginning of a log are missing that no trim allows
-// to be missing: an operator or another program purged them. The parameter trimmed is the last trim
-// of the log, or nil.
+// beginsWhole returns ErrDamaged if the first records of a log are missing although no trim removed
+// them: then an operator or another program purged them. The parameter trimmed is the last trim of
+// the log, or nil.
 func beginsWhole(all []message, trimmed *message) error {
 	oldest := uint64(1)
 	if trimmed != nil {
@@ -189,7 +190,7 @@ func (l *log) start(begun time.Time) {
 	l.wake()
 }
 
-// started reports whether restore has read the whole log.
+// started reports whether the method restore has read the whole log.
 func (l *log) started() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// fakes answers the requests to a subject with the given answers, one after the other. No stream
-// has this subject.
+// fakes sends the given answers, one after the other, to the requests on a subject that belongs to
+// no stream.
 func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
 	t.Helper()
 	nc := connect(t, s)

@@ -145,11 +145,11 @@ func (e *Engine) hasShards(ctx context.Context) error {
 
 // stream creates a JetStream stream, or returns the existing one. While a cluster is forming, its
 // servers cannot create streams, so it tries again until ctx ends. Before it creates the stream, it
-// calls the function needless, which returns an error if the stream must exist already.
+// calls the parameter needless, a function that returns an error if the stream must exist already.
 func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, needless func(context.Context) error) (*jetstream.StreamInfo, error) {
 	c.Storage, c.Replicas = jetstream.FileStorage, e.opts.Replicas
 	c.AllowDirect, c.AllowMsgTTL = true, true
-	var missing time.Time // since when the stream, which must exist, does not exist
+	var missing time.Time // when a server first said that the stream, which must exist, is missing
 	for {
 		try, cancel := context.WithTimeout(ctx, attempt)
 		s, err := e.js.Stream(try, c.Name)

@@ -56,7 +56,8 @@ func (l *log) bottom() uint64 {
 	return floor
 }
 
-// tidy makes the purges that are due. While the servers are full, it makes all scheduled purges.
+// tidy carries out the purges that are due. While the servers are full, it carries out all
+// scheduled purges.
 func (e *Engine) tidy() {
 	due := map[engine.LogID]purging{}
 	full := e.room.full.Load() != nil
