@@ -22,7 +22,8 @@ import (
 )
 
 // limited starts a server with a low connection limit. The server never closes an idle connection
-// to make room, unless the test lowers minIdle. A request for /wait is answered when the test ends.
+// to make room, unless the test lowers connections.minIdle. A request for /wait is answered when the
+// test ends.
 func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
