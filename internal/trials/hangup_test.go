@@ -173,7 +173,7 @@ func (h *hangup) round(r *rand.Rand, by string, c, admin *caller) {
 	switch s.kind {
 	case "delete", "publish":
 		h.want(h.api, "POST", "/v1/streams", create, 201)
-		if r.IntN(2) == 0 && s.kind == "delete" { // so that the stream's log is open
+		if r.IntN(2) == 0 && s.kind == "delete" { // publish first, so that the server has the stream's log open
 			h.want(h.api, "POST", contract.NextPath(s.name), `{"events":[1]}`, 202)
 		}
 	case "revoke":
