@@ -69,7 +69,7 @@ The file contains hashes of API keys, and the private keys of certificates. Only
 		},
 	}
 	c.Flags().StringVar(&o.since, "since", "", "earlier backup, whose files this one leaves out: a `file`, or a directory with backups")
-	c.Flags().BoolVar(&o.full, "full", false, "if FILE is a directory: do not continue an earlier backup")
+	c.Flags().BoolVar(&o.full, "full", false, "if FILE is a directory: leave nothing out, even if there are earlier backups")
 	c.Flags().BoolVar(&o.force, "force", false, "replace FILE if it exists")
 	c.Flags().Int64Var(&o.rate, "rate", 256, "maximum rate at which a running server reads data for the backup, in `MiB` per second; 0 means unlimited")
 	return operator(c, &data, &asJSON)
@@ -113,7 +113,7 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, o back
 	start := time.Now()
 	p := newProgress(c.ErrOrStderr(), total)
 	counted := &counter{progress: p}
-	from := counted.of(source)
+	from := counted.reader(source)
 	// Verify the backup while it is written, so that a bad one is never reported as good.
 	head, remarks, err := backup.Read(io.TeeReader(from, out), func(backup.Entry, io.Reader) error { return nil })
 	if err == nil {
