@@ -159,7 +159,7 @@ func (s *store) logDamage(findings []journal.Finding) {
 	for _, f := range findings {
 		level, text := slog.LevelError, "stored data is damaged: keep the backups that have it"
 		if f.Records == 0 {
-			level, text = slog.LevelWarn, "a file is damaged, but no data that is needed"
+			level, text = slog.LevelWarn, "a file is damaged, but only in data that is no longer needed"
 		}
 		s.logger.Log(context.Background(), level, text, "what", datadir.Found(&f), "file", f.File, "offset", f.Offset, "error", f.Why)
 	}

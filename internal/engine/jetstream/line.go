@@ -376,14 +376,14 @@ func (l *line) fenceAndReach(ctx context.Context) (uint64, error) {
 	return at, err
 }
 
-// mark returns a sequence of the stream that is at least as high as that of every message
-// acknowledged to any client before the call.
+// mark returns a sequence of the stream. Every message that was acknowledged to any client before
+// the call has this sequence or a lower one.
 func (l *line) mark(ctx context.Context) (uint64, error) {
 	return l.coalesce(ctx, &l.marks, l.storeFence)
 }
 
-// coalesce returns the result of a call of the function put that begins after coalesce was called.
-// If a call is already running, coalesce waits for the next one, which all waiting callers share.
+// coalesce calls the function put and returns its result. If a call of put for this coalescer is
+// already running, coalesce waits for the next call, which all waiting callers share.
 func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Context) (uint64, error)) (uint64, error) {
 	l.mu.Lock()
 	if l.over {

@@ -46,7 +46,7 @@ type log struct {
 	asking sync.Mutex
 
 	mu    sync.Mutex
-	index []entry // entries sorted by sequence; contains none below low
+	index []entry // entries sorted by sequence; contains none below the field low
 	low   weir.Seq
 	note  uint64 // JetStream sequence of the message with the last trim; 0 if there was no trim
 	queue []*request
@@ -179,8 +179,8 @@ func beginsWhole(all []message, trimmed *message) error {
 	return nil
 }
 
-// start allows the worker to run. The judge knows everything that was acknowledged before the time
-// begun.
+// start allows the worker to run. When start is called, the judge must know everything that was
+// acknowledged before the time begun.
 func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -332,7 +332,7 @@ func (l *log) tell() {
 	}
 }
 
-// Headers holds l.mu while it visits the entries.
+// Headers implements engine.Log. It holds l.mu while it calls the function visit.
 func (l *log) Headers(start weir.Seq, visit func(engine.Header) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -347,7 +347,7 @@ func (l *log) Headers(start weir.Seq, visit func(engine.Header) bool) {
 	}
 }
 
-// Close waits until the worker has finished the appends that were made before, but for at most
+// Close waits until the worker has finished the appends that began before Close, but for at most
 // Patience. Then it detaches the judge.
 func (l *log) Close() error {
 	l.mu.Lock()

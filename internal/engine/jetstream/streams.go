@@ -46,8 +46,8 @@ const (
 // A stream of a store that was in use is never created again, because an empty one would look as if
 // its data had never been stored: sequences and the ids of logs would be used a second time. The
 // stream of documents must not be created while a shard exists. Shards must not be created once the
-// stream of documents has had a message: every node stores a fence there when it opens the store,
-// after it has made sure that all shards exist.
+// stream of documents has had a message: when a node opens the store, it stores a fence (an empty
+// message) there after it has made sure that all shards exist.
 func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	docs := jetstream.StreamConfig{
 		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},

@@ -11,8 +11,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Trim stores the lowest kept sequence (low) and the judge's note in one message of the log. The
-// messages of the removed entries are purged later.
+// Trim implements engine.Log. It stores the lowest kept sequence (low) and the note of the judge
+// (engine.Judge, the rules of the stream) in one message of the log. The messages of the removed
+// entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, size: len(note), parts: l.parts(len(note))})
 }
