@@ -110,7 +110,7 @@ func TestParseStreamID(t *testing.T) {
 		{good[1:] + "\n", false},
 		{good[1:] + "-", false},
 		{good[1:] + "_", false},
-		{good[1:] + "/", false}, // this and the next five surround 0-9, A-Z and a-z in ASCII
+		{good[1:] + "/", false}, // this character and the next five come directly before and after 0-9, A-Z and a-z in ASCII
 		{good[1:] + ":", false},
 		{good[1:] + "@", false},
 		{good[1:] + "[", false},

@@ -28,8 +28,8 @@ const (
 	// The server needs about as much to keep track of a batch, in memory and on disk.
 	MinCharge = 128
 
-	// An idempotency key is remembered for IdempotencyKeyLife, whether or not its batch is still
-	// kept. Of evicted batches, a stream remembers the newest MaxEvictedKeys keys (D25).
+	// An idempotency key is remembered for IdempotencyKeyLife, even after its batch was evicted. But
+	// of the keys of evicted batches, a stream remembers only the newest MaxEvictedKeys (D25).
 	IdempotencyKeyLife = 24 * time.Hour
 	MaxEvictedKeys     = 100_000
 

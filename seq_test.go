@@ -52,7 +52,7 @@ func TestParseSeq(t *testing.T) {
 		{"1\n", 0, false},
 		{"\t1", 0, false},
 		{"1\x00", 0, false},
-		{"1/", 0, false}, // / and : surround 0-9 in ASCII
+		{"1/", 0, false}, // in ASCII, / comes directly before 0, and : directly after 9
 		{"1:", 0, false},
 		{"١", 0, false}, // Arabic 1
 		{"1٢", 0, false},

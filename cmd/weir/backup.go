@@ -43,7 +43,7 @@ func backupCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "backup FILE", Short: "Back up the data directory to a file or a directory of backups, even while the server is running", Args: args("FILE"),
-		Long: `Write a backup of everything the server stores to a file. The backup contains everything that was acknowledged before
+		Long: `Create a backup file of everything that the server stores. The backup contains everything that was acknowledged before
 the command started.
 
 A running server takes the backup itself and keeps serving. If no server is running, the command reads the data
@@ -51,7 +51,8 @@ directory itself, and no server can start on it until the backup is done. If FIL
 standard output.
 
 With --since, the backup leaves out the files that an earlier backup already holds. A restore then needs both. If FILE
-is a directory, the backup becomes a new file in it, and continues the newest backup there unless --full is set.
+is a directory, the backup becomes a new file in it. Unless --full is set, it leaves out the files that the newest backup
+there and the backups before that one already hold.
 
 The file contains hashes of API keys, and the private keys of certificates. Only its owner can read it.`,
 		Example: "  weir backup /backups/weir.tar\n  weir backup /backups/tuesday.tar --since /backups/monday.tar\n  weir backup /backups/\n  weir backup - --data /var/lib/weir | zstd > weir.tar.zst",
@@ -67,8 +68,8 @@ The file contains hashes of API keys, and the private keys of certificates. Only
 			return takeBackup(ctx, c, data, got[0], o, asJSON)
 		},
 	}
-	c.Flags().StringVar(&o.since, "since", "", "earlier backup that this one continues: a `file`, or a directory with backups")
-	c.Flags().BoolVar(&o.full, "full", false, "if FILE is a directory: do not continue an earlier backup")
+	c.Flags().StringVar(&o.since, "since", "", "earlier backup, whose files this one leaves out: a `file`, or a directory with backups")
+	c.Flags().BoolVar(&o.full, "full", false, "if FILE is a directory: leave nothing out, even if there are earlier backups")
 	c.Flags().BoolVar(&o.force, "force", false, "replace FILE if it exists")
 	c.Flags().Int64Var(&o.rate, "rate", 256, "maximum rate at which a running server reads data for the backup, in `MiB` per second; 0 means unlimited")
 	return operator(c, &data, &asJSON)
@@ -112,7 +113,7 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, o back
 	start := time.Now()
 	p := newProgress(c.ErrOrStderr(), total)
 	counted := &counter{progress: p}
-	from := counted.of(source)
+	from := counted.reader(source)
 	// Verify the backup while it is written, so that a bad one is never reported as good.
 	head, remarks, err := backup.Read(io.TeeReader(from, out), func(backup.Entry, io.Reader) error { return nil })
 	if err == nil {

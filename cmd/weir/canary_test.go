@@ -61,7 +61,7 @@ func (c *canaries) find(text []byte, inData bool) []string {
 	return found
 }
 
-// caged is a server that runs at log level debug, together with its output.
+// caged is a server under test. It runs at log level debug, and the test keeps its output.
 type caged struct {
 	t        *testing.T
 	cs       *canaries
@@ -145,7 +145,7 @@ func (s *caged) stop() {
 	}
 }
 
-// sings fails the test if a text contains canaries.
+// sings fails the test if a text contains a canary.
 func (s *caged) sings(what string, text []byte) {
 	s.t.Helper()
 	for _, w := range s.cs.find(text, false) {

@@ -23,10 +23,10 @@ the stream, sequence number, file and offset. The exit code is 1 if anything is 
 changed.
 
 With --repair, a new journal replaces the damaged one in one step. Damaged files are moved to a directory damaged-TIME
-beside the journal. Every intact record is kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. A lost
-record may have been the revocation of a key. If the command cannot determine which records were lost, it revokes every
-key that could be affected, to be safe. The exit code is 3 if anything was lost, or if the command
-cannot prove that nothing was lost.
+beside the journal. Every intact record is kept. The sequence numbers of lost batches are not used again, and
+subscribers receive an event for them. A lost record may have been the revocation of a key. If the command cannot
+determine which records were lost, it revokes every key that could be affected, to be safe. The exit code is 3 if
+anything was lost, or if the command cannot prove that nothing was lost.
 
 A server keeps an index of all batches in memory. If it no longer fits, --largest lists the 20 streams with the most
 batches, and --drop deletes a stream and all its batches. Both need little memory, and verify only what they need.`,

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,16 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stder
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := program(stdout, stderr)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	var unknown error // the error for a help flag after the name of an unknown command
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, got []string) {
+		if names := c.Flags().Args(); len(names) > 0 && c.HasSubCommands() {
+			unknown = noCommand(c, names[0])
+			return
+		}
+		help(c, got)
+	})
+	err := cmp.Or(root.ExecuteContext(ctx), unknown)
 	if err == nil {
 		return exitDone
 	}

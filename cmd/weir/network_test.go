@@ -82,7 +82,7 @@ func TestTailInterrupted(t *testing.T) {
 	}
 }
 
-// untilText is a writer that calls then when it has got the wanted text.
+// untilText is a writer that calls the function then when it has got the wanted text.
 type untilText struct {
 	bytes.Buffer
 	want string

@@ -67,8 +67,8 @@ type counter struct {
 	progress *progress
 }
 
-// of returns a reader that reads from r and counts.
-func (c *counter) of(r io.Reader) io.Reader { return counting{r, c} }
+// reader returns a reader that reads from r and counts the bytes.
+func (c *counter) reader(r io.Reader) io.Reader { return counting{r, c} }
 
 type counting struct {
 	r io.Reader

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// If a server speaks HTTP/1.1 only, commands use HTTP/1.1, with and without --http1.
+// If a server speaks only HTTP/1.1, commands use it even without --http1.
 func TestNoHTTP2(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()

@@ -48,7 +48,7 @@ func restore(ctx context.Context, c *cobra.Command, names []string, data string,
 	p := newProgress(c.ErrOrStderr(), chain.Size)
 	counted := &counter{progress: p}
 	for i, s := range chain.Sources {
-		chain.Sources[i].Reader = counted.of(s.Reader)
+		chain.Sources[i].Reader = counted.reader(s.Reader)
 	}
 	head, report, err := datadir.Restore(ctx, chain.Sources, data)
 	p.end()

@@ -91,7 +91,7 @@ func welcome(svc *service.Service, out io.Writer, logger *slog.Logger) {
 // serve runs the service until a signal arrives or the context ends.
 func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out io.Writer) error {
 	defer runtime.KeepAlive(make([]byte, ballast))
-	slog.SetLogLoggerLevel(slog.LevelDebug) // the level of messages that libraries log by themselves, such as quic-go about buffers
+	slog.SetLogLoggerLevel(slog.LevelDebug) // the level of messages that libraries write with package log; quic-go writes one about buffer sizes
 	slog.SetDefault(logger)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)

@@ -119,8 +119,8 @@ func showStream(r *remote) *cobra.Command {
 func closeStream(r *remote) *cobra.Command {
 	c := &cobra.Command{
 		Use: "close ID", Short: "Close a stream for good", Example: "  weir stream close 0000000000000000000001",
-		Long: `Close a stream for good. It takes no more batches, and what it holds can still be read. Subscribers receive everything that is stored,
-and then the end of the stream. Gaps that are open are closed first.`,
+		Long: `Close a stream for good. It takes no more batches, and what it holds can still be read. Subscribers receive everything
+that is stored, and then the end of the stream. Gaps that are open are closed first.`,
 	}
 	return ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
 		s, err := cl.CloseStream(ctx, id)

@@ -41,16 +41,18 @@ func tailCommand() *cobra.Command {
 	t := &tailing{}
 	c := &cobra.Command{
 		Use: "tail STREAM", Short: "Print the events of a stream", Args: args("STREAM"),
-		Long: `Print the events of a stream, one per line, until the stream is deleted or closed, or the command gets a signal. If the connection
-breaks or the server restarts, the command resumes where it stopped: it prints every event once and in order.
+		Long: `Print the events of a stream, one per line, until the stream is deleted or closed, or the command gets a signal. If
+the connection breaks or the server restarts, the command resumes where it stopped: it prints every event once and in
+order.
 
 On a terminal, each event is preceded by the sequence number and the time of its batch. With --json every batch is one
 line: an object with its sequence number, its time and its events. Each batch of a raw stream is printed as a line of
 base64; with --raw its bytes are written as they are.
 
-Batches that were evicted before they could be read are reported on standard error. With --json they are reported on standard output
-instead, as an object with the member "gap". If the stream was deleted and created again, or restored from an older backup, that is reported
-in the same way, with the member "reset", and the command continues with the oldest stored batch.
+Batches that were evicted before they could be read are reported on standard error. With --json they are reported on
+standard output instead, as an object with the member "gap". If the stream was deleted and created again, or restored
+from an older backup, that is reported in the same way, with the member "reset", and the command continues with the
+oldest stored batch.
 
 When the command ends, it prints on standard error where to resume, unless --follow=false is set. With --state it keeps
 that position in a file, and the next run resumes there.`,

@@ -2,8 +2,8 @@ package access
 
 import "weir"
 
-// The demo (D22): a built-in project with one stream that every client may read and none may
-// change. The project and the key are not stored. The key is public and printed in the manual.
+// The demo (D22) is a built-in project with one stream, which every client may read and no client
+// may change. The project and its key are not stored. The key is public and printed in the manual.
 const (
 	DemoStream  weir.StreamID  = "demo000000000000000000"
 	DemoKey                    = "svc_test_0123456789abcdef0123456789abcdef"

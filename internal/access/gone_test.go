@@ -69,7 +69,7 @@ func TestCallerLeaves(t *testing.T) {
 	told := func(what string, err error) {
 		t.Helper()
 		if err != nil {
-			t.Errorf("%s: got an error, so the audit log would not record the change: %v", what, err)
+			t.Errorf("%s: the change was stored, but the call returned an error, so the audit log would not record the change: %v", what, err)
 		}
 		checkMemory(t, a, e)
 	}

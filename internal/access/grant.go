@@ -26,8 +26,8 @@ type Grant struct {
 	ending  sync.Once
 	used    atomic.Int64 // weir.Time of the last use
 	window  counter
-	tallied uint64        // how much of the count taken was reported to other nodes
-	taken   atomic.Uint64 // requests counted; next to window, because a request touches that cache line anyway
+	tallied uint64        // how many of the requests in the field taken were reported to other nodes
+	taken   atomic.Uint64 // requests counted; next to the field window, because a request touches that cache line anyway
 }
 
 // permissions is a set of permissions.

@@ -55,8 +55,8 @@ type Key struct {
 	Permissions []Permission    `json:"permissions"`
 	Streams     []weir.StreamID `json:"streams"` // empty: the whole project
 	CreatedAt   weir.Time       `json:"created_at"`
-	LastUsedAt  *weir.Time      `json:"last_used_at"`        // null: never used
-	RevokedAt   *weir.Time      `json:"revoked_at"`          // null: valid
+	LastUsedAt  *weir.Time      `json:"last_used_at"`        // nil: never used
+	RevokedAt   *weir.Time      `json:"revoked_at"`          // nil: not revoked
 	RevokeAt    *weir.Time      `json:"revoke_at,omitempty"` // when the key revokes itself (D36); nil: never
 }
 

@@ -29,8 +29,8 @@ type count struct {
 // rest.
 const maxTally = 2000
 
-// Share makes Access record the requests of client addresses for Tally. Call it before the first
-// request.
+// Share makes Access also record, for Tally, how many requests each client address made. For keys
+// this is always recorded. Call Share before the first request.
 func (a *Access) Share() {
 	a.windows.demoClients.share()
 	a.windows.anonymousClients.share()
@@ -54,8 +54,8 @@ func (a *Access) Tally() []byte {
 }
 
 // tallyKeys returns the requests counted for keys. Visiting all keys takes time, so after a visit
-// it returns nil for 100 times as long as the visit took. It thus uses at most 1 % of the time, and
-// with very many keys, reports are less frequent.
+// it returns nil for 100 times as long as the visit took. So the visits use at most 1 % of a CPU,
+// but if there are very many keys, reports are less frequent.
 func (a *Access) tallyKeys() map[string]count {
 	begun := a.now()
 	if begun.Before(a.tallyNext) {

@@ -13,7 +13,8 @@ import (
 // flushEvery is the minimum time between two writes of one key's last use.
 const flushEvery = time.Minute
 
-// flushers is the number of concurrent writes. The store combines concurrent writes into one sync.
+// flushers is the number of keys that Flush writes concurrently. The store combines concurrent
+// writes into one sync.
 const flushers = 32
 
 // Flush stores the last use of each key and management token, at most once per minute for each of

@@ -33,7 +33,7 @@ type Window struct {
 	Reset      int64 // Unix time, in seconds, at which the window ends
 	Allowed    bool  // the request is within the limit
 	RetryAfter int   // seconds until Reset, at least 1
-	At         int64 // time of the request as package meter counts it; a caller that measures durations need not read the clock again
+	At         int64 // time of the request in the unit of package meter; a caller that measures durations need not read the clock again
 }
 
 // window is the length of a window in seconds.

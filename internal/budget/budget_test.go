@@ -66,7 +66,7 @@ func (b *Budget) check(t *testing.T) {
 }
 
 // A client is charged for the bytes that it sent, not for the length that it declared. So a
-// thousand bodies that declare 8 MiB and stall after 64 KiB leave room for other bodies.
+// thousand bodies that declare 8 MiB each, and stall after 64 KiB, leave room for other bodies.
 func TestDeclaredLengthCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(512*mib, 8*mib)

@@ -182,7 +182,7 @@ func (p *pool) press(now time.Time, b *Budget) {
 		case len(u.slow) > 0:
 			slow = append(slow, u)
 		case u.ends:
-			need -= l.size // all users were cut before, and the memory is about to be returned
+			need -= l.size // all loans that use this memory were cut before, and it is about to be returned
 		}
 	}
 	slices.SortFunc(slow, func(x, y slowUse) int {

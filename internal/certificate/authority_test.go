@@ -55,7 +55,7 @@ func TestAuthorityInvalidNames(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
 	names := []string{"streams..example.com", ".example.com", "b\u00fccher.example", "a b", strings.Repeat("a", 64), strings.Repeat("a.", 130) + "a", "my_machine"}
-	for range 2 { // the second time with the files that the first time created
+	for range 2 { // the second round uses the files that the first one created
 		a, err := OpenAuthority(dir, names, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)

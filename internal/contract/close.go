@@ -25,7 +25,7 @@ func closeStream(t *T, id string, cursor int64) {
 }
 
 var closeCases = []Case{
-	{"close", `D37: closing returns 200 with the stream object, which then has "closed": true; repeated, the same; later publishes are 409 stream_closed, duplicates still 200`, func(t *T) {
+	{"close", `D37: closing a stream returns 200 with the stream object, which then has "closed": true; closing it again returns the same; later publishes get 409 stream_closed, but duplicates still get 200`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		t.Publish(s.ID, `[2]`, WithHeader("Idempotency-Key", "k"))
@@ -50,7 +50,7 @@ var closeCases = []Case{
 			t.Errorf("batch 2 holds %s", got)
 		}
 	}},
-	{"an empty stream", `D37: a stream without a batch can be closed, and its subscribers get the end`, func(t *T) {
+	{"an empty stream", `D37: a stream without a batch can be closed, and its subscribers get an end event`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "")
 		closeStream(t, s.ID, 0)
@@ -58,7 +58,7 @@ var closeCases = []Case{
 		t.Subscribe(s.ID, "cursor=0").endsWith("stream_closed")
 		t.Post(SeqPath(s.ID, 0), JSONBody(`{"events":[]}`)).Refused(409, "stream_closed")
 	}},
-	{"subscribers get everything", `D37: subscribers get everything and then end with the reason stream_closed, also those who come later`, func(t *T) {
+	{"subscribers get everything", `D37: every subscriber, also one that comes later, gets all batches and then an end event with the reason stream_closed`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		head, oldest, far := t.Subscribe(s.ID, ""), t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "cursor=900")
@@ -76,7 +76,7 @@ var closeCases = []Case{
 		late.endsWith("stream_closed")
 		t.Subscribe(s.ID, "", WithHeader("Last-Event-ID", "2")).endsWith("stream_closed")
 	}},
-	{"open gaps", `D37: open gaps are closed first, and a publish into one of them is 409 stream_closed, even if its body was on its way`, func(t *T) {
+	{"open gaps", `D37: closing a stream first closes its open gaps; a publish into one of them then gets 409 stream_closed, even if the server was already reading its body`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `[1]`)
 		t.PublishAt(s.ID, 4, `[4]`)
@@ -103,7 +103,7 @@ var closeCases = []Case{
 		w.Write([]byte(`{"events":[2]}`))
 		w.Close()
 		if got := <-status; got != 409 {
-			t.Errorf("a body on its way got %d, want 409", got)
+			t.Errorf("the publish whose body was on its way got %d, want 409", got)
 		}
 		sub.Batch(4)
 		sub.endsWith("stream_closed")
@@ -123,7 +123,7 @@ var closeCases = []Case{
 			}
 		}
 	}},
-	{"delete", `D37: deleting goes on as before`, func(t *T) {
+	{"delete", `D37: a closed stream can be deleted like any other`, func(t *T) {
 		s := t.rawStream()
 		closeStream(t, s.ID, 0)
 		t.Delete("/v1/streams/" + s.ID).Want(204)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The header fields of D38.
+// The header fields that a publish may have by D38.
 var (
 	inOrder = WithHeader("X-Svc-Contiguous", "true")
 	names   = func(p string) Option { return WithHeader("X-Svc-Publisher", p) }
@@ -30,7 +30,7 @@ func (a *Answer) madeBy(want string) {
 }
 
 var contiguousCases = []Case{
-	{"only the next", `D38: with x-svc-contiguous a batch is stored only if its sequence is at most the cursor plus one, 0 or 1 while nothing was stored; otherwise 412 sequence_not_next, and nothing is stored`, func(t *T) {
+	{"only the next", `D38: with x-svc-contiguous a batch is stored only if its sequence is at most the cursor plus one (in a stream in which nothing was ever stored: 0 or 1); otherwise 412 sequence_not_next, and nothing is stored`, func(t *T) {
 		s, one := t.jsonStream(), JSONBody(`{"events":[1]}`)
 		for _, seq := range []int64{2, 3, reach, reach + 1, 1<<53 - 1} {
 			t.Post(SeqPath(s.ID, seq), one, inOrder).Refused(412, "sequence_not_next")
@@ -90,7 +90,7 @@ var contiguousCases = []Case{
 			t.Post(SeqPath(s.ID, seq), one).Want(200).madeBy(good)
 		}
 	}},
-	{"whose batch it is", `D38: the acknowledgement of a stored batch or a duplicate has x-svc-publisher with the value that is stored, and none if there is none; reading does not show it`, func(t *T) {
+	{"whose batch it is", `D38: the acknowledgement of a stored batch or a duplicate has x-svc-publisher with the name that is stored with the batch, and no such field if no name is stored; the response to a read never has the field`, func(t *T) {
 		for _, s := range []Stream{t.jsonStream(), t.rawStream()} {
 			content := JSONBody(`{"events":[1]}`)
 			if s.Mode == "raw" {
@@ -123,7 +123,7 @@ var contiguousCases = []Case{
 			}
 		}
 	}},
-	{"ignored without a sequence", `D38: both header fields belong to the sequenced publish`, func(t *T) {
+	{"ignored without a sequence", `D38: a publish without a sequence ignores both header fields`, func(t *T) {
 		s := t.jsonStream()
 		for _, value := range []string{"true", "nonsense"} {
 			fields := []Option{JSONBody(`{"events":[1]}`), WithHeader("X-Svc-Contiguous", value), names("two words"), WithHeader("Idempotency-Key", value)}
@@ -131,7 +131,7 @@ var contiguousCases = []Case{
 			t.Post(NextPath(s.ID), fields...).Want(200).madeBy("")
 		}
 	}},
-	{"a pipeline", `D38: a pipeline of such publishes can never leave a hole, however slow or broken its connections are`, pipeline},
+	{"a pipeline", `D38: a pipeline of publishes with x-svc-contiguous never leaves a gap, however slow or broken its connections are`, pipeline},
 	{"which stream it is", `D39: every response about a stream has x-svc-stream-created with its created_at`, streamCreated},
 }
 

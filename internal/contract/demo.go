@@ -101,8 +101,8 @@ func (t *T) demo() {
 }
 
 // exhaust sends requests until one is refused with 429, and returns that response. It fails the
-// test if a window allows more or fewer requests than limit. A new window may begin once in the
-// meantime, so exhaust may need twice as many requests.
+// test if a window allows more or fewer requests than the parameter limit says. A new window may
+// begin once in the meantime, so exhaust may need twice as many requests.
 func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 	t.Helper()
 	var last window

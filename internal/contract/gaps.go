@@ -25,7 +25,7 @@ var gapCases = []Case{
 		t.same(t.Batch(s.ID, 7).Events, []byte(`["seven"]`))
 		t.Get(BatchPath(s.ID, 6)).Refused(404, "stream_not_found")
 	}},
-	{"closed", `D4: a gap closes for good when the grace period after the first batch above it ends; D3: publishing into it then gives 409 invalid_sequence; D16: a closed gap is no loss and sends no event`, func(t *T) {
+	{"closed", `D4: a gap closes for good when the grace period after the first batch above it ends; D3: publishing into it then gives 409 invalid_sequence; D16: a closed gap is not a loss, so subscribers get no event about it`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		t.PublishAt(s.ID, 1, `[1]`)

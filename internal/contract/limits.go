@@ -55,7 +55,7 @@ var limitCases = []Case{
 			t.Delete("/v1/streams/"+s.ID, WithKey(t.OtherLive))
 		}
 	}},
-	{"open subscriptions", `D34: the node has a limited number of places for subscriptions; while more than a quarter of them is free, any key may take one; after that, a key that has many gets 429 rate_limited with retry-after; D26: 503 overloaded when no place is left`, func(t *T) {
+	{"open subscriptions", `D34: the node has a limited number of places for subscriptions; while more than a quarter of them is free, any key may take one; after that, a key that holds many places gets 429 rate_limited with retry-after; D26: when no place is left, the response is 503 overloaded`, func(t *T) {
 		n := t.Limits.Subscribers
 		if n < 4 || n > 50 {
 			t.Skip("this target has no small limit of subscriptions")
@@ -84,7 +84,7 @@ var limitCases = []Case{
 			last++
 		}
 		if last == 0 {
-			t.Error("another key, without subscriptions, got none of the last quarter of the places")
+			t.Error("a key without subscriptions got none of the places in the last quarter")
 		}
 		if n-n/4+last == n {
 			t.refusedPlace(s.ID, 503, "overloaded")

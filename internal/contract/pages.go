@@ -114,7 +114,7 @@ var pageCases = []Case{
 			t.Errorf("got %+v and %+v", one, two)
 		}
 	}},
-	{"where a page starts", `D37: from=N is inclusive, from=0 is the oldest kept batch, from=head is above the cursor, last=N are the newest N; without any of them, the page starts at the oldest`, func(t *T) {
+	{"where a page starts", `D37: a page starts at N itself with from=N, at the oldest kept batch with from=0, above the cursor with from=head, and at the first of the newest N batches with last=N; without these parameters, it starts at the oldest kept batch`, func(t *T) {
 		s := t.jsonStream()
 		pageOf(t, s.ID, "", 0, 0)
 		pageOf(t, s.ID, "from=head", 0, 0)
@@ -234,7 +234,7 @@ var pageCases = []Case{
 		pageOf(t, s.ID, query(times[3].Add(time.Hour), time.RFC3339), 5, 4)
 		pageOf(t, s.ID, "since=1969-12-31T00:00:00Z&limit=2", 3, 4, 1, 2)
 	}},
-	{"open gaps", `D37: a page ends before an open gap, as delivery does; D4: no gap below the start matters`, func(t *T) {
+	{"open gaps", `D37: a page ends before an open gap, as delivery does; D4: a gap below the start of the page has no effect`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `[]`)
 		t.PublishAt(s.ID, 4, `[]`)
@@ -258,7 +258,7 @@ var pageCases = []Case{
 		}
 		pageOf(t, s.ID, "last=2", 5, 4, t.Page(s.ID, "from=2").seqs(t)...)
 	}},
-	{"evicted", `D37: if batches that from=N asks for were evicted, the page has a gap, and continues after it; from=0 and the other starts ask for what is kept`, func(t *T) {
+	{"evicted", `D37: if batches that from=N asks for were evicted, the page has the member gap, and its batches are those after the gap; from=0 and the other starts ask only for batches that are kept, so the page has no gap`, func(t *T) {
 		s := t.Overfull(6)
 		if t.Spread {
 			t.evicted(s.ID, 3)
@@ -275,7 +275,7 @@ var pageCases = []Case{
 			}
 		}
 	}},
-	{"long poll", `D37: wait makes it a long poll: it returns as soon as there is a batch, or an empty page after that time`, func(t *T) {
+	{"long poll", `D37: with wait, the request is a long poll: the response comes as soon as there is a batch, or is an empty page when the time in wait has passed`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `["old"]`)
 		pageOf(t, s.ID, "from=1&wait=30", 2, 1, 1)
@@ -283,8 +283,9 @@ var pageCases = []Case{
 			cursor := t.Cursor(s.ID).Cursor
 			got := make(chan *Answer, 1)
 			go func() { got <- poll(t, s.ID, query) }()
-			// The poll may or may not have begun when the batch is stored. Both must work, except
-			// that a poll from head that begins later waits for another batch.
+			// The poll may begin before or after the first batch is stored. It must return a batch
+			// in both cases. But a poll from head that begins after a batch was stored waits for
+			// the next one, so the loop stores batches until the poll has returned.
 			for seq := cursor + 1; ; seq++ {
 				t.PublishAt(s.ID, seq, `["new"]`)
 				select {
@@ -325,7 +326,7 @@ var pageCases = []Case{
 			t.Errorf("got %+v, want 401 key_revoked", a)
 		}
 	}},
-	{"bad parameters", `D37: a parameter that is malformed, repeated or out of range gives 400, and so do two starts`, func(t *T) {
+	{"bad parameters", `D37: a parameter that is malformed, repeated or out of range gives 400, and so do two parameters that both say where the page starts`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[]`)
 		for _, q := range []string{"from=x", "from=", "from=-1", "from=01", "from=1.0", "from=9007199254740992", "from=HEAD", "from=1&from=1", "from=%gg", "from=1;a=b",

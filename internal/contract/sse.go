@@ -84,7 +84,7 @@ func (e *Event) set(name, value string) error {
 	switch name {
 	case "event":
 		if e.Name != "" || value == "" {
-			return fmt.Errorf("event field %q is empty, or a second one after %q", value, e.Name)
+			return fmt.Errorf("event field %q is empty, or is a second one after %q", value, e.Name)
 		}
 		e.Name = value
 	case "id":

@@ -12,13 +12,13 @@ import (
 // must wait until the window ends. IPv6 clients are counted per /64 network. A browser that has
 // signed in before is counted by itself and not by its address.
 //
-// A second limit, maxStrangers, protects against guesses from many addresses. It limits the
-// failures of all those addresses together from which no sign-in has succeeded since the server
-// started. After the first sign-in, the address of an operator is exempt from this limit, so an
-// attack cannot lock that operator out.
+// A second limit, maxStrangers, protects against guesses from many addresses. It limits the total
+// number of failures from addresses without a successful sign-in since the server started. So after
+// the first sign-in, the address of an operator is exempt from this limit, and an attack cannot lock
+// that operator out.
 const (
 	maxFailures   = 5    // failures per address and window
-	maxStrangers  = 1000 // failures per window, of all addresses without a successful sign-in together
+	maxStrangers  = 1000 // failures per window in total, from all addresses without a successful sign-in
 	failureWindow = 5 * time.Minute
 	maxThrottled  = 10_000 // maximum number of addresses, and of browsers, whose failures are remembered; the oldest is dropped first
 	maxKnown      = 1000   // maximum number of addresses whose successful sign-in is remembered

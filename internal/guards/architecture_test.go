@@ -183,7 +183,7 @@ func TestRoomsForTests(t *testing.T) {
 
 // drawing is an ARCHITECTURE.md that is correct for the files in the constant drawn.
 const drawing = "-- ARCHITECTURE.md --\n# Architecture\n\n```\nnot the rooms\n```\n\n## Rooms\n\n" +
-	"```\n.                 the nouns\ncmd/weir          the command\ninternal/engine   the promise\n  memory          an engine\ndocs              the manual\n```\n\n" +
+	"```\n.                 the types\ncmd/weir          the command\ninternal/engine   the interface\n  memory          an engine\ndocs              the manual\n```\n\n" +
 	"Arrows go down only:\n\n" +
 	"```\ncmd             → engine/memory, engine, weir\nengine/memory   → engine\nengine, weir    → nothing\n```\n\n" +
 	"## Other\n\n```\nweir → cmd\n```\n"

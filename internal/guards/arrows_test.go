@@ -13,19 +13,19 @@ import (
 var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest", "faultnet", "faultnet/faultproxy"}
 
 // testArrows are additional imports that only the tests of a room may use. The hub's tests run on
-// every engine and repair the journal. In the tests of access, clients hang up while the journal
-// writes. The tests of the JetStream engine start a NATS server. The tests of the API and of the
-// client check the version. The trials use the Go client over every protocol. The simulation consists of
-// tests only.
+// every engine and repair the journal. The tests of access use the journal, to let clients hang up
+// while it writes. The tests of the JetStream engine start a NATS server. The tests of the API and
+// of the client check the version. The trials use the Go client over every protocol. The simulation
+// consists of tests only.
 var testArrows = map[string][]string{
 	"hub": {"engine/journal", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
 	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
 	"sim": {"access", "api", "budget", "hub", "engine/journal", "weir"},
 }
 
-// table holds the rooms that each room imports, or that it may import. A room is a package. The
-// root is called weir, everything below cmd/ is called cmd, and the other names leave out
-// internal/.
+// table maps each room to other rooms: to those that it imports (read from the source files), or to
+// those that it may import (read from ARCHITECTURE.md). A room is a package. The root is called
+// weir, everything below cmd/ is called cmd, and the other names leave out internal/.
 type table map[string][]string
 
 // parseArrows reads lines of the form "room, room → room, room" or "room → nothing". Any import
@@ -151,16 +151,16 @@ func advice(from, to string) string {
 	case slices.Contains(forTests, to):
 		return "that room is for tests; import it from a _test.go file"
 	case from == "weir":
-		return "the root holds the nouns and imports no room; move the code into a room"
+		return "the root package holds the shared types and imports no room; move the code into a room"
 	}
-	return "move the code to a room that knows both, or pass it in from above as a value or an interface; " +
+	return "move the code to a room that may import both, or let the importing room get what it needs from its caller, as a value or an interface; " +
 		"if the design itself changes, add the arrow to " + architectureFile
 }
 
 func TestArrows(t *testing.T) { passes(t, checkArrows) }
 
 func TestArrowsPlanted(t *testing.T) {
-	const arrows = "-- ARCHITECTURE.md --\n## Rooms\n```\n.   the nouns\n```\n```\n" +
+	const arrows = "-- ARCHITECTURE.md --\n## Rooms\n```\n.   the shared types\n```\n```\n" +
 		"cmd            → api, weir\napi            → hub\nhub            → stream, engine, weir\nengine/journal → engine, disk\n" +
 		"disk/faulty    → disk\nstream, engine → weir\nserver, disk, bench, weir → nothing\n```\n"
 	catches(t, checkArrows, []plant{
@@ -168,7 +168,7 @@ func TestArrowsPlanted(t *testing.T) {
 		{"sideways", arrows + "-- internal/stream/a.go --\npackage stream\nimport \"weir/internal/engine\"\n", "no arrow stream → engine"},
 		{"past a room", arrows + "-- internal/api/a.go --\npackage api\nimport \"weir/internal/engine\"\n", "a.go:2: ARCHITECTURE.md has no arrow api → engine"},
 		{"upwards", arrows + "-- internal/engine/a.go --\npackage engine\nimport \"weir/internal/hub\"\n", "engine → hub"},
-		{"the server imports nouns", arrows + "-- internal/server/a.go --\npackage server\nimport \"weir\"\n", "server → weir"},
+		{"the server imports the root", arrows + "-- internal/server/a.go --\npackage server\nimport \"weir\"\n", "server → weir"},
 		{"the root imports a room", arrows + "-- a.go --\npackage weir\nimport \"weir/internal/stream\"\n", "imports no room"},
 		{"cmd is imported", arrows + "-- bench/a.go --\npackage main\nimport \"weir/cmd/weir\"\n", "no room imports cmd"},
 		{"a test room in the product", arrows + "-- internal/engine/journal/a.go --\npackage journal\nimport \"weir/internal/disk/faulty\"\n", "from a _test.go file"},

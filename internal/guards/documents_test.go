@@ -81,11 +81,11 @@ var (
 	mentions = regexp.MustCompile("(?m)`make ([a-z]+)|^make ([a-z]+)")
 )
 
-// wanted are the targets that people and scripts rely on.
+// wanted are the targets of the Makefile that people and scripts rely on.
 var wanted = []string{"build", "test", "bench", "lint", "run"}
 
-// checkMake wants a README that starts with exactly two commands, and documents that name only
-// targets of the Makefile.
+// checkMake wants a Makefile with all wanted targets, a README whose quick start has exactly two
+// commands, and documents that name only targets of the Makefile.
 func checkMake(tr *tree) []string {
 	var complaints []string
 	targets, help := names(target, tr.text["Makefile"]), names(shown, tr.text["Makefile"])
@@ -191,8 +191,8 @@ func TestCI(t *testing.T) {
 	}
 }
 
-// decisions is the highest number up to which docs/decisions.md must be complete. Decisions are
-// never renumbered, because code refers to them by number.
+// docs/decisions.md must have every decision with a number up to this one. Decisions are never
+// renumbered, because code refers to them by number.
 const decisions = 32
 
 var decision = regexp.MustCompile(`(?m)^### D(\d+) \S`)
@@ -204,7 +204,7 @@ func checkDecisions(tr *tree) []string {
 	last := 0
 	for _, name := range names(decision, text) {
 		n, _ := strconv.Atoi(name)
-		if n <= last || last < decisions && n > last+1 { // above this limit, numbers may be missing, because decisions need not be built in order
+		if n <= last || last < decisions && n > last+1 { // higher numbers may be missing, because decisions may be implemented in any order
 			return append(complaints, fmt.Sprintf("docs/decisions.md: found D%d where D%d belongs", n, last+1))
 		}
 		last = n

@@ -11,8 +11,9 @@ import (
 var plainPackages, sweepPackages = regexp.MustCompile(`(?m)^plain='([^']*)'`), regexp.MustCompile(`(?m)^plain=.* sweeps='([^']*)'`)
 
 // checkRaced compares the packages with the two lists in tools/test. A package that the script runs
-// only without the race detector must not start goroutines. A package whose sweeps leave out cases
-// under the race detector must also run without it, because otherwise those cases never run.
+// only without the race detector must not start goroutines. A sweep is a test that damages or
+// crashes one disk after another, and leaves out most of them under the race detector. A package
+// with sweeps must also run without the race detector, because otherwise those cases never run.
 func checkRaced(tr *tree) []string {
 	list := func(pattern *regexp.Regexp) []string {
 		m := pattern.FindSubmatch(tr.text["tools/test"])

@@ -60,7 +60,7 @@ func sizes(tr *tree, allowed exceptions) []string {
 		switch path.Ext(name) {
 		case ".go", ".js", ".mjs":
 			if !slices.Contains(vendored, name) {
-				check(allowed.files, name, "lines", bytes.Count(tr.text[name], []byte("\n")), maxFile, "split it by nouns")
+				check(allowed.files, name, "lines", bytes.Count(tr.text[name], []byte("\n")), maxFile, "split it by topic")
 			}
 		}
 	}

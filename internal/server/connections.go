@@ -32,7 +32,7 @@ type connections struct {
 
 	mu    sync.Mutex
 	bound int       // last result of getLimit
-	asked time.Time // when getLimit was last called
+	asked time.Time // when the function getLimit was last called
 	open  int
 	of    map[netip.Addr]*address // the key is the result of placeOf
 	idle  idlest                  // finds the connection that has been idle longest, among those of all addresses
@@ -95,7 +95,7 @@ func (p *place) begin() bool {
 	return true
 }
 
-// isReplaced reports whether begin has returned false, or would.
+// isReplaced reports whether the connection is being closed to make room for another.
 func (p *place) isReplaced() bool { return p != nil && p.since.Load() == replaced }
 
 // rest records that the connection has no request.

@@ -22,7 +22,8 @@ import (
 )
 
 // limited starts a server with a low connection limit. The server never closes an idle connection
-// to make room, unless the test lowers minIdle. A request for /wait is answered when the test ends.
+// to make room, unless the test lowers connections.minIdle. A request for /wait is answered when the
+// test ends.
 func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
@@ -172,7 +173,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	closed := func() {
 		t.Helper()
 		if n, err := idle[0].Read(make([]byte, 1)); n != 0 || err == nil {
-			t.Fatal("the connection that was idle longest sent data")
+			t.Fatal("the connection that was idle longest was not closed")
 		}
 		idle = idle[1:]
 	}
@@ -267,8 +268,8 @@ func TestConnectionsOfEveryProtocol(t *testing.T) {
 }
 
 // If a request arrives on an idle connection that the server is about to close to make room, no
-// handler runs. The client could not get the response, so it could not tell whether the request
-// took effect.
+// handler runs. If one did, the client would not get the response, and could not tell whether the
+// request took effect.
 func TestReplacedConnectionHandlesNothing(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Connections: func() int { return 8 }, Logger: quiet})

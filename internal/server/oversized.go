@@ -9,8 +9,8 @@ import (
 )
 
 // headerBytes returns the size that the request target and the header fields have in HTTP/1.1. It is
-// not inlined, because the caller then has a smaller stack: Go would have to move the stack of each
-// HTTP/2 request.
+// not inlined, to keep the stack of its caller small. Otherwise Go would have to copy the stack of
+// each HTTP/2 request to a larger one.
 //
 //go:noinline
 func headerBytes(r *http.Request) int {

@@ -14,8 +14,8 @@ import (
 //   - If the handler does not read a body, net/http reads it, so that the connection can be used
 //     again. The read deadline ends this reading if the client sends slowly.
 //   - When the handler returns, the rest of the response may still be buffered. An HTTP/2 or HTTP/3
-//     client that never opens its flow-control window would keep it, and all memory of the
-//     request, in use forever. The write deadline ends this.
+//     client that never opens its flow-control window would keep this buffer, and all memory of
+//     the request, in use forever. The write deadline ends this.
 //
 // A handler that waits for a body, or writes more than a buffer holds, must set its own deadlines.
 type patience struct {

@@ -22,8 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// closeWriteAndWait is no leak. After net/http has refused a request header, it waits half a
-	// second, so that the client can read the response.
+	// A goroutine in closeWriteAndWait is not a leak. After net/http has refused a request header,
+	// this function waits half a second, so that the client can read the response.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 

@@ -57,7 +57,8 @@ func (c *chained) ask(s *servicetest.Service, method, path, body string) (int, s
 	return ask(c.t, s, c.s.Key, method, "/streams/"+path, body)
 }
 
-// content returns all batches of all streams, and the status where there is no batch.
+// content returns all batches of all streams as one text. For each sequence, the text has the status
+// of the response, and the batch if there is one.
 func (c *chained) content(s *servicetest.Service) string {
 	c.t.Helper()
 	var all strings.Builder
@@ -85,7 +86,8 @@ func (c *chained) publish(id weir.StreamID, round int) {
 	}
 }
 
-// back takes a backup, which continues the newest one of the directory if chain is true.
+// back takes a backup. If chain is true, the backup leaves out what the newest backup of the
+// directory, and those before it, already hold.
 func (c *chained) back(name string, chain bool) *backup.Summary {
 	c.t.Helper()
 	var since bytes.Buffer
@@ -152,9 +154,10 @@ func waitForReclaim(data string, s *backup.Summary) {
 	}
 }
 
-// TestBackupChain takes a backup after each of several rounds, in which streams grow, old
-// batches are evicted and a stream is deleted. Each backup holds only what is new. A restore of the chain gives exactly the
-// state at the newest backup. If a backup is missing, wrong or damaged, the restore is refused.
+// TestBackupChain takes a backup after each of several rounds. In these rounds, streams grow, old
+// batches are evicted and a stream is deleted. Each backup holds only what is new. A restore of the
+// chain gives exactly the state at the newest backup. If a backup is missing, wrong or damaged, the
+// restore is refused.
 func TestBackupChain(t *testing.T) {
 	c := &chained{t: t, dir: t.TempDir()}
 	c.s = servicetest.Start(t, servicetest.Options{Journal: true, Data: smallJournal(t, 512<<10)})

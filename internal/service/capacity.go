@@ -15,7 +15,7 @@ import (
 const (
 	spareFiles    = 128      // file descriptors reserved for everything except connections and journal segments
 	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription uses
-	fewest        = 16       // number of connections that are allowed in any case
+	fewest        = 16       // number of connections that are allowed however few files and bytes there are
 )
 
 // Bounds of two memory budgets: one for large request bodies, one for large batches in flight to

@@ -7,8 +7,8 @@ import (
 	"weir/internal/settings"
 )
 
-// The server tells browsers to use only HTTPS (HSTS) if they trust its certificate by themselves.
-// With a certificate of the local authority it does not, because a browser that does not know this
+// The server tells browsers to use only HTTPS (HSTS) if every browser trusts its certificate. It
+// does not do so with a certificate of the local authority: a browser that does not know this
 // authority could then not open the pages any more.
 func TestStrictTransport(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 func startNode(t *testing.T, nats natstest.Server, url string, now func() time.Time) *servicetest.Service {
 	t.Helper()
 	return servicetest.Start(t, servicetest.Options{
-		Journal: true, // the engine that Args name
+		Journal: true, // use the engine that Args name, and not the one in memory
 		Args:    []string{"--engine", "nats", "--nats-url", url, "--nats-creds", nats.Creds, "--nats-system-creds", nats.SystemCreds, "--nats-replicas", "1"},
 		Now:     now,
 	})

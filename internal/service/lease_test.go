@@ -16,8 +16,8 @@ import (
 )
 
 // A key is revoked while a node is cut off. That node ends the key's subscription and answers its
-// requests with 503, because it cannot know whether the key still holds (D18). When the node is back,
-// it refuses the key and serves the others.
+// requests with 503, because it cannot know whether the key is still valid (D18). When the node is
+// connected again, it refuses this key and accepts the other keys.
 func TestRevokedWhileCutOff(t *testing.T) {
 	nats := natstest.Start(t, true)
 	proxy, err := faultnet.Start(faultnet.Options{Backend: strings.TrimPrefix(nats.URL, "nats://")})

@@ -69,8 +69,9 @@ func (svc *Service) watched() {
 	svc.observer.up.Store(true)
 }
 
-// ready reports whether the service accepts reads and writes. It can be called while the service
-// starts. Unlike health, whose answer clients see, it returns the reason.
+// ready reports whether the service accepts reads and writes, and if not, the reason. It can be
+// called while the service starts. The method health gives no reason, because clients see its
+// answer.
 func (svc *Service) ready() (string, bool) {
 	select {
 	case <-svc.stopping:

@@ -11,8 +11,8 @@ import (
 	"weir/internal/settings"
 )
 
-// office is the dashboard's own listener. It exists if --dashboard names an address. The zero value
-// means that there is no such listener.
+// office is the listener that serves only the dashboard. It exists if --dashboard names an address.
+// The zero value means that there is no such listener.
 type office struct {
 	server *server.Server
 	logger *slog.Logger

@@ -7,7 +7,8 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// The default of --max-subscribers follows the memory. A number that the operator sets does not.
+// The default of --max-subscribers depends on the memory of the machine. A number that the operator
+// sets is used as it is.
 func TestDefaultMaxSubscribers(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(256 << 20))
 	for _, c := range []struct {

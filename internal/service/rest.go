@@ -7,19 +7,20 @@ import (
 )
 
 // The Go runtime keeps about as much free memory as the program uses, because the program may need
-// the memory again soon. A server that has come to rest would keep it for good: after a start or a
-// burst of publishes, twice as much memory as its streams need. So the service looks from time to
-// time whether it is at rest, and then returns the unused memory to the system. That costs a
-// garbage collection.
+// the memory again soon. So after its start, or after a burst of publishes, a server would keep
+// twice as much memory as its streams need, even if it has nothing to do. Therefore the service
+// checks from time to time whether it is at rest, and then returns the unused memory to the system.
+// That costs a garbage collection.
 
 const (
-	// restEvery is how often the service looks whether it is at rest.
+	// restEvery is how often the service checks whether it is at rest.
 	restEvery = 30 * time.Second
-	// restBytes is the number of bytes that the process may allocate between two looks while it
-	// counts as being at rest.
+	// restBytes is the number of bytes that the process may allocate between two checks and still
+	// count as being at rest.
 	restBytes = 32 << 20
-	// returnBytes is the least number of unused bytes that is worth a garbage collection. The
-	// process must also have allocated as many since the last one that the service made.
+	// returnBytes is the minimum number of unused bytes for which the service makes a garbage
+	// collection. The process must also have allocated this many bytes since the service last made
+	// one.
 	returnBytes = 64 << 20
 )
 
@@ -57,8 +58,8 @@ func (r *rest) due(now memoryUse) bool {
 	return calm && worth
 }
 
-// returnMemory returns unused memory to the system whenever the process is at rest, until stop is
-// closed.
+// returnMemory returns unused memory to the system whenever the process is at rest. It ends when the
+// channel stop is closed.
 func returnMemory(stop <-chan struct{}) {
 	tick := time.NewTicker(restEvery)
 	defer tick.Stop()

@@ -2,7 +2,8 @@ package service
 
 import "testing"
 
-// Memory is returned once after each burst of work, and never while the process allocates much.
+// The service returns memory to the system once after each burst of work, and never while the
+// process allocates much.
 func TestReturnsMemoryAtRest(t *testing.T) {
 	const mib = 1 << 20
 	var r rest

@@ -102,7 +102,7 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// flip flips a bit of a file behind a text.
+// flip flips a bit in a file, about 100 bytes after the end of a text.
 func flip(t *testing.T, file, after string) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_RDWR, 0)

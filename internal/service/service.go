@@ -180,7 +180,8 @@ func unnamedProxy(logger *slog.Logger) func(peer netip.Addr) {
 	}
 }
 
-// prepare creates the bootstrap keys and the demo, as the settings say.
+// prepare creates the bootstrap keys. It also creates or deletes the demo stream, as the settings
+// say.
 func (svc *Service) prepare(ctx context.Context) error {
 	for i, k := range svc.settings.BootstrapKeys {
 		name, key, _ := strings.Cut(k, ":")

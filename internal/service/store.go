@@ -51,7 +51,7 @@ type store struct {
 	connect   func() (*nats.Conn, error) // opens a further connection to NATS
 	unsynced  atomic.Bool                // the NATS servers may acknowledge before they sync
 	system    *nats.Conn                 // connection for asking the servers whether they sync; nil if the engine's connection can do it
-	recheck   atomic.Pointer[func()]     // asks the servers again
+	recheck   atomic.Pointer[func()]     // asks the servers again whether they sync
 	lock      io.Closer
 }
 
@@ -84,8 +84,8 @@ func (s *store) stats() func() journal.Stats {
 	return s.journal.Stats
 }
 
-// backup prepares a backup of the running server for the admin socket. since is empty, or describes
-// the earlier backup that this one continues.
+// backup prepares a backup of the running server for the admin socket. The parameter since is empty,
+// or describes an earlier backup, whose files this one leaves out.
 func (svc *Service) backup(ctx context.Context, since []byte) (admin.Backup, error) {
 	if svc.store.journal == nil {
 		return nil, weir.Errorf(weir.InvalidRequest, "a server with --engine nats is backed up with the tools of NATS: see docs/cluster.md")
@@ -159,7 +159,7 @@ func (s *store) logDamage(findings []journal.Finding) {
 	for _, f := range findings {
 		level, text := slog.LevelError, "stored data is damaged: keep the backups that have it"
 		if f.Records == 0 {
-			level, text = slog.LevelWarn, "a file is damaged, but no data that is needed"
+			level, text = slog.LevelWarn, "a file is damaged, but only in data that is no longer needed"
 		}
 		s.logger.Log(context.Background(), level, text, "what", datadir.Found(&f), "file", f.File, "offset", f.Offset, "error", f.Why)
 	}

@@ -24,7 +24,7 @@ func (h *HTTPS) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.Address, HTTPSFlag, "127.0.0.1:8443", "`address` for HTTP/1.1, HTTP/2 and, on the same UDP port, HTTP/3; off to disable")
 	f.StringVar(&h.Cert, "tls-cert", "", "`file` holding the certificate chain for --https; re-read when it changes (default: from a local authority in the data directory)")
 	f.StringVar(&h.Key, "tls-key", "", "`file` holding the private key of --tls-cert (default: from a local authority in the data directory)")
-	f.StringSliceVar(&h.ACMEDomains, "acme-domain", nil, "host `name` of this server to get an ACME certificate for; may be repeated")
+	f.StringSliceVar(&h.ACMEDomains, "acme-domain", nil, "host `name` of this server for which to get an ACME certificate; may be repeated")
 	f.StringVar(&h.ACMEEmail, "acme-email", "", "contact `address` for the ACME authority")
 	f.StringVar(&h.ACMEDirectory, "acme-directory", "", "directory `URL` of the ACME authority (default: Let's Encrypt)")
 	f.StringVar(&h.ACMERoot, "acme-root", "", "`file` holding the certificates to trust for --acme-directory (default: the system's CA certificates)")

@@ -71,7 +71,7 @@ func (s *State) check(h Header) {
 	if h.Key != (digest{}) {
 		_, known := s.keys.find(h.Key, h.Time)
 		must(!known, "repeats an idempotency key")
-		must(!h.Late, "has an idempotency key below the cursor")
+		must(!h.Late, "is below the cursor but has an idempotency key")
 	}
 }
 

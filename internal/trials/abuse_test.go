@@ -71,8 +71,9 @@ func newBystanders(t *testing.T, s *server) *bystanders {
 	return p
 }
 
-// publish publishes until the test ends. Every publish must be stored. Each has an idempotency key,
-// so net/http sends it again if the server closed the idle connection just then.
+// publish publishes until the test ends. Every publish must be stored. Each has an idempotency key:
+// if the server closes an idle connection just when net/http uses it, net/http sends the request
+// again, because the key makes this safe.
 func (p *bystanders) publish(c *caller, i int) {
 	for !p.over.Load() && p.ctx.Err() == nil {
 		key := http.Header{"Idempotency-Key": {fmt.Sprintf("%d-%d", i, p.sent[i].Load())}}

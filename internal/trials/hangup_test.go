@@ -135,8 +135,9 @@ func operator(data string) *http.Client {
 	}}}
 }
 
-// cutOff sends n requests and hangs up on all of them. The requests over HTTP/3 come first, because
-// settle cannot see when the server is done with them.
+// cutOff sends n requests and hangs up on all of them. The requests over HTTP/3 come first, so that
+// the server has time to finish them: the method settle counts open sockets, and all HTTP/3
+// connections share one.
 func (h *hangup) cutOff(r *rand.Rand, n int) {
 	for i, by := range slices.Backward(contract.Transports) {
 		target := h.server.over(h, by)
@@ -156,7 +157,7 @@ func (h *hangup) cutOff(r *rand.Rand, n int) {
 		}
 		close(work)
 		all.Wait()
-		c.ask(context.Background(), "GET", "/v1/streams", "", nil) // over HTTP/2 and HTTP/3 this request shares the connection, and the server handles it after the others
+		c.ask(context.Background(), "GET", "/v1/streams", "", nil) // over HTTP/2 and HTTP/3 this request shares a connection with those that were cut off, and the server handles it after them
 		c.client.CloseIdleConnections()
 		admin.client.CloseIdleConnections()
 	}
@@ -173,13 +174,13 @@ func (h *hangup) round(r *rand.Rand, by string, c, admin *caller) {
 	switch s.kind {
 	case "delete", "publish":
 		h.want(h.api, "POST", "/v1/streams", create, 201)
-		if r.IntN(2) == 0 && s.kind == "delete" { // so that the stream's log is open
+		if r.IntN(2) == 0 && s.kind == "delete" { // publish first, so that the server has the stream's log open
 			h.want(h.api, "POST", contract.NextPath(s.name), `{"events":[1]}`, 202)
 		}
 	case "revoke":
 		var made struct{ ID, Key string }
 		if b := h.want(h.admin, "POST", "/keys", newKey, 200); json.Unmarshal(b, &made) != nil || made.Key == "" {
-			h.Errorf("created a key: %s", b)
+			h.Errorf("create a key: got %s", b)
 			return
 		}
 		s.id, s.secret = made.ID, made.Key
@@ -251,8 +252,8 @@ func (b *cutBody) Read(p []byte) (int, error) {
 
 // settle waits until the server is done with all requests. The server closes a connection after its
 // last request, so settle waits until the connections are closed. A batch may still be in flight to
-// the disk at this moment, so settle publishes each batch again under the same key. The server must
-// store it once (D25).
+// the disk at this moment, so settle publishes each batch again with the same idempotency key. The
+// server must store it once (D25).
 func (h *hangup) settle() {
 	h.Helper()
 	defer func() {

@@ -13,7 +13,7 @@ import (
 type ledger struct {
 	mu      sync.Mutex
 	streams map[string]*account
-	cut     bool // the power cut has begun: a batch that is acknowledged after this may be lost
+	cut     bool // the power cut has begun: a batch may be lost even if it is acknowledged after this moment
 }
 
 // account records what clients know about one stream.

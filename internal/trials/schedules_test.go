@@ -25,8 +25,9 @@ var schedules = flag.Int("trials.schedules", 1, "number of random schedules per 
 // TestSchedules publishes and subscribes through a fault proxy that plays random schedules. Now and
 // then the server is killed, its disk fills up or its rate limit falls. Apart from that the server
 // has its default settings. Every event is stored once and in order, every acknowledgement is true,
-// the subscriber gets everything once and in order, and nothing ends before the time to give up. A
-// failure prints the seed; with -trials.seed it is the first one played.
+// and the subscriber gets everything once and in order. Publisher and subscriber do not give up
+// before their time limit. A failing schedule prints its seed; with -trials.seed set to this number,
+// it is the first schedule of the run.
 func TestSchedules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this test builds and runs the server")
@@ -148,8 +149,8 @@ func (s *scheduled) play(t *testing.T, seed uint64) {
 	var work sync.WaitGroup
 	steps := faultnet.Schedule(seed, 4, s.protocol == "h2" || s.protocol != "h3" && seed%4 > 0, s.protocol == "h3")
 	work.Go(func() { p.Play(ctx, steps) })
-	// A kill begins a new window of the rate limit. So that windows end too, there are long times
-	// without a kill.
+	// After a kill, the server begins a new window of the rate limit. For some ranges of seeds there
+	// are no kills, so that windows also last until their end.
 	if r.IntN(3) > 0 && seed/16%2 == 0 {
 		s.killed++
 		work.Go(func() { s.restart(t) })

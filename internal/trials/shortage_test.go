@@ -49,8 +49,8 @@ func smallDisk(t *testing.T) (*faultnet.Disk, string) {
 	return d, filepath.Join(dir, "data")
 }
 
-// fill fills the disk, so that the server refuses batches, and frees it again after a while. It
-// reports whether the server refused one of its batches.
+// fill fills the disk, so that the server refuses batches, and makes space again after a while. It
+// reports whether the server refused one of the batches that fill published.
 func (s *scheduled) fill(ctx context.Context, t *testing.T, hold time.Duration) bool {
 	c := newGoClient(t, client.Options{URL: s.url, Key: liveKey, HTTP1: true, Retry: time.Minute})
 	burnt, err := c.CreateStream(ctx, client.NewStream{Name: "fill", Mode: core.Raw})
@@ -61,7 +61,7 @@ func (s *scheduled) fill(ctx context.Context, t *testing.T, hold time.Duration) 
 	if err := s.disk.Fill(); err != nil {
 		t.Error(err)
 	}
-	// The journal has space left in its own files.
+	// The server accepts batches until the space that is left in the files of its journal is used up.
 	once := newGoClient(t, client.Options{URL: s.url, Key: liveKey, HTTP1: true, Retry: -1})
 	refused := false
 	for n := 0; n < 1000 && !refused && ctx.Err() == nil; n++ {

@@ -81,8 +81,8 @@ func TestPublishRawOverASlowLink(t *testing.T) {
 	}
 }
 
-// weir tail --follow=false ends on a stream whose batches retention has all evicted. The shortest
-// retention is a minute, and so is this test.
+// weir tail --follow=false ends on a stream from which retention has evicted all batches. The
+// shortest retention is a minute, so this test takes a minute.
 func TestTailOfAnEmptiedStream(t *testing.T) {
 	s, c, stream := serveStream(t, client.NewStream{Name: "emptied", RetentionSeconds: core.MinRetention})
 	for range 3 {

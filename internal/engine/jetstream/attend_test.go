@@ -135,16 +135,17 @@ func TestAttend(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := payloads(t, there), payloads(t, here); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("after CatchUp the log holds %q, want %q", got, want)
 	}
 	if there.isFollowed() {
 		t.Error("CatchUp made the node follow the log")
 	}
 }
 
-// CatchUp returns everything that was acknowledged before, even if the node stops following the log
-// after CatchUp has checked that the log is followed. Another log keeps the shard followed, so the
-// line still reaches the fence.
+// After CatchUp, the judge knows everything that was acknowledged before, even if the node stops
+// following the log after CatchUp has checked that the log is followed. Another log keeps the shard
+// followed, so the line (the subscription to the shard) still reaches the fence, the empty message
+// that CatchUp stores and waits for.
 func TestCatchUpWhileUnfollowed(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -250,7 +251,7 @@ func TestSingleWriter(t *testing.T) {
 	put(t, there, "f")
 	put(t, here, "g")
 	if got, want := payloads(t, here), []string{"a", "b", "c", "d", "e", "f", "g"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("the log holds %q, want %q", got, want)
 	}
 }
 

@@ -11,11 +11,12 @@ import (
 )
 
 // A batch expires by the clock of the node that handles a request, and expiry is final for all
-// nodes. So a node whose clock is two hours ahead would evict, for all nodes, what should be kept
-// for another hour, and its timestamps would stay ahead for two hours. Therefore nodes compare their
-// clocks: every heartbeat (see Nodes) carries the time of the node that sends it. A node whose clock
-// differs from the median of all clocks by more than maxSkew writes to no log until the clocks agree
-// again, and uses the median as the current time.
+// nodes. So a node whose clock is two hours ahead would evict batches two hours too early for all
+// nodes. Its wrong timestamps would also spread to later batches of other nodes, because times in a
+// log never go backwards. Therefore nodes compare their clocks: every heartbeat (see Nodes) carries
+// the time of the node that sends it. A node whose clock differs from the median of all clocks by
+// more than maxSkew writes to no log until the clocks agree again, and uses the median as the
+// current time.
 
 const (
 	// maxSkew is how far the clock of a node may differ from the median. It is longer than a
@@ -32,7 +33,7 @@ const (
 // own clock shows at once, before the next heartbeat arrives.
 type clock struct {
 	wall  func() time.Time // the clock that is checked
-	begun time.Time        // the steady clock is begun plus the time that has passed since
+	begun time.Time        // when the steady clock began; see the method steady
 
 	mu     sync.Mutex
 	peers  map[string]*peerClock
@@ -54,12 +55,12 @@ func (c *clock) init(wall func() time.Time) {
 func (c *clock) steady() time.Time { return c.begun.Add(time.Since(c.begun)) }
 
 // offset returns how far a time is ahead of the steady clock. It removes the monotonic reading,
-// because the difference of the system times is wanted.
+// because otherwise Sub would ignore changes of the system time.
 func (c *clock) offset(at time.Time) time.Duration { return at.Round(0).Sub(c.steady().Round(0)) }
 
-// hear takes note of the time that a heartbeat of another node carries. If some of the nodes are
-// silent, only the others count. If all are silent, the last known offsets stay valid: this node is
-// cut off, and its own clock may be the wrong one.
+// hear takes note of the time that a heartbeat of another node carries. A node that has been silent
+// for a while no longer counts. If all other nodes are silent, their last known offsets stay valid:
+// this node is cut off, and its own clock may be the wrong one.
 func (c *clock) hear(node string, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,26 +30,27 @@ type documents struct {
 	prefix string // common prefix of the subjects of all documents
 
 	// The lock telling is held while the copy changes and while the watchers receive the change. So
-	// a new watcher gets each change exactly once: as part of the copy or as a later change. Locks
-	// are taken in the order telling, mu.
+	// a new watcher gets each change exactly once: as part of the copy or as a later change. If both
+	// locks are needed, telling is locked before mu.
 	telling  sync.Mutex
 	watchers []func(engine.Change)
 
 	mu    sync.Mutex
 	byKey btree.Map[string, engine.Document]
 	byLog map[engine.LogID]string
-	// Logs whose documents were deleted while this process was running, and when.
+	// The logs whose documents were deleted while this process was running, with the time of the
+	// deletion.
 	deleted map[engine.LogID]time.Time
 	seen    map[string]struct{} // keys found so far while the whole bucket is read again; nil otherwise
 }
 
 const (
-	operation = "KV-Operation" // as in every key-value bucket
+	operation = "KV-Operation" // header field that marks a deletion, as in every key-value bucket
 	// createdAt is the header field with the revision at which the document was created. A message
 	// without this field created the document, so its own sequence is that revision.
 	createdAt = "Weir-Created"
 	// writerID is the header field with a random name of the call that wrote the message. If a
-	// write gets no answer, this name shows whether the stored message is that of the call.
+	// write gets no answer, this name shows whether the stored message comes from that call.
 	writerID = "Weir-Write"
 
 	// markerLife is how long servers keep the marker of a deletion. A node that receives nothing
@@ -76,8 +77,9 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 	}
 }
 
-// noKey is not the key of any document, because ~ does not occur in base64url. Fences use it: empty
-// messages that a node stores only to learn the current end of the stream.
+// noKey is not the key of any document, because ~ does not occur in base64url. It is part of the
+// subject of fences, which are empty messages that a node stores only to learn the current end of
+// the stream.
 const noKey = "~"
 
 // reread starts to record which documents exist, while the line reads the whole bucket again. The
@@ -129,8 +131,8 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 }
 
-// follow applies a change to the copy and then passes it to the watchers. If a document was
-// deleted, or deleted and created again, follow drops the log of the old document after that.
+// follow applies a change to the copy and passes it to the watchers. Then, if the document was
+// deleted, or deleted and created again, follow drops the log of the old document.
 func (d *documents) follow(change engine.Change) {
 	d.telling.Lock()
 	defer d.telling.Unlock()

@@ -25,7 +25,7 @@ type follower struct {
 	mu      sync.Mutex
 	next    weir.Seq // next sequence to admit
 	seen    weir.Seq // next sequence after the durable entries
-	low     weir.Seq // the low mark that Note returns
+	low     weir.Seq // the lowest sequence that a trim keeps; Note returns it
 	rewound int
 	dropped bool
 }
@@ -147,7 +147,7 @@ func lines(e *Engine) (all []*line) {
 	return all
 }
 
-// hears waits until the line has delivered the last n records of a log.
+// hears waits until the line has delivered the n records after the position of the log.
 func hears(l *log, n int) {
 	for {
 		l.mu.Lock()
@@ -260,7 +260,8 @@ func (s *slow) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	return s.follower.Restore(note, entries)
 }
 
-// Closing the engine waits until a log that is being opened is open, and then closes the log.
+// If Close is called while a log is being opened, it waits until Open has finished, and then closes
+// the log.
 func TestCloseWhileOpening(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -441,7 +442,8 @@ func TestSlowServers(t *testing.T) {
 }
 
 // A leader without a quorum accepts a write that it cannot store. It refuses the repeated write,
-// because the first is still in flight. The node must not take this for damage: callers get
+// because the first is still in flight. Such a refusal looks as if another node had stored a record
+// first, but no such record can be read. The node must not report this as damage: callers get
 // ErrUnavailable.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel() // the test mostly waits

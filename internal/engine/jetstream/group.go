@@ -102,10 +102,10 @@ func (l *log) decideTrim(g *group, r *request) {
 	l.add(g, record{kind: trim, Header: engine.Header{Seq: low, First: l.oldestNeeded(g, low), Size: uint32(len(note))}}, note)
 }
 
-// oldestNeeded returns the position of the oldest record that is needed after a trim to low, which
-// will be the next record of the group. It is stored with the trim. If the log begins with a later
-// record when it is opened, records were removed that should be there. The result has the type of
-// the field that holds it.
+// oldestNeeded returns the position of the oldest record that is still needed after a trim to low.
+// The trim will be the next record of the group, and this position is stored with it. If the log
+// begins with a later record when it is opened, records were removed that should be there. The
+// result is a weir.Seq because the field of the record that holds it has this type.
 func (l *log) oldestNeeded(g *group, low weir.Seq) weir.Seq {
 	oldest := l.position + uint64(len(g.records)) + 1
 	for _, m := range g.records {

@@ -158,7 +158,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// If messages at the beginning of a log were purged that no trim removed, the log is damaged.
+// If the first messages of a log were purged although no trim removed them, the log is damaged.
 func TestPurgedByHand(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -212,8 +212,8 @@ func TestPurgedByHand(t *testing.T) {
 	}
 }
 
-// A log whose document was not deleted while the process was running is not an orphan that may be
-// removed: the documents may have been restored from an older backup.
+// The engine removes a log without a document only if the document was deleted while this process
+// was running. Otherwise the documents may have been restored from an older backup.
 func TestKeepOrphansOfRestore(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)

@@ -44,7 +44,7 @@ type Options struct {
 	Now      func() time.Time // the clock of this node; default time.Now
 
 	// Room returns how many bytes the NATS server inside this process holds, and how many it may
-	// hold. If Room is nil or the limit is 0, the space is unknown.
+	// hold (0: no limit). If Room is nil, the figures of the NATS account are used.
 	Room func() (used, limit int64)
 
 	// Set by tests only.

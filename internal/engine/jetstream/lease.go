@@ -9,8 +9,9 @@ import (
 
 // A node that is cut off does not learn that a key was revoked or a stream was deleted. So a node
 // has a lease: it may rely on its copy of the documents for leaseFor after it last proved that the
-// copy was up to date. The proof is a fence in the stream of documents (see line.catchUp), because a
-// fence needs a majority of the replicas.
+// copy was up to date. For the proof it stores a fence, an empty message, in the stream of documents
+// and waits until the message arrives (see line.catchUp). This works only if a majority of the
+// replicas agrees.
 
 const (
 	// leaseFor is longer than an election (up to nine seconds) and one renewal take together.

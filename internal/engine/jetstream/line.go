@@ -49,11 +49,11 @@ type line struct {
 	heard   time.Time
 	stale   bool          // received nothing for too long, and has not finished reading everything again
 	over    bool          // the line has ended
-	seen    uint64        // sequence up to which all messages were passed to the function take
+	seen    uint64        // all messages up to this sequence were passed to the function take
 	known   uint64        // highest sequence of a fence that this node stored
 	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
-	proven time.Time // the line has taken every message that was acknowledged before this time
+	proven time.Time // all messages that were acknowledged before this time were passed to the function take
 
 	marks, catches coalescer
 }
@@ -306,7 +306,7 @@ func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err
 	if last > delivered {
 		return 0, false, errors.New("consumer skipped messages")
 	}
-	// If a heartbeat counts fewer messages than this line has received, it is outdated.
+	// A heartbeat that counts fewer messages than this line has received is outdated.
 	if at, err = strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err != nil || last < delivered {
 		return 0, false, nil
 	}
@@ -376,14 +376,14 @@ func (l *line) fenceAndReach(ctx context.Context) (uint64, error) {
 	return at, err
 }
 
-// mark returns a sequence of the stream that is at least as high as that of every message
-// acknowledged to any client before the call.
+// mark returns a sequence of the stream. Every message that was acknowledged to any client before
+// the call has this sequence or a lower one.
 func (l *line) mark(ctx context.Context) (uint64, error) {
 	return l.coalesce(ctx, &l.marks, l.storeFence)
 }
 
-// coalesce returns the result of a call of the function put that begins after coalesce was called.
-// If a call is already running, coalesce waits for the next one, which all waiting callers share.
+// coalesce calls the function put and returns its result. If a call of put for this coalescer is
+// already running, coalesce waits for the next call, which all waiting callers share.
 func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Context) (uint64, error)) (uint64, error) {
 	l.mu.Lock()
 	if l.over {

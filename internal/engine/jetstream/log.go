@@ -36,7 +36,8 @@ type log struct {
 	turn     time.Time // when this node's turn began; zero while it has none
 	owed     time.Time // when this node gave up its turn; zero unless it is leaving the next turn to other nodes
 
-	// When another node last asked for a turn, and when one last announced that the log is free.
+	// When another node last asked for a turn, and when another node last announced that the log is
+	// free.
 	wanted, freed atomic.Int64
 	leaving       atomic.Bool // this node is leaving the next turn to other nodes
 
@@ -45,7 +46,7 @@ type log struct {
 	asking sync.Mutex
 
 	mu    sync.Mutex
-	index []entry // entries sorted by sequence; contains none below low
+	index []entry // entries sorted by sequence; contains none below the field low
 	low   weir.Seq
 	note  uint64 // JetStream sequence of the message with the last trim; 0 if there was no trim
 	queue []*request
@@ -59,7 +60,7 @@ type log struct {
 	caught  chan struct{}       // closed when told rises; nil while no goroutine waits
 	working bool                // the worker is running, or the log is still being opened
 	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
-	fetched *fetch              // the last run that was read
+	fetched *fetch              // the run (part of the log) that Scan read last
 	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
 	floor   uint64              // all messages with a lower JetStream sequence were purged
 	closing bool                // the log takes no more appends
@@ -163,9 +164,9 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	})
 }
 
-// beginsWhole returns ErrDamaged if records at the beginning of a log are missing that no trim allows
-// to be missing: an operator or another program purged them. The parameter trimmed is the last trim
-// of the log, or nil.
+// beginsWhole returns ErrDamaged if the first records of a log are missing although no trim removed
+// them: then an operator or another program purged them. The parameter trimmed is the last trim of
+// the log, or nil.
 func beginsWhole(all []message, trimmed *message) error {
 	oldest := uint64(1)
 	if trimmed != nil {
@@ -178,8 +179,8 @@ func beginsWhole(all []message, trimmed *message) error {
 	return nil
 }
 
-// start allows the worker to run. The judge knows everything that was acknowledged before the time
-// begun.
+// start allows the worker to run. When start is called, the judge must know everything that was
+// acknowledged before the time begun.
 func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +190,7 @@ func (l *log) start(begun time.Time) {
 	l.wake()
 }
 
-// started reports whether restore has read the whole log.
+// started reports whether the method restore has read the whole log.
 func (l *log) started() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -331,7 +332,7 @@ func (l *log) tell() {
 	}
 }
 
-// Headers holds l.mu while it visits the entries.
+// Headers implements engine.Log. It holds l.mu while it calls the function visit.
 func (l *log) Headers(start weir.Seq, visit func(engine.Header) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,7 +347,7 @@ func (l *log) Headers(start weir.Seq, visit func(engine.Header) bool) {
 	}
 }
 
-// Close waits until the worker has finished the appends that were made before, but for at most
+// Close waits until the worker has finished the appends that began before Close, but for at most
 // Patience. Then it detaches the judge.
 func (l *log) Close() error {
 	l.mu.Lock()

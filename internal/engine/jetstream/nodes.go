@@ -26,7 +26,7 @@ type Nodes struct {
 	mu     sync.Mutex
 	heard  map[string]time.Time
 	since  time.Time // when this node started to listen
-	skewed bool      // the last message in the log about the clock says that it is wrong
+	skewed bool      // reportClock last logged that this node's clock is wrong
 }
 
 const (

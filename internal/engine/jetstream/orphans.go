@@ -23,8 +23,8 @@ const (
 	orphansEvery = time.Hour
 )
 
-// orphans ends all logs whose documents were deleted while this process was running, and purges the messages that are left of logs that have
-// ended.
+// orphans ends all logs whose documents were deleted while this process was running. It also purges
+// the messages that are left of logs that have ended.
 func (e *Engine) orphans(ctx context.Context) error {
 	kept := 0
 	defer func() {
@@ -63,8 +63,9 @@ func (e *Engine) orphans(ctx context.Context) error {
 	return nil
 }
 
-// orphan ends a log if it may (see above), and otherwise returns true. If the log has already ended,
-// orphan purges the messages before the end marker, if there are any.
+// orphan ends a log whose document was deleted while this process was running. It returns true if
+// the log must be kept. If the log has already ended, orphan purges the messages before the end
+// marker, if there are any.
 func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) (keep bool, err error) {
 	m, err := e.askLeader(ctx, s.stream, query{LastFor: s.subject(id)})
 	if errors.Is(err, engine.ErrNotFound) {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	longRun  = 1 << 20  // size of a run in bytes if the caller of Scan passes 0
+	longRun  = 1 << 20  // size in bytes of a run (the part of a log that Scan reads at once) if the caller of Scan passes 0
 	runMost  = 256      // maximum number of entries in a run
 	anySpace = 32 << 20 // byte limit that is high enough for a read to return all requested messages
 )

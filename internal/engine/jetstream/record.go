@@ -63,8 +63,9 @@ const (
 
 	// unnamed is the version of messages in which no batch has a publisher, and named is the
 	// version of the messages with a publisher. Nodes that know only the version unnamed can still
-	// read the messages of that version. The version ending has the layout of named. Its number
-	// makes nodes refuse it that would go on appending to a stream that was closed.
+	// read the messages of that version. The version ending, which closes a stream, has the layout
+	// of named. It has its own number so that older nodes refuse it: they would go on appending to
+	// the closed stream.
 	unnamed = 2
 	named   = 3
 	ending  = 4

@@ -18,8 +18,8 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// fakes answers the requests to a subject with the given answers, one after the other. No stream
-// has this subject.
+// fakes sends the given answers, one after the other, to the requests on a subject that belongs to
+// no stream.
 func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
 	t.Helper()
 	nc := connect(t, s)
@@ -63,7 +63,7 @@ func TestInProcess(t *testing.T) {
 	fakes(t, s, l.subject, sayInProcess, sayConflict, sayStored)
 	g := l.decide([]*request{{entry: text("x")}})
 	if others, err := l.store(g); err != nil || others != nil || g.records[0].js != 1 {
-		t.Errorf("others: %v, %v; stored at %d", others, err, g.records[0].js)
+		t.Errorf("records of other nodes: %v, error: %v, stored at %d; want none, none and 1", others, err, g.records[0].js)
 	}
 	l.subject = l.shard.subject(l.id)
 	l.judge.(*follower).Rewind()
@@ -111,8 +111,9 @@ func TestPartOfOwnWrite(t *testing.T) {
 		others, err = l.store(g)
 		settled <- err
 	}()
-	// The node stores one fence when it starts to follow the shard, and one whenever it looks for
-	// the messages of the log. So three fences show that it looks a second time.
+	// The node stores one fence (an empty message) when it starts to follow the shard, and one
+	// whenever it looks for the messages of the log. So three fences show that it looks a second
+	// time.
 	becomes(t, func() bool {
 		l.shard.mu.Lock()
 		defer l.shard.mu.Unlock()
@@ -125,7 +126,7 @@ func TestPartOfOwnWrite(t *testing.T) {
 		stored(g.msgs[1])
 	}
 	if err := <-settled; err != nil || others != nil {
-		t.Errorf("%d records count as those of another node, %v", len(others), err)
+		t.Errorf("the method store returned %d records of another node and the error %v, want none", len(others), err)
 	}
 	if others == nil {
 		l.commit(g, time.Now())
@@ -311,8 +312,8 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 	}
 }
 
-// If a node deleted a document but did not end its log, orphans ends the log. It changes no other
-// log.
+// If a node deleted a document but did not end its log, the method orphans ends the log. It changes
+// no other log.
 func TestOrphans(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()

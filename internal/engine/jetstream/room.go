@@ -14,10 +14,10 @@ import (
 	"weir/internal/engine"
 )
 
-// room makes the engine refuse entries before the servers are full. A server over its limit accepts
-// no message, and in a cluster it does not even agree to a purge. So some space is reserved for
-// operations that free space: trims, deletions, and the fences (empty messages) that are stored
-// before them.
+// room keeps track of the space on the NATS servers, and makes the engine refuse entries before the
+// servers are full. A server over its limit accepts no message, and in a cluster it does not even
+// agree to a purge. So some space is reserved for operations that free space: trims, deletions, and
+// the fences (empty messages) that are stored before them.
 type room struct {
 	full  atomic.Pointer[error] // why entries are refused; nil if they are not
 	spent atomic.Int64          // bytes written since the space was last measured
@@ -31,15 +31,17 @@ type room struct {
 }
 
 const (
-	// roomEvery is the interval at which the engine measures the space. If the limit of a server is
-	// unknown, fullFor is how long the engine refuses entries after that server refused one.
+	// roomEvery is the interval at which the engine measures the space.
 	roomEvery = 500 * time.Millisecond
-	fullFor   = 5 * time.Second
+	// fullFor is how long the engine refuses entries after a server refused one. It is used only if
+	// the server reports no limit.
+	fullFor = 5 * time.Second
 
-	reserveMost = 256 << 20 // the reserve is a quarter of the limit, but at most this many bytes; for large limits it is a twentieth of the limit
+	reserveMost = 256 << 20 // see reserve
 )
 
-// reserve returns how many bytes of a limit are reserved and must not be used by entries.
+// reserve returns how many bytes of a limit are reserved and must not be used by entries: a quarter
+// of the limit up to reserveMost, or a twentieth of the limit if that is more.
 func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost), 0) }
 
 // admits returns nil if entries of this many bytes may be written.
@@ -68,12 +70,13 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	case limit > 0 && used > limit-kept:
 		why := fmt.Errorf("%w: NATS holds %d of %d bytes, and the rest is reserved for deletions", engine.ErrFull, used, limit)
 		e.room.full.Store(&why)
-		// If no server is connected, the message is lost, and the next measurement is sent instead.
+		// If no server is connected, this message is lost. The next measurement sends another one
+		// if the server is still full.
 		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node))
 	case time.Since(e.room.elsewhere) < 4*roomEvery:
 		// Another node's server is full: entries stay refused.
 	case limit <= 0 && time.Since(e.room.refused) < fullFor:
-		// The limit is unknown, and a server refused something a moment ago.
+		// There is no limit to compare with, and a server refused something a moment ago.
 	default:
 		e.room.full.Store(nil)
 	}
@@ -130,8 +133,8 @@ func (e *Engine) tooFull(err error) {
 	}
 }
 
-// watchRoom runs the periodic tasks: it measures the space, makes due purges, and reviews which
-// logs to follow.
+// watchRoom runs the periodic tasks: it measures the space, carries out the purges that are due,
+// and reviews which logs to follow.
 func (e *Engine) watchRoom() {
 	tick := time.NewTicker(roomEvery)
 	defer tick.Stop()

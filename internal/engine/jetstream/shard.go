@@ -114,13 +114,14 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 
 var errHole = errors.New("records are missing in the middle of the log")
 
-// maxRereads is how often readHeaders reads a log again if it finds a hole. Often the reason of the
-// hole is that other nodes trimmed the log while it was read.
+// maxRereads is how often readHeaders reads a log before it believes that a hole is damage. Other
+// nodes may have trimmed the log while it was read, which also looks like a hole.
 const maxRereads = 20
 
 // readHeaders returns the records of a subject from a sequence on, without payloads. The result
-// includes every record that was acknowledged before the call. A hole between records means that
-// the log is damaged, because Weir purges only the oldest messages of a log.
+// includes every record that was acknowledged before the call. If there is a hole between records
+// at each attempt (maxRereads), the log is damaged, because Weir purges only the oldest messages of
+// a log.
 func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]message, error) {
 	holes := 0
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {

@@ -46,8 +46,8 @@ const (
 // A stream of a store that was in use is never created again, because an empty one would look as if
 // its data had never been stored: sequences and the ids of logs would be used a second time. The
 // stream of documents must not be created while a shard exists. Shards must not be created once the
-// stream of documents has had a message: every node stores a fence there when it opens the store,
-// after it has made sure that all shards exist.
+// stream of documents has had a message: when a node opens the store, it stores a fence (an empty
+// message) there after it has made sure that all shards exist.
 func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	docs := jetstream.StreamConfig{
 		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},
@@ -145,11 +145,11 @@ func (e *Engine) hasShards(ctx context.Context) error {
 
 // stream creates a JetStream stream, or returns the existing one. While a cluster is forming, its
 // servers cannot create streams, so it tries again until ctx ends. Before it creates the stream, it
-// calls the function needless, which returns an error if the stream must exist already.
+// calls the parameter needless, a function that returns an error if the stream must exist already.
 func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, needless func(context.Context) error) (*jetstream.StreamInfo, error) {
 	c.Storage, c.Replicas = jetstream.FileStorage, e.opts.Replicas
 	c.AllowDirect, c.AllowMsgTTL = true, true
-	var missing time.Time // since when the stream, which must exist, does not exist
+	var missing time.Time // when a server first said that the stream, which must exist, is missing
 	for {
 		try, cancel := context.WithTimeout(ctx, attempt)
 		s, err := e.js.Stream(try, c.Name)

@@ -11,8 +11,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Trim stores the lowest kept sequence (low) and the judge's note in one message of the log. The
-// messages of the removed entries are purged later.
+// Trim implements engine.Log. It stores the lowest kept sequence (low) and the note of the judge
+// (engine.Judge, the rules of the stream) in one message of the log. The messages of the removed
+// entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, size: len(note), parts: l.parts(len(note))})
 }
@@ -56,7 +57,8 @@ func (l *log) bottom() uint64 {
 	return floor
 }
 
-// tidy makes the purges that are due. While the servers are full, it makes all scheduled purges.
+// tidy carries out the purges that are due. While the servers are full, it carries out all
+// scheduled purges.
 func (e *Engine) tidy() {
 	due := map[engine.LogID]purging{}
 	full := e.room.full.Load() != nil

@@ -24,11 +24,11 @@ import (
 const (
 	// turnFor is how long a node continues to write while other nodes want a turn.
 	turnFor = 10 * time.Millisecond
-	// turnMost is the longest time that a node waits for a turn if no node gives it one, or stays
-	// away from a log if no other node writes to it.
+	// turnMost is how long a node waits for a turn at most. It is also how long a node that has
+	// given up its turn waits at most for another node to write.
 	turnMost = 20 * time.Millisecond
-	// handicap applies to a node that has had its turn. After another node has written, the node
-	// waits this long, so that nodes that have not had a turn can write first.
+	// handicap is how long a node that has had its turn still waits after another node has written,
+	// so that nodes that have not had a turn can write first.
 	handicap = 2 * time.Millisecond
 )
 
@@ -115,8 +115,8 @@ func (l *log) yield() {
 	l.leaving.Store(false)
 }
 
-// linger applies the records that other nodes write, until done returns true. It returns after the
-// duration limit at the latest.
+// linger applies the records that other nodes write, until the function done returns true or the
+// time limit has passed.
 func (l *log) linger(limit time.Duration, done func() bool) {
 	late := time.NewTimer(limit)
 	defer late.Stop()

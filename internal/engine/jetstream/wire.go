@@ -50,7 +50,7 @@ func expecting(m *nats.Msg, last uint64) {
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
 }
 
-// publish stores messages, all or none, and returns the sequence of the last one in its stream.
+// publish stores all of the messages or none, and returns the JetStream sequence of the last one.
 // After errConflict, errRefused and engine.ErrFull nothing was stored. After any other error the
 // outcome is unknown.
 func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
@@ -197,7 +197,8 @@ func (e *Engine) askLeader(ctx context.Context, stream string, q query) (stored,
 	})
 }
 
-// withRetry calls ask until it returns a definite answer, ctx ends, or Patience has passed.
+// withRetry calls the function ask until it returns a definite answer, ctx ends, or Patience has
+// passed.
 func withRetry[T any](ctx context.Context, e *Engine, ask func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	deadline := time.Now().Add(e.opts.Patience)

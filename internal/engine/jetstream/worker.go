@@ -78,8 +78,7 @@ func (l *log) appending(e *engine.Entry) (*request, error) {
 // propose passes an append or a trim to the worker and waits for the outcome.
 func (l *log) propose(ctx context.Context, r *request) error { return l.ask(ctx, r, &l.queue) }
 
-// ask adds a request to a queue of the worker and waits for the answer, but not longer than until
-// ctx ends.
+// ask adds a request to a queue of the worker, and waits for the answer or until ctx ends.
 func (l *log) ask(ctx context.Context, r *request, queue *[]*request) error {
 	outcome := make(chan error, 1)
 	r.done = func(err error) { outcome <- err }
@@ -91,7 +90,7 @@ func (l *log) ask(ctx context.Context, r *request, queue *[]*request) error {
 		return err
 	case <-ctx.Done():
 		l.leave(r, ctx.Err())
-		return <-outcome // the answer of the worker, if it arrived at this moment
+		return <-outcome // the error of ctx, or the worker's answer if that came first
 	}
 }
 
@@ -188,8 +187,8 @@ func (l *log) settle() {
 //  3. leaves the log to other nodes if it is their turn, and lets more requests arrive,
 //  4. takes a group of waiting requests, asks the judge about them, and stores the result.
 //
-// The order matters: the judge must know everything before an entry when it decides about the
-// entry. Otherwise the write fails and the decision was in vain.
+// The order matters: when the judge decides about an entry, it must know everything that comes
+// before the entry in the log. Otherwise the write fails and the decision was in vain.
 func (l *log) work() {
 	for {
 		l.follow()
@@ -295,7 +294,7 @@ func (l *log) write(requests []*request) {
 	for {
 		err := l.certain()
 		if err == nil {
-			err = l.e.clock.fault() // entries would get a wrong time, and trims would remove what must be kept
+			err = l.e.clock.fault() // with a wrong clock, entries would get a wrong time, and trims would remove what must be kept
 		}
 		if err != nil {
 			answer(requests, err)

@@ -37,8 +37,8 @@ type reclaimer struct {
 	counting  sync.Mutex // held while bytes of forgotten entries are subtracted, so that a test sees all or none of them subtracted
 }
 
-// forgotten holds the entries and the mark (the record of the last trim) that a trim or a deletion
-// removed from memory. Their bytes still count as live.
+// forgotten holds what a trim or a deletion removed from memory: entries, and the mark (the record
+// of the previous trim). Their bytes still count as live.
 type forgotten struct {
 	items index
 	mark  extent
@@ -127,11 +127,11 @@ func (r *reclaimer) step(strict bool) bool {
 	if r.cold != nil && r.cold.sealed {
 		r.adopt()
 	}
-	s, empty := r.victim(strict)
+	s, free := r.victim(strict)
 	switch {
 	case s == nil:
 		return false
-	case empty:
+	case free:
 		o := &freeOp{c: &r.j.commit, seg: s, done: make(chan error, 1)}
 		r.j.do(o)
 		return r.settled(<-o.done)
@@ -182,9 +182,10 @@ func (r *reclaimer) account() {
 	r.j.store.dropTombstones()
 }
 
-// victim picks the next segment to free (empty is true) or to empty. A segment without live bytes
-// is freed at once. Otherwise, while too much of the journal is dead, the segment with the fewest
-// live bytes is emptied.
+// victim picks the next segment to work on, or nil. If there is a segment without live bytes,
+// victim returns it and true: the caller can free it at once. Otherwise, while too much of the
+// journal is dead, victim returns the segment with the fewest live bytes and false: the caller
+// copies the live records elsewhere, which is called emptying the segment.
 //
 // Under load, "too much" is more than one segment plus an eighth of the live bytes: the oldest
 // segment is always partly dead, and usually its remaining entries are trimmed soon anyway. When
@@ -192,7 +193,7 @@ func (r *reclaimer) account() {
 // exceed one segment. The journal, including the spare segment, is then at most two segments larger
 // than its live bytes. A segment that is more than 7/8 live is left alone: emptying it would write
 // more than seven bytes for each byte it frees.
-func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
+func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 	dead, live := int64(0), int64(0)
 	for _, seg := range r.j.store.allSegments() {
 		here := seg.live.Load()
@@ -229,8 +230,8 @@ func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 }
 
 // empty copies the live records of a segment to the cold segment, or to the end of the journal. If a
-// record is damaged, the segment is left as it is. Otherwise a reader of the damaged record would
-// find nothing instead of getting an error.
+// record is damaged, the segment is left as it is, so that a reader of that record still gets an
+// error instead of finding nothing.
 func (r *reclaimer) empty(s *segment, strict bool) error {
 	s.acquire()
 	defer s.release()
@@ -330,7 +331,8 @@ type copyOp struct {
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
 func (o *copyOp) class() class      { return copying }
 
-// stage copies the records that are still needed at this position in the committer's order.
+// stage copies the records that are still needed when the committer reaches this operation. Earlier
+// operations in its queue may have removed some.
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
 		c := &o.copies[i]

@@ -144,7 +144,8 @@ func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 // server has noticed that a client has disconnected.
 func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
 
-// Room returns the number of stored bytes and the maximum number of bytes; 0 means unknown.
+// Room returns the number of stored bytes and the maximum number of bytes. Both are 0 if the server
+// cannot tell.
 func (e *Server) Room() (used, limit int64) {
 	info, err := e.s.Jsz(&server.JSzOptions{})
 	if err != nil || info.Disabled {
