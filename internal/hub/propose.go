@@ -47,7 +47,7 @@ func (s *Stream) Propose(p *Publish, to Outcome) {
 		go func() { to.Published(s.Publish(context.Background(), p)) }()
 		return
 	}
-	b := f.proposal(p.rules(int64(len(p.Batch.Payload))), p, false)
+	b := newProposal(f, p.rules(int64(len(p.Batch.Payload))), p, false)
 	if b.feed, b.of, b.to = f, p, to; b.done == nil {
 		b.done = b.completed
 	}
@@ -57,23 +57,23 @@ func (s *Stream) Propose(p *Publish, to Outcome) {
 // completed reports the outcome of a proposal. The engine calls it with the outcome of the entry.
 func (p *proposal) completed(err error) {
 	f, of, to, rules := p.feed, p.of, p.to, p.rules
-	v, cursor, err := f.verdict(p, err)
+	v, cursor, err := verdictOf(f, p, err)
 	switch {
 	case err != nil:
-		f.report(of, to, weir.Ack{}, err)
+		report(f, of, to, weir.Ack{}, err)
 	case v.Outcome == stream.Stored || v.Outcome == stream.Refused && !f.hub.shared:
-		ack, err := f.conclude(context.Background(), rules, of, false, v, cursor)
-		f.report(of, to, ack, err)
+		ack, err := conclude(context.Background(), f, rules, of, false, v, cursor)
+		report(f, of, to, ack, err)
 	default: // conclude may read the disk or ask other nodes
 		go func() {
-			ack, err := f.conclude(context.Background(), rules, of, false, v, cursor)
-			f.report(of, to, ack, err)
+			ack, err := conclude(context.Background(), f, rules, of, false, v, cursor)
+			report(f, of, to, ack, err)
 		}()
 	}
 }
 
 // report ends the use of the feed and reports the outcome of a publish.
-func (f *feed) report(of *Publish, to Outcome, ack weir.Ack, err error) {
+func report(f *feed, of *Publish, to Outcome, ack weir.Ack, err error) {
 	f.release()
 	of.settled = err == nil
 	to.Published(ack, err)

@@ -210,13 +210,13 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 	if err != nil {
 		return weir.Ack{}, err
 	}
-	return f.conclude(ctx, rules, b, probe, v, cursor)
+	return conclude(ctx, f, rules, b, probe, v, cursor)
 }
 
 // conclude turns the verdict on a batch into an acknowledgement or a refusal. The batch, or
 // everything that the refusal depends on, is durable. On a shared store, a refused batch is proposed
 // once more.
-func (f *feed) conclude(ctx context.Context, rules stream.Publish, b *Publish, probe bool, v stream.Verdict, cursor weir.Seq) (weir.Ack, error) {
+func conclude(ctx context.Context, f *feed, rules stream.Publish, b *Publish, probe bool, v stream.Verdict, cursor weir.Seq) (weir.Ack, error) {
 	if v.Outcome != stream.Stored && f.hub.shared {
 		// A refusal may be based on an outdated state, so propose catches up with the other nodes
 		// and proposes the batch again. A duplicate stays a duplicate, but its acknowledgement
@@ -249,15 +249,15 @@ func (f *feed) conclude(ctx context.Context, rules stream.Publish, b *Publish, p
 // everything that a refusal depends on, is durable. cursor is the cursor of the stream after the
 // batch.
 func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
-	p := f.proposal(rules, of, probe)
+	p := newProposal(f, rules, of, probe)
 	if err = f.log.Append(ctx, &p.entry); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return v, 0, err // the engine still owns the entry, so the proposal cannot be reused
 	}
-	return f.verdict(p, err)
+	return verdictOf(f, p, err)
 }
 
-// proposal returns a proposal with the entry of a batch.
-func (f *feed) proposal(rules stream.Publish, of *Publish, probe bool) *proposal {
+// newProposal returns a proposal with the entry of a batch.
+func newProposal(f *feed, rules stream.Publish, of *Publish, probe bool) *proposal {
 	p, b := proposals.Get().(*proposal), &of.Batch
 	p.rules, p.probe = rules, probe
 	if rules.Contiguous && !probe {
@@ -274,9 +274,9 @@ func (f *feed) proposal(rules stream.Publish, of *Publish, probe bool) *proposal
 	return p
 }
 
-// verdict returns the verdict of Admit on a proposal, or the error that the log reported instead. It
+// verdictOf returns the verdict of Admit on a proposal, or the error that the log reported instead. It
 // recycles the proposal.
-func (f *feed) verdict(p *proposal, err error) (v stream.Verdict, cursor weir.Seq, _ error) {
+func verdictOf(f *feed, p *proposal, err error) (v stream.Verdict, cursor weir.Seq, _ error) {
 	v, cursor = p.verdict, p.cursor
 	p.recycle()
 	if err == nil {
