@@ -49,6 +49,10 @@ func (c *call) readBody(maxSize int64, tooLarge error) ([]byte, error) {
 	if length == 0 {
 		return []byte{}, nil
 	}
+	if b, ok := c.r.Body.(interface{ Take() []byte }); ok && length <= firstRead {
+		c.received = length // an event loop serves the request, and its body has arrived
+		return b.Take(), nil
+	}
 	control := http.NewResponseController(c.w)
 	size := min(length, maxSize)
 	if length < 0 {

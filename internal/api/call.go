@@ -10,6 +10,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/budget"
+	"weir/internal/hub"
 )
 
 // call is one request and its response. Calls are pooled: finish sets all fields to zero.
@@ -30,6 +31,11 @@ type call struct {
 
 	// ended is closed when the caller loses the right to read. It is nil except in subscriptions.
 	ended <-chan struct{}
+
+	later   laterWriter  // set if an event loop serves the request: see ServeLater
+	pending *hub.Publish // the publish whose outcome is still to come; only set with later
+	ack     weir.Ack     // the outcome of pending, if failure is nil
+	failure error
 
 	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
 	status   int          // HTTP status of the response
