@@ -12,7 +12,7 @@ import (
 // fields of the next request are the same bytes, or differ only in the digits of Content-Length,
 // the loop uses the parsed request again instead of parsing the next one.
 //
-// The requests then share the URL and the header. A handler may read them until it returns, and
+// The requests then share the URL and the header. A handler may read them until it has finished, and
 // must not change them. net/http requires the same.
 
 // remembered is the last request that http.ReadRequest parsed on a connection. Its header fields
@@ -113,9 +113,7 @@ func (m *remembered) recall(raw []byte) (*http.Request, int) {
 		m.request.RequestURI = string(path)
 		m.request.URL = &url.URL{Path: m.request.RequestURI}
 	}
-	r := new(http.Request)
-	*r = m.request
-	return r, end + 1 + from + size + len(m.fields) - to
+	return &m.request, end + 1 + from + size + len(m.fields) - to
 }
 
 // plainPath reports whether a request path can be used as URL.Path without decoding. Such a path

@@ -151,6 +151,8 @@ func (c *conn) begin(r *http.Request) {
 		}
 		x.recycle()
 	}
+	kept := *r // the handler may keep the request after it has returned
+	r = &kept
 	x := &exchange{c: c, request: r, header: make(http.Header)}
 	c.exchange = x
 	go func() {

@@ -23,7 +23,7 @@ type parser struct {
 
 // next parses the request that raw begins with. If the verdict is whole, r is the request without its
 // body, and head is the length of its head. The parameter m holds the previous request of the
-// connection.
+// connection, and then r, which is valid until the next call with m.
 func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v verdict) {
 	if r, head = m.recall(raw); r == nil {
 		end := bytes.Index(raw, blankLine)
@@ -43,6 +43,7 @@ func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v v
 			return nil, 0, other
 		}
 		m.request = *r
+		r = &m.request
 	}
 	switch {
 	case r.ContentLength > MaxBody:

@@ -93,24 +93,25 @@ type loop struct {
 	set    *Loops
 	ep     int // the epoll descriptor
 	file   *os.File
+	raw    syscall.RawConn
 	events [256]syscall.EpollEvent
-	conns  []*conn // by descriptor
-	open   int     // number of connections
+	ready  int                // number of events
+	poll   func(uintptr) bool // the method look, kept because it is passed on each time
+	conns  []*conn            // by descriptor
+	open   int                // number of connections
 	parser parser
 	buf    []byte // receives what a connection has sent
 	now    time.Time
 	ending bool // Stop was called
 
 	waits [waits]queue
-	timer *time.Timer
-	rings time.Time // when the timer fires; zero if it is not running
-
-	signal chan struct{} // wakes run; holds one signal
-
-	mu    sync.Mutex
-	inbox []message // guarded by mu
-	over  bool      // run has returned; guarded by mu
+	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
+
+	mu     sync.Mutex
+	inbox  []message // guarded by mu
+	asleep bool      // run waits, or is about to wait; guarded by mu
+	over   bool      // run has returned; guarded by mu
 }
 
 // message is something that another goroutine asks of a loop. One field is set.
@@ -127,44 +128,24 @@ func newLoop(ls *Loops) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create an epoll descriptor: %w", err)
 	}
-	l := &loop{set: ls, ep: ep, buf: make([]byte, 64<<10), signal: make(chan struct{}, 1), now: time.Now(), timer: time.NewTimer(time.Hour)}
-	l.rings = l.now.Add(time.Hour)
+	l := &loop{set: ls, ep: ep, buf: make([]byte, 64<<10), now: time.Now()}
+	l.poll = l.look
 	l.waits[forHead].limit, l.waits[forRequest].limit = ls.options.Head, ls.options.Idle
 	l.waits[forRest].limit, l.waits[forClient].limit = restTime, ls.options.Idle
 	err = syscall.SetNonblock(ep, true) // otherwise NewFile does not register the descriptor with the runtime
 	l.file = os.NewFile(uintptr(ep), "epoll")
+	if err == nil {
+		l.raw, err = l.file.SyscallConn()
+	}
+	if err == nil {
+		err = l.file.SetReadDeadline(time.Time{}) // fails if the runtime does not watch the descriptor
+	}
 	if err != nil {
 		l.file.Close()
 		return nil, fmt.Errorf("prepare an epoll descriptor: %w", err)
 	}
 	ls.work.Go(l.run)
-	ls.work.Go(l.watch)
 	return l, nil
-}
-
-// watch wakes the loop when one of its connections has an event. The runtime's own poller watches
-// the epoll descriptor of the loop, so no thread is blocked while the loop waits. A thread that
-// blocks in epoll_wait gives up its processor, and has to get one again before it can go on.
-func (l *loop) watch() {
-	raw, err := l.file.SyscallConn()
-	for err == nil {
-		waited := false
-		err = raw.Read(func(uintptr) bool {
-			if waited {
-				return true
-			}
-			waited = true
-			return false
-		})
-		l.wake()
-	}
-}
-
-func (l *loop) wake() {
-	select {
-	case l.signal <- struct{}{}:
-	default:
-	}
 }
 
 // post sends a message to the loop. If the loop has ended, post does what the loop would have done,
@@ -175,7 +156,8 @@ func (l *loop) post(m message) {
 	if !over {
 		l.inbox = append(l.inbox, m)
 	}
-	first := len(l.inbox) == 1
+	wake := l.asleep
+	l.asleep = false
 	l.mu.Unlock()
 	switch {
 	case over && m.exchange != nil && m.exchange.finisher != nil:
@@ -183,26 +165,77 @@ func (l *loop) post(m message) {
 	case over && m.add != nil:
 		syscall.Close(m.add.fd)
 		m.add.place.Leave()
-	case !over && first:
-		l.wake()
+	case wake:
+		l.file.SetReadDeadline(longAgo)
 	}
 }
 
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
 // run serves the connections until Stop was called and all of them are closed.
 func (l *loop) run() {
-	defer l.file.Close() // ends watch
-	defer l.timer.Stop()
+	defer l.file.Close()
 	for {
+		l.wait()
 		l.now = time.Now()
-		busy := l.handleEvents()
-		busy = l.handleMessages() || busy
+		l.handleEvents()
+		l.handleMessages()
 		l.expire()
 		if l.ending && l.open == 0 && l.end() {
 			return
 		}
-		if !busy {
-			l.sleep()
+	}
+}
+
+// wait waits for events, messages or the end of a connection's wait. No thread is blocked meanwhile:
+// the runtime's own poller watches the epoll descriptor of the loop. A thread that blocks in
+// epoll_wait gives up its processor, and has to get one again before it can go on. A message wakes
+// the loop by moving its deadline into the past, which needs no system call.
+func (l *loop) wait() {
+	l.ready = 0
+	l.setAlarm()
+	l.mu.Lock()
+	l.asleep = len(l.inbox) == 0
+	asleep := l.asleep
+	l.mu.Unlock()
+	if !asleep {
+		l.look(0)
+		return
+	}
+	if err := l.raw.Read(l.poll); errors.Is(err, os.ErrDeadlineExceeded) {
+		l.alarm = longAgo // setAlarm must set another deadline
+	} else if err != nil {
+		l.set.options.Logger.Error("waiting for connections failed", "error", err)
+	}
+	l.mu.Lock()
+	l.asleep = false
+	l.mu.Unlock()
+}
+
+// look gets the events that have happened, without waiting. It returns false if there are none. The
+// runtime calls it after it has forgotten earlier events, so that none is missed.
+func (l *loop) look(uintptr) bool {
+	n, err := syscall.EpollWait(l.ep, l.events[:], 0)
+	if err != nil && !errors.Is(err, syscall.EINTR) {
+		l.set.options.Logger.Error("looking for events of connections failed", "error", err)
+	}
+	l.ready = max(n, 0)
+	return n > 0
+}
+
+// setAlarm sets the deadline to the earliest end of a wait. An alarm that is too early does no harm,
+// so a later end does not move it.
+func (l *loop) setAlarm() {
+	var due time.Time
+	for i := range l.waits {
+		if c := l.waits[i].first; c != nil && (due.IsZero() || c.due.Before(due)) {
+			due = c.due
 		}
+	}
+	if l.alarm == longAgo || !due.IsZero() && (l.alarm.IsZero() || due.Before(l.alarm)) {
+		l.file.SetReadDeadline(due)
+		l.alarm = due
 	}
 }
 
@@ -214,22 +247,17 @@ func (l *loop) end() bool {
 	return l.over
 }
 
-// handleEvents handles what has happened on connections. It returns false if nothing has happened.
-func (l *loop) handleEvents() bool {
-	n, err := syscall.EpollWait(l.ep, l.events[:], 0)
-	if err != nil && !errors.Is(err, syscall.EINTR) {
-		l.set.options.Logger.Error("waiting for connections failed", "error", err)
-	}
-	for _, e := range l.events[:max(n, 0)] {
+// handleEvents handles what has happened on connections.
+func (l *loop) handleEvents() {
+	for _, e := range l.events[:l.ready] {
 		if fd := int(e.Fd); fd < len(l.conns) && l.conns[fd] != nil {
 			l.conns[fd].handle(e.Events)
 		}
 	}
-	return n > 0
 }
 
-// handleMessages handles the messages of other goroutines. It returns false if there are none.
-func (l *loop) handleMessages() bool {
+// handleMessages handles the messages of other goroutines.
+func (l *loop) handleMessages() {
 	l.mu.Lock()
 	list := l.inbox
 	l.inbox = l.spare[:0]
@@ -252,7 +280,6 @@ func (l *loop) handleMessages() bool {
 	}
 	clear(list)
 	l.spare = list
-	return len(list) > 0
 }
 
 // add begins to watch a connection.
@@ -328,24 +355,5 @@ func (l *loop) expire() {
 				c.close()
 			}
 		}
-	}
-}
-
-// sleep waits for an event, a message or the end of a wait.
-func (l *loop) sleep() {
-	var due time.Time
-	for i := range l.waits {
-		if c := l.waits[i].first; c != nil && (due.IsZero() || c.due.Before(due)) {
-			due = c.due
-		}
-	}
-	if !due.IsZero() && (l.rings.IsZero() || due.Before(l.rings)) {
-		l.timer.Reset(time.Until(due))
-		l.rings = due
-	}
-	select {
-	case <-l.signal:
-	case <-l.timer.C:
-		l.rings = time.Time{}
 	}
 }
