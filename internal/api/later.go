@@ -64,7 +64,6 @@ func (c *call) begin() (pending bool) {
 // publishLater publishes a batch whose header fields were checked. If it must wait for anything but
 // the disk, it waits in a goroutine of its own.
 func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
-	c.pending = p
 	needsBody, err := s.Foresee(p)
 	if err == nil && !needsBody {
 		go func() {
@@ -103,7 +102,7 @@ func (c *call) Published(ack weir.Ack, err error) {
 // Finish sends the outcome of a publish. The event loop calls it.
 func (c *call) Finish() {
 	defer c.finish()
-	defer c.pending.Release()
+	defer c.proposed.Release()
 	if c.failure != nil {
 		c.refuse(c.failure)
 		return

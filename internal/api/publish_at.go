@@ -29,7 +29,8 @@ func (c *call) publishAt() error {
 		}
 		return errSequence
 	}
-	return c.publish(s, &hub.Publish{Chosen: true, Seq: seq})
+	c.proposed = hub.Publish{Chosen: true, Seq: seq}
+	return c.publish(s, &c.proposed)
 }
 
 var (
