@@ -62,7 +62,7 @@ func (c *conn) advance() {
 		case errors.Is(err, syscall.EAGAIN):
 			c.readable = false
 		case errors.Is(err, syscall.EINTR):
-		case err != nil || n == 0 && held == 0:
+		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // net/http waits for 4 bytes, as in take
 			c.close()
 		case n == 0: // a part of a request, and then nothing more
 			c.handOver(c.in)
