@@ -18,10 +18,28 @@ func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
 
 // String returns t as clients see it, for example 2026-11-15T00:00:00.000Z.
-func (t Time) String() string { return t.Std().Format(layout) }
+func (t Time) String() string { return string(t.AppendFormat(make([]byte, 0, len(layout)))) }
 
 // AppendFormat appends String to b.
-func (t Time) AppendFormat(b []byte) []byte { return t.Std().AppendFormat(b, layout) }
+func (t Time) AppendFormat(b []byte) []byte {
+	s := t.Std()
+	year, month, day := s.Date()
+	if year < 0 || year > 9999 {
+		return s.AppendFormat(b, layout)
+	}
+	// time.Time.AppendFormat would interpret the layout each time, and every response has a time.
+	hour, minute, second := s.Clock()
+	ms := s.Nanosecond() / int(time.Millisecond)
+	two := func(n int, after byte) { b = append(b, '0'+byte(n/10), '0'+byte(n%10), after) }
+	b = append(b, '0'+byte(year/1000), '0'+byte(year/100%10))
+	two(year%100, '-')
+	two(int(month), '-')
+	two(day, 'T')
+	two(hour, ':')
+	two(minute, ':')
+	two(second, '.')
+	return append(b, '0'+byte(ms/100), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z')
+}
 
 // MarshalText returns String. JSON encoding uses it too.
 func (t Time) MarshalText() ([]byte, error) { return t.AppendFormat(nil), nil }

@@ -230,15 +230,17 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 
 // finish ends a call, counts it and recycles it. A panic becomes a 500. If the response has begun,
 // the panic closes the connection instead, so that no client takes half a response for a whole one.
-func (c *call) finish() {
+func (c *call) finish() { c.end(recover()) }
+
+// end does the work of finish. The parameter p is the value of the panic that ended the call, or nil.
+func (c *call) end(p any) {
 	c.loan.End()
-	if p := recover(); p != nil {
+	if p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			c.count()
 			panic(p)
 		}
-		c.h.counts.panics.Add(1)
-		c.h.Logger.Error("request handler panicked", "request_id", string(c.id[:]), "panic", p, "stack", string(debug.Stack()))
+		c.panicked(p)
 		if c.sent {
 			c.count()
 			panic(http.ErrAbortHandler)
@@ -248,6 +250,12 @@ func (c *call) finish() {
 	c.count()
 	*c = call{}
 	calls.Put(c)
+}
+
+// panicked counts and logs a panic.
+func (c *call) panicked(p any) {
+	c.h.counts.panics.Add(1)
+	c.h.Logger.Error("request handler panicked", "request_id", string(c.id[:]), "panic", p, "stack", string(debug.Stack()))
 }
 
 // gone reports whether an error only means that the client disconnected.

@@ -10,6 +10,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/budget"
+	"weir/internal/hub"
 )
 
 // call is one request and its response. Calls are pooled: finish sets all fields to zero.
@@ -30,6 +31,12 @@ type call struct {
 
 	// ended is closed when the caller loses the right to read. It is nil except in subscriptions.
 	ended <-chan struct{}
+
+	later   laterWriter // set if an event loop serves the request: see ServeLater
+	ack     weir.Ack    // the outcome of a publish that was begun with later, if failure is nil
+	failure error
+
+	proposed hub.Publish // what a publish endpoint asks of the hub
 
 	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
 	status   int          // HTTP status of the response

@@ -18,14 +18,40 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	if err := c.checkDeclared(s, p); err != nil {
 		return err
 	}
-	ctx := c.r.Context()
+	if c.later != nil {
+		return c.publishLater(s, p)
+	}
 	defer p.Release()
+	ack, err := c.store(s, p)
+	if err != nil {
+		return err
+	}
+	return c.acknowledge(&ack)
+}
+
+// store publishes a batch whose header fields were checked, and waits until it is durable.
+func (c *call) store(s *hub.Stream, p *hub.Publish) (weir.Ack, error) {
+	ctx := c.r.Context()
 	if known, err := s.Decide(ctx, p); err != nil || known != nil {
 		if err != nil {
-			return err
+			return weir.Ack{}, err
 		}
-		return c.acknowledge(known)
+		return *known, nil
 	}
+	if err := c.readBatch(s, p); err != nil {
+		return weir.Ack{}, err
+	}
+	if c.loan != nil {
+		// The store uses the body until the batch is written, even if the client disconnects. So
+		// store waits for the write even then. Otherwise finish would return the memory to the
+		// budget while the store still uses it.
+		ctx = context.WithoutCancel(ctx)
+	}
+	return s.Publish(ctx, p)
+}
+
+// readBatch reads the body of a publish and checks it.
+func (c *call) readBatch(s *hub.Stream, p *hub.Publish) error {
 	body, err := c.readBody(weir.MaxBody, errBodyTooLarge)
 	if err != nil {
 		return err
@@ -40,17 +66,7 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	if isMuchSmaller(p.Batch.Payload, body) {
 		c.loan.Shrink(int64(len(p.Batch.Payload)))
 	}
-	if c.loan != nil {
-		// The store uses the body until the batch is written, even if the client disconnects. So
-		// publish waits for the write even then. Otherwise finish would return the memory to the
-		// budget while the store still uses it.
-		ctx = context.WithoutCancel(ctx)
-	}
-	ack, err := s.Publish(ctx, p)
-	if err != nil {
-		return err
-	}
-	return c.acknowledge(&ack)
+	return nil
 }
 
 // checkDeclared checks the header fields: the content type (D7) and the declared size (D9). In

@@ -21,15 +21,16 @@ func (c *call) publishAt() error {
 	if err != nil {
 		return err
 	}
-	p := hub.Publish{Chosen: true}
+	p := &c.proposed
+	p.Chosen = true
 	if p.Seq, err = weir.ParseSeq(c.route.seq); err != nil {
 		// D19 checks the header fields before the sequence.
-		if err := c.checkDeclared(s, &p); err != nil {
+		if err := c.checkDeclared(s, p); err != nil {
 			return err
 		}
 		return errSequence
 	}
-	return c.publish(s, &p)
+	return c.publish(s, p)
 }
 
 var (

@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"weir"
-	"weir/internal/hub"
 )
 
 var errIdempotencyKey = &weir.Error{Code: weir.InvalidRequest, Message: "invalid Idempotency-Key: send one header field of 1 to 255 visible ASCII characters"}
@@ -19,7 +18,7 @@ func (c *call) publishNext() error {
 	if err != nil {
 		return err
 	}
-	return c.publish(s, &hub.Publish{})
+	return c.publish(s, &c.proposed)
 }
 
 // idempotencyKey returns the Idempotency-Key of the request, or "" if it has none.

@@ -433,13 +433,19 @@ func (f *feed) Commit(n int) {
 	f.hub.counts.published.Add(batches)
 	f.hub.counts.publishedBytes.Add(bytes)
 	f.hub.counts.gaps.Add(gaps)
-	if f.pending = f.pending[n:]; len(f.pending) == 0 {
+	left := copy(f.pending, f.pending[n:]) // few entries are in flight, so this costs less than a new array
+	clear(f.pending[left:])
+	if f.pending = f.pending[:left]; left == 0 && cap(f.pending) > keptPending {
 		f.pending = nil
 	}
 	f.s.ended.Store(stream.Ended(f.state))
 	f.shrink(f.hub.now())
 	f.wake()
 }
+
+// keptPending limits the memory of a stream without entries in flight: an array for at most this
+// many entries is kept for the next ones.
+const keptPending = 16
 
 // Dropped implements engine.Judge: the stream was deleted, here or on another node. The catalog
 // learns of the deletion from documentChanged.

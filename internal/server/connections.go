@@ -73,6 +73,9 @@ const (
 	replaced = -1 // the connection is being closed to make room for another
 )
 
+// started is a time before any connection.
+var started = time.Now()
+
 const (
 	boundAge       = time.Second      // time between calls of getLimit, which may be slow
 	complaint      = 10 * time.Second // time between log entries about refused connections

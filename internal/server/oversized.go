@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"weir/internal/server/loop"
 )
 
 // headerBytes returns the size that the request target and the header fields have in HTTP/1.1. It is
@@ -44,7 +46,7 @@ func tooLarge(h http.Handler, remote string) []byte {
 		Header: make(http.Header), Body: http.NoBody, RemoteAddr: remote,
 	})
 	a.header.Del("Content-Length")
-	a.header.Set("Date", date(time.Now()))
+	a.header.Set("Date", loop.Date(time.Now()))
 	var b bytes.Buffer
 	resp := http.Response{
 		StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Header: a.header, Close: true,

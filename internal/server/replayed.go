@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// replayed is a connection that the quick path hands over to net/http. Its Read first returns the
-// data that the quick path has already read. If the client speaks HTTP/2, replayed then reads
-// ahead. It also replaces the 431 response of net/http (see oversized).
+// replayed is a cleartext connection that net/http serves. Its Read first returns the data that an
+// event loop has already read. If the client speaks HTTP/2, replayed then reads ahead. It also
+// replaces the 431 response of net/http (see oversized).
 //
 // To read ahead is to read more than the caller asked for. net/http reads each HTTP/2 frame with
 // two system calls, one for the nine bytes of the frame header and one for the rest, although the
@@ -25,6 +25,7 @@ type replayed struct {
 	net.Conn
 	raw    []byte       // data that Read returns before it reads from the connection
 	frames bool         // the connection speaks HTTP/2
+	fresh  bool         // nothing was read yet, so it is not known whether the connection speaks HTTP/2
 	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not part of one
 
 	oversized http.Handler
@@ -33,8 +34,11 @@ type replayed struct {
 // newReplayed returns a connection whose Read returns raw first. It treats the connection as HTTP/2
 // if raw starts with the preface of HTTP/2.
 func newReplayed(c net.Conn, raw []byte, oversized http.Handler) *replayed {
-	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI ")), oversized: oversized}
+	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte(preface)), oversized: oversized}
 }
+
+// preface is what a client that speaks HTTP/2 sends first.
+const preface = "PRI "
 
 // frameHeader is the length of the header of an HTTP/2 frame.
 const frameHeader = 9
@@ -46,7 +50,11 @@ var aheadBuffers = sync.Pool{New: func() any { return new(aheadBuffer) }}
 func (c *replayed) Read(p []byte) (int, error) {
 	if len(c.raw) == 0 {
 		if !c.frames || len(p) <= frameHeader || len(p) >= len(aheadBuffer{}) {
-			return c.Conn.Read(p)
+			n, err := c.Conn.Read(p)
+			if c.fresh && n > 0 {
+				c.fresh, c.frames = false, bytes.HasPrefix(p[:n], []byte(preface))
+			}
+			return n, err
 		}
 		b := aheadBuffers.Get().(*aheadBuffer)
 		n, err := c.Conn.Read(b[:])

@@ -1,6 +1,6 @@
 // Package server is the network side of the service: listeners, TLS, HTTP/1.1 to HTTP/3, timeouts,
 // connection limits and draining. It serves an http.Handler and depends on no other package of
-// Weir.
+// Weir except its own event loops.
 package server
 
 import (
@@ -32,6 +32,10 @@ type Options struct {
 	// clients connect through it. If Proxy is nil, no address is a proxy.
 	Proxy func(netip.Addr) bool
 
+	// NetHTTPOnly makes the server serve all connections through net/http. Otherwise, on Linux,
+	// event loops serve plain requests over cleartext HTTP/1.1.
+	NetHTTPOnly bool
+
 	// HTTPSMayFail makes Listen log a warning, instead of returning an error, if the HTTPS address
 	// is in use. It has no effect if HTTP is disabled.
 	HTTPSMayFail bool
@@ -61,7 +65,7 @@ func Listen(o Options) (*Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listen on %s (%s): %w", o.HTTP, cmp.Or(o.HTTPFlag, "--http"), err)
 		}
-		s.http = newTCP(l, within, o.Logger)
+		s.http = newTCP(l, within, &o)
 	}
 	if o.HTTPS == "off" {
 		return s, nil
@@ -81,7 +85,7 @@ func Listen(o Options) (*Server, error) {
 	default:
 		s.http3 = newUDP(socket, within, o.Logger)
 	}
-	s.https = newTCP(l, within, o.Logger)
+	s.https = newTCP(l, within, &o)
 	return s, nil
 }
 

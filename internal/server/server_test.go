@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -40,6 +41,9 @@ var certificate, trust = func() (tls.Certificate, *x509.CertPool) {
 func secured() TLS {
 	return TLS{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }}
 }
+
+// netHTTPOnly turns the event loops off for all tests of this package.
+var netHTTPOnly = os.Getenv("WEIR_EVENT_LOOP") == "false"
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -100,7 +104,7 @@ func serve(t *testing.T, h http.HandlerFunc) *Server {
 
 func listen(t *testing.T) *Server {
 	t.Helper()
-	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Logger: quiet})
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Logger: quiet, NetHTTPOnly: netHTTPOnly})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,21 +7,24 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+
+	"weir/internal/server/loop"
 )
 
 // tcp is a listener for HTTP/1.1 and HTTP/2, in clear text or over TLS.
 type tcp struct {
 	http        *http.Server
 	listener    net.Listener
-	quick       *quick // serves simple requests without net/http; nil over TLS
+	front       *front // gives connections to the event loops; nil over TLS and without loops
+	plain       bool   // use net/http alone
 	connections *connections
 	logger      *slog.Logger
 }
 
-func newTCP(l net.Listener, c *connections, logger *slog.Logger) *tcp {
-	return &tcp{listener: l, connections: c, logger: logger, http: &http.Server{
+func newTCP(l net.Listener, c *connections, o *Options) *tcp {
+	return &tcp{listener: l, connections: c, logger: o.Logger, plain: o.NetHTTPOnly, http: &http.Server{
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: libraryHeaderBytes, HTTP2: http2Bounds(),
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
 		ConnContext: withPlace, ConnState: watch,
 	}}
 }
@@ -46,8 +49,7 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 	within := bounded{t.listener, t.connections, secure == nil}
 	accept := func() error { return t.http.ServeTLS(within, "", "") }
 	if secure == nil {
-		t.quick = newQuick(h, oversized, t.logger)
-		rest := t.quick.front(within)
+		rest := t.open(within, h, oversized)
 		accept = func() error { return t.http.Serve(rest) }
 	}
 	return func() error {
@@ -58,20 +60,35 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 	}
 }
 
+// open returns the listener of net/http on a cleartext address. With event loops, this listener gets
+// only the connections that the loops do not serve.
+func (t *tcp) open(within bounded, h, oversized http.Handler) net.Listener {
+	if !t.plain {
+		front, err := newFront(within, h, oversized, t.logger)
+		if err == nil {
+			t.front = front
+			return front.listener()
+		}
+		if !errors.Is(err, loop.ErrUnsupported) {
+			t.logger.Warn("event loops disabled", "error", err)
+		}
+	}
+	return replaying{within, oversized}
+}
+
 // shutdown stops accepting connections and waits for requests in flight. If the context ends first,
-// it cuts off the remaining requests. The quick path, which serves simple requests without
-// net/http, stops first: it closes its idle connections at once, even if a request in net/http
-// delays http.Server.Shutdown.
+// it cuts off the remaining requests. The event loops stop first: they close their idle connections
+// at once, even if a request in net/http delays http.Server.Shutdown.
 func (t *tcp) shutdown(ctx context.Context) error {
-	if t.quick != nil {
-		t.quick.stop()
+	if t.front != nil {
+		t.front.loops.Stop()
 	}
 	err := t.http.Shutdown(ctx)
 	if err != nil {
 		t.http.Close()
 	}
-	if t.quick != nil {
-		err = errors.Join(err, t.quick.wait(ctx))
+	if t.front != nil {
+		err = errors.Join(err, t.front.wait(ctx))
 	}
 	t.listener.Close() // http.Server has closed the listener only if it was serving
 	return err

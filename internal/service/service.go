@@ -102,6 +102,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	}
 	svc.server, err = server.Listen(server.Options{
 		HTTP: s.HTTP, HTTPS: s.HTTPS.Address, HTTPSMayFail: s.IsDefault(settings.HTTPSFlag), Logger: svc.logger, Connections: svc.connections, Proxy: svc.isProxy,
+		NetHTTPOnly: !s.EventLoop,
 	})
 	if err != nil {
 		return err
@@ -233,6 +234,8 @@ func (svc *Service) serve(secure server.TLS) error {
 	handler := svc.certs.handler(v1First(svc.API, svc.visits.counted(pages)))
 	if svc.options.Wrap != nil {
 		handler = svc.options.Wrap(handler)
+	} else {
+		handler = publishing{handler, svc.API}
 	}
 	svc.server.Oversized(http.HandlerFunc(svc.API.RefuseHeader))
 	svc.server.Serve(handler, secure)

@@ -29,6 +29,18 @@ func v1First(v1, pages http.Handler) http.Handler {
 	})
 }
 
+// publishing is the handler of all requests. It passes publishes that an event loop has read to the
+// handler of /v1 directly, which begins them without waiting for the disk.
+type publishing struct {
+	http.Handler
+	v1 *api.Handler
+}
+
+// ServeLater implements loop.Later.
+func (p publishing) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
+	return p.v1.ServeLater(w, r)
+}
+
 // groupOf returns the group under which visits counts a request. It is empty if the path is not
 // that of a page.
 func groupOf(path string) string {

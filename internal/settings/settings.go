@@ -42,6 +42,7 @@ type Settings struct {
 	PerAddress        int
 	Heartbeat         time.Duration
 	WriteTimeout      time.Duration
+	EventLoop         bool
 	CORSOrigins       []string
 	TrustedProxies    []string
 	Metrics           string
@@ -103,6 +104,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.IntVar(&s.PerAddress, "max-subscribers-per-address", 0, "maximum number of open subscriptions of each client address; 0 means unlimited")
 	f.DurationVar(&s.Heartbeat, "heartbeat", 15*time.Second, "send a keep-alive comment to subscribers idle for this long")
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
+	f.BoolVar(&s.EventLoop, "event-loop", true, "on Linux, serve plain publishes over cleartext HTTP/1.1 in event loops, one per core, which takes less CPU time; false serves all requests through Go's HTTP server")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
 	f.StringSliceVar(&s.TrustedProxies, "trusted-proxies", nil, "`addresses` or CIDRs of proxies whose X-Forwarded-For is trusted, comma-separated")
 	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz and /readyz; off to disable")

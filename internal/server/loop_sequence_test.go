@@ -1,8 +1,6 @@
 package server
 
 import (
-	"bufio"
-	"bytes"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -56,21 +54,20 @@ var sequences = []struct{ name, fields, variants string }{
 	{"an empty line after the fields", "Host: a\r\nContent-Length: #\r\n\r\n", "58\n58"},
 }
 
-// The quick path, which answers simple requests without net/http, remembers the header fields of
-// the previous request. A request that shares these fields must get the same response as from
-// net/http, which remembers nothing. Above all, the quick path and net/http must agree on where a
-// request ends.
-func TestQuickSequences(t *testing.T) {
+// A loop remembers the header fields of the previous request. A request that shares these fields must
+// get the same response as from net/http, which remembers nothing. Above all, the loop and net/http
+// must agree on where a request ends.
+func TestLoopSequences(t *testing.T) {
 	p := newPair(t)
 	for _, s := range sequences {
 		t.Run(s.name, func(t *testing.T) { p.compare(t, sequence(s.fields, s.variants)) })
 	}
 }
 
-// The quick path and net/http give the same responses to random sequences of requests. The header
+// A loop and net/http give the same responses to random sequences of requests. The header
 // fields are a random choice of the lines below, in random order. The first request is plain, and
 // each later request changes one value.
-func TestQuickRandomSequences(t *testing.T) {
+func TestLoopRandomSequences(t *testing.T) {
 	lines := []string{"Content-Length: #\r\n", "content-length:#\r\n", "Content-Length: 58\r\n", "X-A: #\r\n", "X-B: c\r\nX-C: #\r\n"}
 	values := []string{
 		"58", "16", "0", "058", "+58", "58,58", " 58", "", "58\r\nConnection: close", "58\r\nExpect: 100-continue", "58\r\nHost: b",
@@ -95,27 +92,47 @@ func TestQuickRandomSequences(t *testing.T) {
 	}
 }
 
-// The quick path recognises repeated header fields in whatever case the client writes the names,
-// although http.ReadRequest changes the case of names in the buffer.
-func TestQuickRecognisesFields(t *testing.T) {
-	raw := []byte(sequence("host: a\r\ncontent-length: #\r\nx-a: b\r\n", "0"))
-	c := &quickConn{in: bufio.NewReaderSize(bytes.NewReader(slices.Concat(raw, raw)), quickBuffer)}
-	for i := range 2 {
-		if _, err := c.in.Peek(len(raw)); err != nil {
-			t.Fatal(err)
-		}
-		head, _ := c.in.Peek(c.in.Buffered())
-		if known, want := c.recall(head) != nil, i == 1; known != want {
-			t.Fatalf("request %d: fields recognised: %v, want %v", i, known, want)
-		}
-		if i == 0 && c.nextRequest(head) == nil {
-			t.Fatal("the request is not plain")
-		}
-		c.in.Discard(len(hidden))
+// split cuts raw into pieces of random sizes.
+func split(r *rand.Rand, raw string) (pieces []string) {
+	for raw != "" {
+		n := 1 + r.IntN(min(len(raw), 1+r.IntN(len(raw))))
+		pieces, raw = append(pieces, raw[:n]), raw[n:]
+	}
+	return pieces
+}
+
+// A loop and net/http give the same responses however the network splits the data.
+func TestLoopPieces(t *testing.T) {
+	p := newPair(t)
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, c := range loopCases {
+		t.Run(c.name, func(t *testing.T) {
+			for range 3 {
+				if pieces := split(r, c.raw); len(pieces) < 2000 {
+					p.compareInPieces(t, pieces)
+				}
+			}
+		})
 	}
 }
 
-func FuzzQuickSequence(f *testing.F) {
+func FuzzLoopPieces(f *testing.F) {
+	for i, c := range loopCases {
+		f.Add(c.raw, uint64(i))
+	}
+	p := newPair(f)
+	f.Fuzz(func(t *testing.T, raw string, seed uint64) {
+		if strings.Contains(raw, "PRI ") {
+			t.Skip("HTTP/2, which the plain server does not support")
+		}
+		if len(raw) > maxHeaderBytes {
+			t.Skip("the servers have different limits for header fields")
+		}
+		p.compareInPieces(t, split(rand.New(rand.NewPCG(seed, 0)), raw))
+	})
+}
+
+func FuzzLoopSequence(f *testing.F) {
 	for _, s := range sequences {
 		f.Add(s.fields, s.variants)
 	}

@@ -1,37 +1,67 @@
-package server
+package loop
 
 import (
+	"bufio"
 	"bytes"
 	"net/http"
 )
 
-// nextRequest parses the next request of a connection. raw is the data that has arrived.
-// nextRequest returns nil if the request must go to net/http. The caller then passes raw to
-// net/http, so nextRequest must not read anything beyond raw from the network. It does not:
-// plainHead makes sure that the head of the request is complete in raw, and http.ReadRequest reads
-// only the head.
-func (c *quickConn) nextRequest(raw []byte) *http.Request {
-	if r := c.recall(raw); r != nil {
-		return r
-	}
-	if c.last == nil {
-		c.last = new(remembered)
-	}
-	fields := plainHead(raw)
-	if fields == nil || !c.last.remember(fields) {
-		return nil
-	}
-	r := c.parse()
-	if r != nil {
-		c.last.request = *r
-	}
-	return r
+// verdict says what a loop does with the data that has arrived on a connection.
+type verdict int
+
+const (
+	whole   verdict = iota // the data begins with a plain request, which is complete
+	partial                // the data is the beginning of what may be a plain request
+	other                  // net/http must decide about the data
+)
+
+// parser parses requests. It belongs to one loop.
+type parser struct {
+	raw bytes.Reader
+	in  *bufio.Reader
 }
 
-// parse reads the head of a request from the buffer. It returns nil if the request must go to
-// net/http.
-func (c *quickConn) parse() *http.Request {
-	r, err := http.ReadRequest(c.in)
+// next parses the request that raw begins with. If the verdict is whole, r is the request without its
+// body, and head is the length of its head. The parameter m holds the previous request of the
+// connection, and then r, which is valid until the next call with m.
+func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v verdict) {
+	if r, head = m.recall(raw); r == nil {
+		end := bytes.Index(raw, blankLine)
+		if end < 0 {
+			if few := raw[:min(len(raw), len(post))]; len(raw) >= maxHead || !bytes.HasPrefix(post, few) {
+				return nil, 0, other
+			}
+			return nil, 0, partial
+		}
+		head = end + len(blankLine)
+		fields := plainHead(raw[:min(head, maxHead)])
+		if fields == nil || !m.remember(fields) {
+			return nil, 0, other
+		}
+		if r = p.parse(raw[:head]); r == nil {
+			m.fields = m.fields[:0]
+			return nil, 0, other
+		}
+		m.request = *r
+		r = &m.request
+	}
+	switch {
+	case r.ContentLength > MaxBody:
+		return nil, 0, other
+	case int64(len(raw)-head) < r.ContentLength:
+		return nil, 0, partial
+	}
+	return r, head, whole
+}
+
+// parse parses the head of a request. It returns nil if the request must go to net/http.
+func (p *parser) parse(head []byte) *http.Request {
+	p.raw.Reset(head)
+	if p.in == nil {
+		p.in = bufio.NewReaderSize(&p.raw, maxHead)
+	}
+	p.in.Reset(&p.raw)
+	r, err := http.ReadRequest(p.in)
 	if err != nil || r.ContentLength < 0 || len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || !plainHost(r.Host) {
 		return nil
 	}
@@ -43,6 +73,7 @@ func (c *quickConn) parse() *http.Request {
 	if v := r.Header["Connection"]; len(v) > 1 || len(v) == 1 && v[0] != "keep-alive" && v[0] != "close" {
 		return nil
 	}
+	r.Body = nil // it would read from the buffer of the parser
 	return r
 }
 
@@ -122,4 +153,19 @@ func plainHost(h string) bool {
 		}
 	}
 	return h != ""
+}
+
+// afterBody adjusts the data that follows the body of an earlier request, before the connection is
+// handed over. To net/http, a connection that is handed over is a new connection. But net/http must
+// treat this data like data that follows a request. There are two differences. Some old clients
+// send a line break after a body; net/http skips it after a request, so afterBody removes it.
+// HTTP/2, which starts with PRI, can begin only at the start of a connection; so afterBody puts a
+// line break before PRI, which keeps net/http from starting HTTP/2.
+func afterBody(raw []byte) []byte {
+	few := raw[:min(4, len(raw))]
+	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]
+	if bytes.HasPrefix(raw, []byte("PRI")) {
+		return append([]byte("\r\n"), raw...)
+	}
+	return raw
 }

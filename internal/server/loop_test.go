@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -63,14 +64,23 @@ type reply struct {
 // ask sends raw bytes on a new connection, closes the sending side, and returns all responses.
 func ask(t testing.TB, addr, raw string) []reply {
 	t.Helper()
+	return askInPieces(t, addr, []string{raw})
+}
+
+// askInPieces does the same as ask, with one write for each piece.
+func askInPieces(t testing.TB, addr string, pieces []string) []reply {
+	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	go func() { // in a goroutine, because the server may respond before it has read everything
-		io.WriteString(c, raw)
+		for _, piece := range pieces {
+			io.WriteString(c, piece)
+			runtime.Gosched() // the server may read each piece alone
+		}
 		c.(*net.TCPConn).CloseWrite()
 	}()
 	var all []reply
@@ -78,7 +88,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 	for {
 		resp, err := http.ReadResponse(in, &http.Request{Method: "POST"})
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("%q: neither a response nor the end of the connection after %d responses of %s", raw, len(all), addr)
+			t.Fatalf("%q: neither a response nor the end of the connection after %d responses of %s", pieces, len(all), addr)
 		}
 		if err != nil {
 			return all
@@ -100,18 +110,24 @@ func post11(path, header, body string) string {
 // pair is two servers with the same handler: a Server of this package, and a plain one of net/http.
 type pair struct {
 	ours, plain string
-	quick       atomic.Int64 // number of responses that the quick path gave
+	looped      atomic.Int64 // number of responses that a loop gave
+}
+
+// inLoop reports whether an event loop serves the request.
+func inLoop(w http.ResponseWriter) bool {
+	_, ok := w.(interface{ WriteFields(int, [][2]string) })
+	return ok
 }
 
 func newPair(t testing.TB) *pair {
 	p := &pair{}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := w.(*answer); ok {
-			p.quick.Add(1)
+		if inLoop(w) {
+			p.looped.Add(1)
 		}
 		mirror(w, r)
 	})
-	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "off", Logger: quiet})
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "off", Logger: quiet, NetHTTPOnly: netHTTPOnly})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +145,14 @@ func newPair(t testing.TB) *pair {
 // compare sends raw to both servers and compares the responses.
 func (p *pair) compare(t testing.TB, raw string) {
 	t.Helper()
-	want, got := ask(t, p.plain, raw), ask(t, p.ours, raw)
+	p.compareInPieces(t, []string{raw})
+}
+
+// compareInPieces does the same as compare, with one write for each piece.
+func (p *pair) compareInPieces(t testing.TB, pieces []string) {
+	t.Helper()
+	raw := strings.Join(pieces, "")
+	want, got := ask(t, p.plain, raw), askInPieces(t, p.ours, pieces)
 	if len(got) != len(want) {
 		t.Fatalf("%q: %d responses, net/http gives %d: %v; net/http: %v", raw, len(got), len(want), got, want)
 	}
@@ -140,9 +163,9 @@ func (p *pair) compare(t testing.TB, raw string) {
 	}
 }
 
-var quickCases = []struct {
+var loopCases = []struct {
 	name, raw string
-	quick     int64 // expected number of responses that the quick path gives
+	looped    int64 // expected number of responses that a loop gives
 }{
 	{"plain", post11("/a?b=c", "", "hello"), 1},
 	{"no body", post11("/", "", ""), 1},
@@ -165,9 +188,11 @@ var quickCases = []struct {
 	{"plain path, then a bad path", post11("/", "", "x") + post11("/a b", "", "x"), 1},
 	{"version 1.1, then a bad version", post11("/", "", "x") + strings.Replace(post11("/", "", "x"), "1.1", "1.7", 1), 1},
 	{"close on the second request", post11("/", "", "x") + post11("/", "Connection: close\r\n", "x") + post11("/", "", "x"), 2},
-	{"body larger than the buffer", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
+	{"body larger than a loop takes", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 0},
 	{"body that the handler does not read", post11("/unread", "", "x") + post11("/2", "", "y"), 2},
-	{"body larger than the buffer that the handler does not read", post11("/unread", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
+	{"large body that the handler does not read", post11("/unread", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 0},
+	{"body of several segments", post11("/", "", strings.Repeat("x", 20<<10)) + post11("/2", "", "y"), 2},
+	{"many requests", strings.Repeat(post11("/", "", strings.Repeat("x", 3000)), 50), 50},
 	{"handler that writes nothing", post11("/silent", "", "") + post11("/none", "", ""), 2},
 	{"close by the handler", post11("/close", "", "x") + post11("/", "", "y"), 1},
 	{"odd response", post11("/odd", "", "x"), 1},
@@ -175,7 +200,7 @@ var quickCases = []struct {
 	{"escaped path", post11("/a%2fb//c/../d;e?f#g", "", ""), 1},
 	{"bad path", post11("/a%zz", "", "x"), 0},
 	{"space in the path", post11("/a b", "", "x"), 0},
-	{"body cut short", strings.TrimSuffix(post11("/", "", "hello"), "lo"), 1},
+	{"body cut short", strings.TrimSuffix(post11("/", "", "hello"), "lo"), 0},
 	{"same length twice", post11("/", "Content-Length: 5\r\n", "hello"), 0},
 	{"two lengths", post11("/", "Content-Length: 6\r\n", "hello"), 0},
 	{"bad length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello", 0},
@@ -224,23 +249,22 @@ var quickCases = []struct {
 	{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 0},
 }
 
-// The quick path, which answers simple requests without net/http, gives the same responses as
-// net/http.
-func TestQuickMatchesNetHTTP(t *testing.T) {
+// An event loop gives the same responses as net/http.
+func TestLoopMatchesNetHTTP(t *testing.T) {
 	p := newPair(t)
-	for _, c := range quickCases {
+	for _, c := range loopCases {
 		t.Run(c.name, func(t *testing.T) {
-			before := p.quick.Load()
+			before := p.looped.Load()
 			p.compare(t, c.raw)
-			if n := p.quick.Load() - before; n != c.quick {
-				t.Errorf("the quick path gave %d responses, want %d", n, c.quick)
+			if n := p.looped.Load() - before; n != c.looped && !netHTTPOnly {
+				t.Errorf("the loop gave %d responses, want %d", n, c.looped)
 			}
 		})
 	}
 }
 
-func FuzzQuick(f *testing.F) {
-	for _, c := range quickCases {
+func FuzzLoop(f *testing.F) {
+	for _, c := range loopCases {
 		f.Add(c.raw)
 	}
 	p := newPair(f)
@@ -257,7 +281,7 @@ func FuzzQuick(f *testing.F) {
 
 // A client gets the response to a refused request before it has sent the body. Then the connection
 // ends.
-func TestQuickRefusesEarly(t *testing.T) {
+func TestRefusesEarly(t *testing.T) {
 	s := serve(t, mirror)
 	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
@@ -275,7 +299,7 @@ func TestQuickRefusesEarly(t *testing.T) {
 }
 
 // The connection stays usable if the body of a refused request arrives later than the head.
-func TestQuickUnreadBodyArrivesLater(t *testing.T) {
+func TestUnreadBodyArrivesLater(t *testing.T) {
 	waiting := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if mirror(w, r); r.URL.Path == "/unread" {
@@ -309,7 +333,7 @@ func TestQuickUnreadBodyArrivesLater(t *testing.T) {
 }
 
 // After a handler has returned, the body of its request cannot be read any more.
-func TestQuickBodyKept(t *testing.T) {
+func TestBodyKept(t *testing.T) {
 	kept := make(chan io.Reader, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { kept <- r.Body })
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
@@ -321,7 +345,10 @@ func TestQuickBodyKept(t *testing.T) {
 }
 
 // A client cannot switch to HTTP/2 after the first request of a connection.
-func TestQuickThenHTTP2(t *testing.T) {
+func TestLoopThenHTTP2(t *testing.T) {
+	if netHTTPOnly {
+		t.Skip("net/http alone passes the preface to the handler as a request")
+	}
 	s := serve(t, mirror)
 	got := ask(t, s.HTTP(), post11("/", "", "x")+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	if len(got) != 2 || got[1].status/100 < 4 {
@@ -331,13 +358,15 @@ func TestQuickThenHTTP2(t *testing.T) {
 
 // A read deadline that a handler sets applies to body data that has not arrived yet. It does not
 // apply to the next request.
-func TestQuickDeadline(t *testing.T) {
+func TestReadDeadline(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/late" {
 			http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 		}
 		_, err := io.ReadAll(r.Body)
-		http.NewResponseController(w).SetReadDeadline(time.Time{})
+		if err == nil {
+			http.NewResponseController(w).SetReadDeadline(time.Time{})
+		}
 		fmt.Fprint(w, errors.Is(err, os.ErrDeadlineExceeded))
 	})
 	got := ask(t, s.HTTP(), post11("/late", "", "here already")+post11("/next", "", "x"))
@@ -360,7 +389,7 @@ func TestQuickDeadline(t *testing.T) {
 }
 
 // A panic in a handler ends only its connection.
-func TestQuickPanic(t *testing.T) {
+func TestPanic(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/panic":
@@ -376,124 +405,5 @@ func TestQuickPanic(t *testing.T) {
 	}
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
 		t.Errorf("after the panics, a request got %v", got)
-	}
-}
-
-// busyQuick starts a request whose handler waits until the channel finish is closed. It also opens
-// a second connection that has completed a request and is idle. The channel answered receives the
-// responses of the first connection, and the channel idle receives nil when the server closes the
-// second.
-func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle chan []reply) {
-	t.Helper()
-	started := make(chan struct{})
-	finish = make(chan struct{})
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/wait" {
-			close(started)
-			<-finish
-		}
-	})
-	s = listen(t)
-	s.Serve(h, secured())
-	answered, idle = make(chan []reply, 1), make(chan []reply, 1)
-	c, err := net.Dial("tcp", s.HTTP())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	in := bufio.NewReader(c)
-	io.WriteString(c, post11("/", "", ""))
-	if _, err := http.ReadResponse(in, nil); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		in.ReadByte() // returns when the server closes the connection
-		idle <- nil
-	}()
-	go func() { answered <- ask(t, s.HTTP(), post11("/wait", "", "")) }()
-	<-started
-	return s, finish, answered, idle
-}
-
-// Shutdown waits for the requests of the quick path. It closes quick connections without a request.
-func TestQuickShutdownWaits(t *testing.T) {
-	s, finish, answered, idle := busyQuick(t)
-	down := make(chan error)
-	go func() { down <- s.Shutdown(context.Background()) }()
-	<-idle
-	select {
-	case err := <-down:
-		t.Fatalf("Shutdown did not wait: %v", err)
-	default:
-	}
-	close(finish)
-	if got := <-answered; len(got) != 1 || got[0].status != http.StatusOK {
-		t.Errorf("the request in flight got %v, want 200", got)
-	}
-	if err := <-down; err != nil {
-		t.Error(err)
-	}
-}
-
-// Shutdown closes idle connections of the quick path at once, even if a request in net/http does
-// not end.
-func TestQuickShutdownBeside(t *testing.T) {
-	hanging, end := make(chan struct{}), make(chan struct{})
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			close(hanging)
-			<-end
-		}
-	})
-	s := listen(t)
-	s.Serve(h, secured())
-	var c net.Conn
-	for _, first := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ""} {
-		var err error
-		if c, err = net.Dial("tcp", s.HTTP()); err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		io.WriteString(c, first)
-	}
-	<-hanging
-	in := bufio.NewReader(c)
-	io.WriteString(c, post11("/", "", "x"))
-	if _, err := http.ReadResponse(in, nil); err != nil {
-		t.Fatal(err)
-	}
-	down := make(chan error)
-	go func() { down <- s.Shutdown(context.Background()) }()
-	if _, err := in.ReadByte(); err != io.EOF { // the connection ends although the GET does not
-		t.Errorf("the idle connection ended with %v, want EOF", err)
-	}
-	close(end)
-	if err := <-down; err != nil {
-		t.Error(err)
-	}
-}
-
-// If no request is in flight, Shutdown succeeds even if its context has already ended.
-func TestShutdownWhenIdle(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s := listen(t)
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
-// When the context ends, Shutdown cuts off the requests of the quick path too.
-func TestQuickShutdownCuts(t *testing.T) {
-	s, finish, answered, idle := busyQuick(t)
-	defer close(finish)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Shutdown returned %v, want the error of the context", err)
-	}
-	<-idle
-	if got := <-answered; len(got) != 0 {
-		t.Errorf("the request was answered: %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package loop
 
 import (
 	"bytes"
@@ -10,10 +10,9 @@ import (
 // A client usually sends the same header fields with every request. So a connection keeps the
 // header fields of its last request as bytes, together with the parsed request. If the header
 // fields of the next request are the same bytes, or differ only in the digits of Content-Length,
-// the quick path (see the type quick) uses the parsed request again instead of parsing the next
-// one.
+// the loop uses the parsed request again instead of parsing the next one.
 //
-// The requests then share the URL and the header. A handler may read them until it returns, and
+// The requests then share the URL and the header. A handler may read them until it has finished, and
 // must not change them. net/http requires the same.
 
 // remembered is the last request that http.ReadRequest parsed on a connection. Its header fields
@@ -27,11 +26,9 @@ type remembered struct {
 // maxRemembered is the maximum length, in bytes, of header fields that a connection keeps.
 const maxRemembered = 1 << 10
 
-// remember keeps the header fields of a request. It must be called before the request is parsed,
-// because http.ReadRequest changes field names in the buffer that it reads from. remember does not
-// keep long header fields, nor fields with an unusual Content-Length. After such a request, the
-// next request is always parsed. If there is more than one Content-Length, remember returns false,
-// and the request must go to net/http.
+// remember keeps the header fields of a request. It does not keep long header fields, nor fields with
+// an unusual Content-Length. After such a request, the next request is always parsed. If there is
+// more than one Content-Length, remember returns false, and the request must go to net/http.
 func (m *remembered) remember(fields []byte) bool {
 	m.fields = m.fields[:0]
 	lines, digits := findLength(fields)
@@ -81,32 +78,31 @@ func countDigits(b []byte) int {
 	return n
 }
 
-// recall returns the next request if its header fields are the remembered ones, and consumes the
-// head of the request from the buffer. It returns nil, and consumes nothing, if the fields are
-// different or if the path has to be decoded.
-func (c *quickConn) recall(raw []byte) *http.Request {
-	m := c.last
+// recall returns the next request, and the length of its head, if its header fields are the
+// remembered ones. It returns nil if the fields are different, if the path has to be decoded, or if
+// the head is not complete.
+func (m *remembered) recall(raw []byte) (*http.Request, int) {
 	end := bytes.IndexByte(raw, '\n')
-	if m == nil || len(m.fields) == 0 || !bytes.HasPrefix(raw, post) || !bytes.HasSuffix(raw[:end+1], version11) {
-		return nil
+	if len(m.fields) == 0 || !bytes.HasPrefix(raw, post) || !bytes.HasSuffix(raw[:end+1], version11) {
+		return nil, 0
 	}
 	path := raw[len(post)-1 : end+1-len(version11)]
 	if !plainPath(path) {
-		return nil
+		return nil, 0
 	}
 	fields := raw[end+1:]
 	size, from, to := 0, m.digits[0], m.digits[1]
 	if to > 0 {
 		if !bytes.HasPrefix(fields, m.fields[:from]) {
-			return nil
+			return nil, 0
 		}
 		fields = fields[from:]
 		if size = countDigits(fields); size == 0 {
-			return nil
+			return nil, 0
 		}
 	}
 	if !bytes.HasPrefix(fields[size:], m.fields[to:]) {
-		return nil
+		return nil, 0
 	}
 	if of := m.request.Header["Content-Length"]; size > 0 && string(fields[:size]) != of[0] {
 		text := string(fields[:size])
@@ -117,11 +113,7 @@ func (c *quickConn) recall(raw []byte) *http.Request {
 		m.request.RequestURI = string(path)
 		m.request.URL = &url.URL{Path: m.request.RequestURI}
 	}
-	r := new(http.Request)
-	*r = m.request
-	// raw points into the buffer and must not be used after Discard.
-	c.in.Discard(end + 1 + from + size + len(m.fields) - to)
-	return r
+	return &m.request, end + 1 + from + size + len(m.fields) - to
 }
 
 // plainPath reports whether a request path can be used as URL.Path without decoding. Such a path

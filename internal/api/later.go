@@ -1,0 +1,111 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"weir"
+	"weir/internal/hub"
+)
+
+// laterWriter is the response writer of an event loop, which serves many connections in one
+// goroutine.
+type laterWriter interface {
+	http.ResponseWriter
+
+	// Ready makes the loop call f.Finish in its own goroutine, and then send the response.
+	Ready(f interface{ Finish() })
+}
+
+// errPending is returned by an endpoint whose outcome is still to come.
+var errPending = errors.New("the outcome is pending")
+
+// ServeLater begins to answer a publish and never waits, neither for the disk nor for another
+// request. It returns true and false if the outcome of the publish is still to come; then the
+// response is complete once w has called Finish. It does not take requests that may have to wait
+// earlier, and returns false and false for them:
+//
+//   - requests that are not publishes
+//   - bodies that need memory from the budget
+//   - all requests on a node of a cluster, which may have to ask other nodes about a key or a stream
+//
+// ServeHTTP answers all of these.
+func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
+	later, ok := w.(laterWriter)
+	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > firstRead || h.Lease != nil {
+		return false, false
+	}
+	if k := parseRoute(r.URL).kind; k != nextRoute && k != atRoute {
+		return false, false
+	}
+	c := calls.Get().(*call)
+	c.h, c.w, c.r, c.id, c.later = h, w, r, newRequestID(), later
+	return true, !c.begin()
+}
+
+// begin handles a request until its outcome is known or pending. If it is pending, other goroutines
+// may already use the call.
+func (c *call) begin() (pending bool) {
+	defer func() {
+		if !pending {
+			c.end(recover())
+		}
+	}()
+	err := c.serve()
+	if err == errPending {
+		return true
+	}
+	if err != nil {
+		c.refuse(err)
+	}
+	return false
+}
+
+// publishLater publishes a batch whose header fields were checked. If it must wait for anything but
+// the disk, it waits in a goroutine of its own.
+func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
+	needsBody, err := s.Foresee(p)
+	if err == nil && !needsBody {
+		go func() {
+			defer c.arrive()
+			c.ack, c.failure = c.store(s, p)
+		}()
+		return errPending
+	}
+	if err == nil {
+		err = c.readBatch(s, p)
+	}
+	if err != nil {
+		p.Release()
+		return err
+	}
+	s.Propose(p, c)
+	return errPending
+}
+
+// arrive ends a goroutine that has waited for the outcome of a publish.
+func (c *call) arrive() {
+	if p := recover(); p != nil {
+		c.panicked(p)
+		c.failure = errPanic
+	}
+	c.later.Ready(c)
+}
+
+// Published implements hub.Outcome. It may run in a goroutine that the store needs, so it leaves the
+// response to the event loop.
+func (c *call) Published(ack weir.Ack, err error) {
+	c.ack, c.failure = ack, err
+	c.later.Ready(c)
+}
+
+// Finish sends the outcome of a publish. The event loop calls it.
+func (c *call) Finish() {
+	defer c.finish()
+	defer c.proposed.Release()
+	if c.failure != nil {
+		c.refuse(c.failure)
+		return
+	}
+	c.acknowledge(&c.ack)
+}

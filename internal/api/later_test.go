@@ -1,0 +1,81 @@
+package api_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/api"
+)
+
+// loopWriter is a response writer like that of an event loop.
+type loopWriter struct {
+	*httptest.ResponseRecorder
+	ready chan interface{ Finish() }
+}
+
+func (w loopWriter) Ready(f interface{ Finish() }) { w.ready <- f }
+
+// arrived is a body that has arrived.
+type arrived struct{ io.Reader }
+
+func (b arrived) Take() []byte { p, _ := io.ReadAll(b); return p }
+func (b arrived) Close() error { return nil }
+
+// ServeLater begins publishes and answers them when their outcome is known. It leaves all other
+// requests to ServeHTTP.
+func TestServeLater(t *testing.T) {
+	svc := startService(t)
+	svc.publish("id", "1")
+	svc.publish("id", "2")
+	events := `{"events":["x"]}`
+	for _, c := range []struct {
+		name, method, path, body string
+		fields                   []string
+		taken, done              bool
+		status                   int
+	}{
+		{"next sequence", "POST", "/v1/streams/{id}/publish", events, nil, true, false, 202},
+		{"chosen sequence", "POST", "/v1/streams/{id}/4", events, nil, true, false, 202},
+		{"contiguous", "POST", "/v1/streams/{id}/5", events, []string{"x-svc-contiguous: true"}, true, false, 202},
+		{"not next, which is known after some patience", "POST", "/v1/streams/{id}/99", events, []string{"x-svc-contiguous: true"}, true, false, 412},
+		{"duplicate, which is read from the log", "POST", "/v1/streams/{id}/1", events, nil, true, false, 200},
+		{"too far ahead, which only Decide tells", "POST", "/v1/streams/{id}/5000", events, nil, true, false, 422},
+		{"bad body", "POST", "/v1/streams/{id}/publish", "{", nil, true, true, 400},
+		{"bad sequence", "POST", "/v1/streams/{id}/x", events, nil, true, true, 409},
+		{"no such stream", "POST", "/v1/streams/0000000000000000000000/publish", events, nil, true, true, 404},
+		{"other project", "POST", "/v1/streams/{theirs}/publish", events, nil, true, true, 403},
+		{"create a stream", "POST", "/v1/streams", `{"name":"x"}`, nil, false, false, 0},
+		{"large body", "POST", "/v1/streams/{id}/publish", strings.Repeat("x", api.FirstRead+1), nil, false, false, 0},
+		{"not a publish", "GET", "/v1/streams/{id}/cursor", "", nil, false, false, 0},
+		{"outside", "POST", "/docs", "", nil, false, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			req := svc.request(c.method, c.path, append(c.fields, jsonBody), c.body)
+			req.RemoteAddr, req.Body = "127.0.0.1:1", arrived{strings.NewReader(c.body)}
+			w := loopWriter{httptest.NewRecorder(), make(chan interface{ Finish() }, 1)}
+			taken, done := svc.API.ServeLater(w, req)
+			if taken != c.taken || done != c.done {
+				t.Fatalf("taken %v, done %v; want %v and %v", taken, done, c.taken, c.done)
+			}
+			if taken && !done {
+				(<-w.ready).Finish()
+			}
+			if c.taken && w.Code != c.status {
+				t.Errorf("status %d, want %d: %s", w.Code, c.status, w.Body)
+			}
+			if got := w.Header().Get("X-Request-Id"); c.taken {
+				if r, found := svc.API.Request(got); !found || r.Status != c.status || r.Took < 0 || r.Took > time.Hour {
+					t.Errorf("the request log has %+v, %v", r, found)
+				}
+			}
+		})
+	}
+	w := httptest.NewRecorder()
+	if taken, _ := svc.API.ServeLater(w, svc.request(http.MethodPost, "/v1/streams/{id}/publish", []string{jsonBody}, events)); taken {
+		t.Error("ServeLater took a request whose response writer cannot wait")
+	}
+}

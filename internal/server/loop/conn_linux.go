@@ -1,0 +1,283 @@
+package loop
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"unsafe"
+)
+
+// conn is a connection. Only the goroutine of its loop uses it. An idle connection has no buffer.
+type conn struct {
+	wait
+	l      *loop
+	fd     int // -1 once the connection is closed or handed over
+	place  Place
+	remote string
+
+	readable bool      // a read may return something: data, the end of the connection or an error
+	ended    bool      // the client has closed its sending side, or the connection failed; a read will tell which
+	served   bool      // the connection has had a request
+	last     bool      // the connection is closed after the response that is being sent
+	in       []byte    // data that was read and belongs to no request yet
+	out      []byte    // the part of a response that the client has not accepted yet
+	exchange *exchange // the request that a handler is answering; nil if there is none
+
+	previous *remembered // the previous request; nil before the first
+}
+
+// isIdle reports whether the connection has no request.
+func (c *conn) isIdle() bool { return c.exchange == nil && len(c.out) == 0 }
+
+// handle handles events of the connection.
+func (c *conn) handle(events uint32) {
+	if events&(syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 {
+		c.readable = true
+		c.ended = c.ended || events&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+	}
+	if len(c.out) > 0 {
+		c.write(c.out)
+	}
+	c.advance()
+}
+
+// advance handles requests until one is in flight, or until more data is needed.
+func (c *conn) advance() {
+	for parsed := false; c.fd >= 0 && c.isIdle(); {
+		if len(c.in) > 0 && !parsed {
+			parsed = !c.take(c.in)
+			continue
+		}
+		if !c.readable {
+			c.await()
+			return
+		}
+		held := copy(c.l.buf, c.in)
+		n, err := read(c.fd, c.l.buf[held:])
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			c.readable = false
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // net/http waits for 4 bytes, as in take
+			c.close()
+		case n == 0: // a part of a request, and then nothing more
+			c.handOver(c.in)
+		default:
+			c.readable = c.ended || held+n == len(c.l.buf)
+			parsed = !c.take(c.l.buf[:held+n])
+		}
+	}
+}
+
+// await lets the connection wait for data. A client that sends a request in many small pieces does
+// not get more time with each piece.
+func (c *conn) await() {
+	of := forHead
+	switch {
+	case len(c.in) >= 4 || len(c.in) > 0 && !c.served:
+		of = forRest
+	case c.served:
+		of = forRequest
+	}
+	if q := &c.l.waits[of]; c.queue != q {
+		q.add(c, c.l.now)
+	}
+}
+
+// take begins the request that raw begins with. It returns false if raw is only a part of a request.
+// It keeps what it does not use in c.in.
+func (c *conn) take(raw []byte) bool {
+	if c.previous == nil {
+		c.previous = new(remembered)
+	}
+	if c.served && len(raw) < 4 { // after a response, net/http waits for 4 bytes too
+		c.keep(raw)
+		return false
+	}
+	r, head, v := c.l.parser.next(c.previous, raw)
+	switch v {
+	case other:
+		c.handOver(raw)
+		return true
+	case partial:
+		c.keep(raw)
+		return false
+	}
+	if !c.place.Begin() {
+		c.close()
+		return true
+	}
+	c.stopWaiting()
+	end := head + int(r.ContentLength)
+	r.Body, r.RemoteAddr = http.NoBody, c.remote
+	if r.ContentLength > 0 {
+		r.Body = &body{left: bytes.Clone(raw[head:end])}
+	}
+	c.keep(raw[end:])
+	c.begin(r)
+	return true
+}
+
+// keep keeps data for later. raw may be a part of c.in.
+func (c *conn) keep(raw []byte) {
+	switch {
+	case len(raw) == 0:
+		c.in = nil
+	case len(c.in) >= len(raw) && &c.in[len(c.in)-len(raw)] == &raw[0]:
+		c.in = raw
+	default:
+		c.in = bytes.Clone(raw)
+	}
+}
+
+// begin passes a request to the handler.
+func (c *conn) begin(r *http.Request) {
+	if later := c.l.set.later; later != nil {
+		x := exchanges.Get().(*exchange)
+		x.c, x.request, x.pooled = c, r, true
+		c.exchange = x
+		var taken, done bool
+		c.l.guard(x, func() { taken, done = later.ServeLater(x, r) })
+		switch {
+		case x.aborted || done:
+			c.send(x)
+			return
+		case taken:
+			return
+		}
+		x.recycle()
+	}
+	kept := *r // the handler may keep the request after it has returned
+	r = &kept
+	x := &exchange{c: c, request: r, header: make(http.Header)}
+	c.exchange = x
+	go func() {
+		c.l.guard(x, func() { c.l.set.options.Handler.ServeHTTP(x, r) })
+		c.l.post(message{exchange: x})
+	}()
+}
+
+// guard calls a function of a handler. If the function panics, the connection is closed without a
+// response, as in net/http.
+func (l *loop) guard(x *exchange, f func()) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		x.aborted = true
+		if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+			l.set.options.Logger.Error("panic", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
+
+// send sends the response of an exchange.
+func (c *conn) send(x *exchange) {
+	x.request.Body.Close()
+	c.exchange = nil
+	if x.aborted {
+		c.close()
+		return
+	}
+	c.last = x.request.Close || x.close || c.l.set.stopping.Load()
+	c.write(x.encode(c.l.now, c.last))
+	if x.pooled {
+		x.recycle()
+	}
+}
+
+// write sends b, or the part of it that the client accepts now. Then it keeps the rest in c.out.
+func (c *conn) write(b []byte) {
+	n, err := write(c.fd, b)
+	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
+		c.close()
+		return
+	}
+	if n = max(n, 0); n < len(b) {
+		if len(c.out) == 0 {
+			c.l.waits[forClient].add(c, c.l.now)
+			b = bytes.Clone(b)
+		}
+		c.out = b[n:]
+		return
+	}
+	c.out, c.served = nil, true
+	if c.last {
+		c.close()
+		return
+	}
+	c.place.Rest(c.l.now)
+}
+
+// close closes the connection.
+func (c *conn) close() {
+	if fd := c.forget(); fd >= 0 {
+		syscall.Close(fd)
+		c.place.Leave()
+	}
+}
+
+// forget removes the connection from its loop and returns its descriptor.
+func (c *conn) forget() int {
+	fd := c.fd
+	if fd < 0 {
+		return fd
+	}
+	c.stopWaiting()
+	c.l.conns[fd] = nil
+	c.l.open--
+	c.fd, c.in, c.out = -1, nil, nil
+	return fd
+}
+
+// handOver passes the connection to net/http. raw is the data that belongs to no request yet.
+func (c *conn) handOver(raw []byte) {
+	raw = bytes.Clone(raw)
+	if c.served {
+		raw = afterBody(raw)
+	}
+	if !c.place.Begin() {
+		c.close()
+		return
+	}
+	fd := c.forget()
+	syscall.EpollCtl(c.l.ep, syscall.EPOLL_CTL_DEL, fd, nil)
+	file := os.NewFile(uintptr(fd), "connection")
+	to, err := net.FileConn(file) // a duplicate of the descriptor
+	file.Close()
+	if err != nil {
+		c.l.set.options.Logger.Warn("handing over a connection failed", "error", err)
+		c.place.Leave()
+		return
+	}
+	c.l.set.options.HandOver(to, c.place, raw)
+}
+
+// read and write do not tell the scheduler about the system call, because the call never blocks.
+func read(fd int, b []byte) (int, error) {
+	n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return result(n, errno)
+}
+
+func write(fd int, b []byte) (int, error) {
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return result(n, errno)
+}
+
+func result(n uintptr, errno syscall.Errno) (int, error) {
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
+}
+
+func duplicate(fd int) (int, error) {
+	n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
+	return result(n, errno)
+}

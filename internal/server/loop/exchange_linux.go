@@ -1,0 +1,203 @@
+package loop
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// exchange is one request and its response. It is the http.ResponseWriter of the handler, and
+// buffers the whole response until the handler has finished.
+type exchange struct {
+	c       *conn
+	request *http.Request
+	header  http.Header
+	status  int
+	typed   bool // the handler has set a content type
+	close   bool // the handler has set Connection: close
+	aborted bool // the handler panicked: the connection is closed without a response
+	pooled  bool // ServeLater took the request, so the exchange can be used again
+	out     []byte
+	body    []byte // body of the response
+
+	finisher interface{ Finish() } // completes the response; nil if it is complete
+}
+
+// exchanges is a pool for requests that ServeLater takes. Any other handler might use its
+// ResponseWriter after it has returned, so its exchange is not used again.
+var exchanges = sync.Pool{New: func() any { return &exchange{header: make(http.Header)} }}
+
+// recycle returns the exchange to the pool. It drops large buffers.
+func (x *exchange) recycle() {
+	clear(x.header)
+	*x = exchange{header: x.header, out: x.out[:0], body: x.body[:0]}
+	if cap(x.out) > maxHead {
+		x.out = nil
+	}
+	if cap(x.body) > maxHead {
+		x.body = nil
+	}
+	exchanges.Put(x)
+}
+
+// Ready says that f.Finish can complete the response; see Later.
+func (x *exchange) Ready(f interface{ Finish() }) {
+	x.finisher = f
+	x.c.l.post(message{exchange: x})
+}
+
+func (x *exchange) Header() http.Header { return x.header }
+
+// WriteHeader sets the status and the header fields of the response. Later calls, and later changes
+// to the header, have no effect. WriteHeader ignores informational statuses (1xx).
+func (x *exchange) WriteHeader(status int) { x.WriteFields(status, nil) }
+
+// WriteFields does the same as WriteHeader and adds header fields, each a canonical name and a
+// value. With WriteFields, a handler that has its fields in a list need not put them into a map.
+func (x *exchange) WriteFields(status int, fields [][2]string) {
+	if x.status != 0 || status < 200 {
+		return
+	}
+	x.status = status
+	b := append(x.out[:0], "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(status)...)
+	b = append(b, "\r\n"...)
+	for name, values := range x.header {
+		for _, v := range values {
+			b = x.field(b, name, v)
+		}
+	}
+	for i := range fields {
+		b = x.field(b, fields[i][0], fields[i][1])
+	}
+	x.out = b
+}
+
+// field appends a header field, unless the server sets this field itself.
+func (x *exchange) field(b []byte, name, value string) []byte {
+	switch name {
+	case "Content-Length", "Transfer-Encoding", "Date", "Trailer":
+		return b
+	case "Connection":
+		x.close = x.close || strings.EqualFold(value, "close")
+		return b
+	case "Content-Type":
+		x.typed = true
+	}
+	if !fieldName(name) {
+		return b // net/http drops fields with invalid names too
+	}
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = appendField(b, value)
+	return append(b, "\r\n"...)
+}
+
+func (x *exchange) Write(p []byte) (int, error) {
+	x.WriteHeader(http.StatusOK)
+	if !hasBody(x.status) {
+		return 0, http.ErrBodyNotAllowed
+	}
+	x.body = append(x.body, p...)
+	return len(p), nil
+}
+
+// SetReadDeadline is called by http.ResponseController. It has no effect, because the whole body has
+// arrived.
+func (x *exchange) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline is called by http.ResponseController. It has no effect, because nothing is
+// written before the handler has finished.
+func (x *exchange) SetWriteDeadline(time.Time) error { return nil }
+
+// encode returns the response. If the parameter last is true, the response says that the connection
+// will be closed.
+func (x *exchange) encode(now time.Time, last bool) []byte {
+	x.WriteHeader(http.StatusOK)
+	b := x.out
+	if hasBody(x.status) {
+		if !x.typed && len(x.body) > 0 {
+			b = append(b, "Content-Type: "...)
+			b = append(b, http.DetectContentType(x.body)...)
+			b = append(b, "\r\n"...)
+		}
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, int64(len(x.body)), 10)
+		b = append(b, "\r\n"...)
+	}
+	b = append(b, "Date: "...)
+	b = append(b, Date(now)...)
+	if last {
+		b = append(b, "\r\nConnection: close"...)
+	}
+	b = append(b, "\r\n\r\n"...)
+	x.out = append(b, x.body...)
+	return x.out
+}
+
+// body is the body of a request. It has arrived completely.
+type body struct {
+	mu   sync.Mutex // a handler may keep the body and read it after it has returned
+	left []byte
+	over bool // the handler has returned
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n := copy(p, b.left)
+	if b.left = b.left[n:]; len(b.left) == 0 {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Take returns what is left of the body. The caller owns it.
+func (b *body) Take() []byte {
+	left := b.left
+	b.left = nil
+	return left
+}
+
+func (b *body) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	return nil
+}
+
+// hasBody reports whether a response with this status can have a body.
+func hasBody(status int) bool {
+	return status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// fieldName reports whether s can be the name of a header field.
+func fieldName(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == ':' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// appendField appends a value in which every line break is replaced by a space. With a line break,
+// a value could inject another header field.
+func appendField(b []byte, v string) []byte {
+	from := len(b)
+	b = append(b, v...)
+	for i := from; i < len(b); i++ {
+		if b[i] == '\r' || b[i] == '\n' {
+			b[i] = ' '
+		}
+	}
+	return b
+}

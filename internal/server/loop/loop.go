@@ -1,0 +1,81 @@
+// Package loop serves plain HTTP/1.1 requests of many connections in one goroutine per core. Each
+// loop waits for its connections with epoll, reads whatever has arrived, and parses it. A handler
+// that implements Later begins a request without waiting for its outcome. So a request that waits
+// for the disk occupies no goroutine, and the responses of all requests that one sync of the disk
+// has completed are sent in one pass.
+//
+// A request is plain if it is a POST with a body of known length, and nothing about its head is
+// unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
+// little by itself: http.ReadRequest parses requests, and the same handler answers them. Anything
+// else goes to net/http with the data read so far (Options.HandOver), and everything that follows on
+// the connection too. The same happens to a request that is large or does not arrive at once. When
+// in doubt, a request goes to net/http: that is slower, but never wrong.
+//
+// A handler can notice two differences from net/http. The response is sent when the handler has
+// finished, so a handler cannot stream. And the context of the request never ends: the server
+// notices that a client has disconnected only when it sends the response.
+//
+// Loops exist on Linux only. DESIGN.md says why the loop is built the way it is.
+package loop
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Later is a handler that can begin a request without waiting for its outcome.
+type Later interface {
+	http.Handler
+
+	// ServeLater begins to answer a request. It must not block. If it does not take the request, it
+	// returns false and has done nothing; the loop then calls ServeHTTP in a goroutine of its own.
+	//
+	// If ServeLater takes the request, the result done says whether the response is complete. If it
+	// is not, the handler must later call the method Ready of w, from any goroutine:
+	//
+	//	Ready(f interface{ Finish() })
+	//
+	// The loop then calls f.Finish, which completes the response and must not block. The handler
+	// must not use w and r afterwards. The body of r has a method Take, which returns the whole
+	// body. The caller of Take owns the result.
+	ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool)
+}
+
+// Place is the record of a connection that counts towards a limit.
+type Place interface {
+	Begin() bool        // a request has begun; false if the connection must be closed instead
+	Rest(now time.Time) // the connection has no request
+	Leave()             // the connection was closed
+}
+
+// Options are what a set of loops needs. All fields are required.
+type Options struct {
+	Handler http.Handler // if it implements Later, the loop uses ServeLater
+	Logger  *slog.Logger
+
+	// HandOver takes a connection that the loop does not serve any more. raw is the data that was
+	// read from the connection and belongs to no request that the loop has answered. HandOver must
+	// not block.
+	HandOver func(c net.Conn, place Place, raw []byte)
+
+	Head time.Duration // how long a new connection may take to send its first request
+	Idle time.Duration // how long a connection may have no request; also how long a client may take to receive a response
+}
+
+// ErrUnsupported is the error of New on systems without epoll.
+var ErrUnsupported = errors.New("event loops need Linux")
+
+const (
+	// maxHead is the length in bytes of the longest head of a request that a loop serves.
+	maxHead = 4 << 10
+
+	// MaxBody is the length in bytes of the longest body of a request that a loop serves.
+	MaxBody = 32 << 10
+
+	// restTime is how long the rest of a request may take to arrive after its first bytes. Then the
+	// request goes to net/http: a handler must see the head of a request whose body arrives slowly.
+	restTime = 20 * time.Millisecond
+)

@@ -1,0 +1,359 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Loops is a set of event loops, one per core, that share connections among them.
+type Loops struct {
+	options  Options
+	later    Later // the handler, if it implements Later; otherwise nil
+	all      []*loop
+	next     atomic.Uint32
+	stopping atomic.Bool
+	work     sync.WaitGroup
+}
+
+// New starts the loops.
+func New(o Options) (*Loops, error) {
+	ls := &Loops{options: o}
+	ls.later, _ = o.Handler.(Later)
+	for range runtime.GOMAXPROCS(0) {
+		l, err := newLoop(ls)
+		if err != nil {
+			ls.Stop()
+			return nil, err
+		}
+		ls.all = append(ls.all, l)
+	}
+	return ls, nil
+}
+
+// Add gives a connection to a loop. The loop takes over the connection's descriptor, so the caller
+// must not use the connection any more. The returned function closes the connection if it has no
+// request, and may be called from any goroutine.
+func (ls *Loops) Add(from *net.TCPConn, place Place) (evict func()) {
+	c := &conn{place: place, fd: -1, remote: from.RemoteAddr().String()}
+	c.l = ls.all[ls.next.Add(1)%uint32(len(ls.all))]
+	raw, err := from.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { c.fd, err = duplicate(int(fd)) })
+	}
+	from.Close()
+	if c.fd < 0 || err != nil {
+		place.Leave()
+		return func() {}
+	}
+	c.l.post(message{add: c})
+	return func() { c.l.post(message{evict: c}) }
+}
+
+// Stop closes the connections that have no request. The other connections are closed after the
+// response to their current request. A connection that is added later is closed at once.
+func (ls *Loops) Stop() {
+	ls.stopping.Store(true)
+	for _, l := range ls.all {
+		l.post(message{stop: true})
+	}
+}
+
+// Wait waits for requests in flight, after Stop was called. If the context ends first, Wait closes
+// the connections of these requests and returns the error of the context. It then does not wait for
+// their handlers.
+func (ls *Loops) Wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { ls.work.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	var cut atomic.Bool
+	for _, l := range ls.all {
+		l.post(message{cut: &cut})
+	}
+	<-done
+	if !cut.Load() {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// loop serves some of the connections. Only its goroutine (run) uses the fields without a comment.
+type loop struct {
+	set    *Loops
+	ep     int // the epoll descriptor
+	file   *os.File
+	raw    syscall.RawConn
+	events [256]syscall.EpollEvent
+	ready  int                // number of events
+	poll   func(uintptr) bool // the method look, kept because it is passed on each time
+	conns  []*conn            // by descriptor
+	open   int                // number of connections
+	parser parser
+	buf    []byte // receives what a connection has sent
+	now    time.Time
+	ending bool // Stop was called
+
+	waits [waits]queue
+	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
+	spare []message
+
+	mu     sync.Mutex
+	inbox  []message // guarded by mu
+	asleep bool      // run waits, or is about to wait; guarded by mu
+	over   bool      // run has returned; guarded by mu
+}
+
+// message is something that another goroutine asks of a loop. One field is set.
+type message struct {
+	exchange *exchange // the response can be completed
+	add      *conn
+	evict    *conn
+	stop     bool
+	cut      *atomic.Bool // close all connections, and set this value if one had a request
+}
+
+func newLoop(ls *Loops) (*loop, error) {
+	ep, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create an epoll descriptor: %w", err)
+	}
+	l := &loop{set: ls, ep: ep, buf: make([]byte, 64<<10), now: time.Now()}
+	l.poll = l.look
+	l.waits[forHead].limit, l.waits[forRequest].limit = ls.options.Head, ls.options.Idle
+	l.waits[forRest].limit, l.waits[forClient].limit = restTime, ls.options.Idle
+	err = syscall.SetNonblock(ep, true) // otherwise NewFile does not register the descriptor with the runtime
+	l.file = os.NewFile(uintptr(ep), "epoll")
+	if err == nil {
+		l.raw, err = l.file.SyscallConn()
+	}
+	if err == nil {
+		err = l.file.SetReadDeadline(time.Time{}) // fails if the runtime does not watch the descriptor
+	}
+	if err != nil {
+		l.file.Close()
+		return nil, fmt.Errorf("prepare an epoll descriptor: %w", err)
+	}
+	ls.work.Go(l.run)
+	return l, nil
+}
+
+// post sends a message to the loop. If the loop has ended, post does what the loop would have done,
+// without a connection.
+func (l *loop) post(m message) {
+	l.mu.Lock()
+	over := l.over
+	if !over {
+		l.inbox = append(l.inbox, m)
+	}
+	wake := l.asleep
+	l.asleep = false
+	l.mu.Unlock()
+	switch {
+	case over && m.exchange != nil && m.exchange.finisher != nil:
+		m.exchange.finisher.Finish()
+	case over && m.add != nil:
+		syscall.Close(m.add.fd)
+		m.add.place.Leave()
+	case wake:
+		l.file.SetReadDeadline(longAgo)
+	}
+}
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// run serves the connections until Stop was called and all of them are closed.
+func (l *loop) run() {
+	defer l.file.Close()
+	for {
+		l.wait()
+		l.now = time.Now()
+		l.handleEvents()
+		l.handleMessages()
+		l.expire()
+		if l.ending && l.open == 0 && l.end() {
+			return
+		}
+	}
+}
+
+// wait waits for events, messages or the end of a connection's wait. No thread is blocked meanwhile:
+// the runtime's own poller watches the epoll descriptor of the loop. A thread that blocks in
+// epoll_wait gives up its processor, and has to get one again before it can go on. A message wakes
+// the loop by moving its deadline into the past, which needs no system call.
+func (l *loop) wait() {
+	l.ready = 0
+	l.setAlarm()
+	l.mu.Lock()
+	l.asleep = len(l.inbox) == 0
+	asleep := l.asleep
+	l.mu.Unlock()
+	if !asleep {
+		l.look(0)
+		return
+	}
+	if err := l.raw.Read(l.poll); errors.Is(err, os.ErrDeadlineExceeded) {
+		l.alarm = longAgo // setAlarm must set another deadline
+	} else if err != nil {
+		l.set.options.Logger.Error("waiting for connections failed", "error", err)
+	}
+	l.mu.Lock()
+	l.asleep = false
+	l.mu.Unlock()
+}
+
+// look gets the events that have happened, without waiting. It returns false if there are none. The
+// runtime calls it after it has forgotten earlier events, so that none is missed.
+func (l *loop) look(uintptr) bool {
+	n, err := syscall.EpollWait(l.ep, l.events[:], 0)
+	if err != nil && !errors.Is(err, syscall.EINTR) {
+		l.set.options.Logger.Error("looking for events of connections failed", "error", err)
+	}
+	l.ready = max(n, 0)
+	return n > 0
+}
+
+// setAlarm sets the deadline to the earliest end of a wait. An alarm that is too early does no harm,
+// so a later end does not move it.
+func (l *loop) setAlarm() {
+	var due time.Time
+	for i := range l.waits {
+		if c := l.waits[i].first; c != nil && (due.IsZero() || c.due.Before(due)) {
+			due = c.due
+		}
+	}
+	if l.alarm == longAgo || !due.IsZero() && (l.alarm.IsZero() || due.Before(l.alarm)) {
+		l.file.SetReadDeadline(due)
+		l.alarm = due
+	}
+}
+
+// end marks the loop as ended, unless it has messages.
+func (l *loop) end() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = len(l.inbox) == 0
+	return l.over
+}
+
+// handleEvents handles what has happened on connections.
+func (l *loop) handleEvents() {
+	for _, e := range l.events[:l.ready] {
+		if fd := int(e.Fd); fd < len(l.conns) && l.conns[fd] != nil {
+			l.conns[fd].handle(e.Events)
+		}
+	}
+}
+
+// handleMessages handles the messages of other goroutines.
+func (l *loop) handleMessages() {
+	l.mu.Lock()
+	list := l.inbox
+	l.inbox = l.spare[:0]
+	l.mu.Unlock()
+	for i := range list {
+		switch m := &list[i]; {
+		case m.exchange != nil:
+			l.finish(m.exchange)
+		case m.add != nil:
+			l.add(m.add)
+		case m.evict != nil:
+			if c := m.evict; c.fd >= 0 && c.isIdle() {
+				c.close()
+			}
+		case m.stop:
+			l.stop()
+		case m.cut != nil:
+			l.cut(m.cut)
+		}
+	}
+	clear(list)
+	l.spare = list
+}
+
+// add begins to watch a connection.
+func (l *loop) add(c *conn) {
+	const events = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | edgeTriggered
+	for c.fd >= len(l.conns) {
+		l.conns = append(l.conns, make([]*conn, max(64, len(l.conns)))...)
+	}
+	l.conns[c.fd] = c
+	l.open++
+	if l.ending {
+		c.close()
+		return
+	}
+	if err := syscall.EpollCtl(l.ep, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: events, Fd: int32(c.fd)}); err != nil {
+		l.set.options.Logger.Warn("watching a connection failed", "error", err)
+		c.close()
+		return
+	}
+	l.waits[forHead].add(c, l.now)
+}
+
+// edgeTriggered is EPOLLET without its sign: an event is reported once, not until it is handled.
+const edgeTriggered = 1 << 31
+
+// stop closes the connections without a request.
+func (l *loop) stop() {
+	l.ending = true
+	for _, c := range l.conns {
+		if c == nil {
+			continue
+		}
+		if c.isIdle() {
+			c.close()
+		}
+		c.last = true
+	}
+}
+
+// cut closes all connections.
+func (l *loop) cut(busy *atomic.Bool) {
+	l.ending = true
+	for _, c := range l.conns {
+		if c != nil {
+			busy.Store(true)
+			c.close()
+		}
+	}
+}
+
+// finish completes a response and sends it.
+func (l *loop) finish(x *exchange) {
+	if f := x.finisher; f != nil {
+		x.finisher = nil
+		l.guard(x, f.Finish)
+	}
+	c := x.c
+	if c.fd < 0 {
+		return // the connection was cut off
+	}
+	c.send(x)
+	c.advance()
+}
+
+// expire ends the waits whose time is up.
+func (l *loop) expire() {
+	for i := range l.waits {
+		q := &l.waits[i]
+		for c := q.first; c != nil && !c.due.After(l.now); c = q.first {
+			if i == forRest {
+				c.handOver(c.in)
+			} else {
+				c.close()
+			}
+		}
+	}
+}
