@@ -55,10 +55,10 @@ func (s *subscriber) read(n int64) {
 	}
 }
 
-// streaming measures idle and stalled subscribers, catch-up and fan-out.
+// streaming measures idle and stalled subscribers, catch-up, fan-out and compression.
 func streaming(dir string) ([]figure, error) {
 	var figures []figure
-	for i, part := range []func(*target) ([]figure, error){idleSubscribers, stalledSubscribers, catchUp, fanOut} {
+	for i, part := range []func(*target) ([]figure, error){idleSubscribers, stalledSubscribers, catchUp, fanOut, compressed} {
 		f, err := onFreshServer(filepath.Join(dir, "streaming"+strconv.Itoa(i)), part)
 		if err != nil {
 			return figures, err

@@ -25,13 +25,14 @@ type request struct {
 	key         string // value of the header field Idempotency-Key
 	publisher   string // value of the header field x-svc-publisher, sent together with x-svc-contiguous (D38)
 	accept      string
-	last        string // value of the header field Last-Event-ID
-	sent        func() // if set, called when the whole body was written
+	last        string        // value of the header field Last-Event-ID
+	sent        func()        // if set, called when the whole body was written
+	wait        time.Duration // the service may take this long to answer, in addition to Options.Timeout
 }
 
-// maxAnswer limits the size of a response: a batch of 8 MiB, plus room for the JSON members around
-// it.
-const maxAnswer = weir.MaxBody + 1<<20
+// maxAnswer limits the size of a response: a batch of 8 MiB in base64, plus room for the JSON
+// members around it.
+const maxAnswer = weir.MaxBody/3*4 + 1<<20
 
 // open sends a request once. If the status is 2xx, open returns the response, and the caller must
 // close the response body. Any other status is an error. If the service refuses the key and the
@@ -132,7 +133,7 @@ func (c *Client) repeat(ctx context.Context, r *request, answer any, limit time.
 // once sends a request once and decodes the response into answer: as JSON, or unchanged if answer
 // is a *body. A nil answer discards the response. It returns the header of the response.
 func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answer any) (http.Header, error) {
-	ctx, p := watch(ctx, c.o.Timeout)
+	ctx, p := watch(ctx, c.o.Timeout+r.wait)
 	defer p.stop()
 	h, err := c.exchange(httptrace.WithClientTrace(ctx, p.trace(&httptrace.ClientTrace{})), t, r, answer, p)
 	return h, p.explain(ctx, err)

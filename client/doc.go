@@ -1,4 +1,4 @@
-// Package client is the Go client for Weir. It creates and deletes streams, publishes to them and
+// Package client is the Go client for Weir. It creates, changes and deletes streams, publishes to them and
 // subscribes to them. It has no dependencies beyond the standard library, and leaves no goroutines
 // behind once everything that was opened is closed.
 //
@@ -28,6 +28,9 @@
 //		}
 //		orders, err := client.Decode[Order](batch)
 //	}
+//
+// [Client.Batches] reads the stored batches page by page and stops at the newest: from a sequence
+// number, the newest ones, or from a point in time. [Client.Page] reads a single page.
 //
 // [Subscriber.Position] returns the position that the subscriber has reached. A program that saves
 // this position can continue there in its next run with [Resume].

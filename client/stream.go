@@ -97,6 +97,25 @@ func (c *Client) Stream(ctx context.Context, id weir.StreamID) (s weir.Stream, e
 	return got.Stream, err
 }
 
+// StreamChange describes a change of a stream. Zero fields keep the current value.
+type StreamChange struct {
+	Name             string `json:"name,omitempty"`
+	RetentionSeconds int64  `json:"retention_seconds,omitempty"`
+	MaxBytes         int64  `json:"max_bytes,omitempty"`
+}
+
+// UpdateStream changes the name or the limits of a stream and returns its new state. Batches that
+// exceed smaller limits are evicted at once.
+func (c *Client) UpdateStream(ctx context.Context, id weir.StreamID, s StreamChange) (weir.Stream, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return weir.Stream{}, err
+	}
+	got := described{id: id}
+	_, err = c.do(ctx, &request{method: "PATCH", path: streamPath(id), contentType: typeJSON, body: b}, &got)
+	return got.Stream, err
+}
+
 // DeleteStream deletes a stream and all its batches. Subscriptions to the stream end.
 func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
 	unsure, err := c.do(ctx, &request{method: "DELETE", path: streamPath(id)}, nil)

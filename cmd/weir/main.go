@@ -74,7 +74,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(serveCommand(), configCommand(), projectCommand(), keyCommand(), tokenCommand(), versionCommand())
 	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), migrateCommand(), healthCommand())
-	root.AddCommand(streamCommand(), publishCommand(), tailCommand(), benchCommand(), manCommand())
+	root.AddCommand(streamCommand(), publishCommand(), readCommand(), tailCommand(), benchCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{settings.WithoutKeys(err), c.CommandPath()} })
 	return root
@@ -128,7 +128,7 @@ func noCommand(c *cobra.Command, name string) error {
 	err := fmt.Errorf("unknown command %q", c.CommandPath()+" "+name)
 	c.SuggestionsMinimumDistance = 2 // the largest number of letters in which a suggestion may differ
 	if similar := c.SuggestionsFor(name); len(similar) > 0 {
-		err = fmt.Errorf("%w; did you mean %q?", err, strings.Join(similar, `" or "`))
+		err = fmt.Errorf(`%w; did you mean "%s"?`, err, strings.Join(similar, `" or "`))
 	}
 	return misuse{err, c.CommandPath()}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"weir"
 	"weir/client"
@@ -17,7 +19,7 @@ import (
 
 func streamCommand() *cobra.Command {
 	var r remote
-	return r.flags(group("stream", "Manage the streams of a service", listStreams(&r), createStream(&r), showStream(&r), closeStream(&r), removeStream(&r)))
+	return r.flags(group("stream", "Manage the streams of a service", listStreams(&r), createStream(&r), showStream(&r), setStream(&r), closeStream(&r), removeStream(&r)))
 }
 
 func listStreams(r *remote) *cobra.Command {
@@ -48,27 +50,19 @@ func listStreams(r *remote) *cobra.Command {
 
 func createStream(r *remote) *cobra.Command {
 	var n client.NewStream
-	var id, mode, maxBytes string
-	var retention, ttl time.Duration
+	var id, mode, ttl string
+	var l limits
 	c := &cobra.Command{
 		Use: "create NAME", Short: "Create a stream and print its id", Args: args("NAME"),
 		Example: "  weir stream create orders\n  weir stream create camera --mode raw --retention 1h --max-bytes 4GiB",
 		RunE: func(c *cobra.Command, got []string) error {
 			n.Name, n.ID, n.Mode = got[0], weir.StreamID(id), weir.Mode(mode)
-			if retention%time.Second != 0 || retention < 0 {
-				return misuse{fmt.Errorf("--retention %v: not a whole number of seconds", retention), c.CommandPath()}
+			var err error
+			if n.RetentionSeconds, n.MaxBytes, err = l.parse(); err != nil {
+				return misuse{err, c.CommandPath()}
 			}
-			n.RetentionSeconds = int64(retention / time.Second)
-			if ttl%time.Second != 0 || ttl < 0 {
-				return misuse{fmt.Errorf("--ttl %v: not a whole number of seconds", ttl), c.CommandPath()}
-			}
-			n.TTLSeconds = int64(ttl / time.Second)
-			if maxBytes != "" {
-				b, ok := parseSize(maxBytes)
-				if !ok {
-					return misuse{fmt.Errorf("--max-bytes %q: not a size such as 268435456 or 256MiB", maxBytes), c.CommandPath()}
-				}
-				n.MaxBytes = b
+			if n.TTLSeconds, err = periodOf("--ttl", ttl); err != nil {
+				return misuse{err, c.CommandPath()}
 			}
 			return r.run(c, func(ctx context.Context, cl *client.Client) error {
 				s, err := cl.CreateStream(ctx, n)
@@ -86,9 +80,8 @@ func createStream(r *remote) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&id, "id", "", "stream `id`, "+weir.IDForm+" (default: random)")
 	f.StringVar(&mode, "mode", "", "json or raw (default: json)")
-	f.DurationVar(&retention, "retention", 0, "time to keep a batch, 1m to 720h (default: 24h)")
-	f.DurationVar(&ttl, "ttl", 0, "time without use after which the stream is deleted, 1s to 8760h (default: never)")
-	f.StringVar(&maxBytes, "max-bytes", "", "maximum size of the stream, 1MiB to 4GiB (default: 256MiB)")
+	l.flags(f, " (default: 24h)", " (default: 256MiB)")
+	f.StringVar(&ttl, "ttl", "", "time without use after which the stream is deleted, 1s to 365d (default: never)")
 	complete(c, "mode", "json\tevents are JSON values", "raw\ta batch is bytes")
 	return c
 }
@@ -133,6 +126,86 @@ that is stored, and then the end of the stream. Gaps that are open are closed fi
 		fmt.Fprintf(c.OutOrStdout(), "closed %s\n", id)
 		return nil
 	})
+}
+
+func setStream(r *remote) *cobra.Command {
+	var l limits
+	var change client.StreamChange
+	c := &cobra.Command{
+		Use: "set ID", Short: "Change the name or the limits of a stream",
+		Long: `Change the name or the limits of a stream, and print its id. Batches that exceed smaller limits are evicted at once.
+Larger limits do not bring evicted batches back.`,
+		Example: "  weir stream set 0000000000000000000001 --name orders\n  weir stream set 0000000000000000000001 --retention 7d --max-bytes 4GiB",
+	}
+	l.flags(c.Flags(), "", "")
+	c.Flags().StringVar(&change.Name, "name", "", "new name, 1 to 128 characters")
+	ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
+		s, err := cl.UpdateStream(ctx, id, change)
+		if err != nil {
+			return err
+		}
+		if r.json {
+			return json.NewEncoder(c.OutOrStdout()).Encode(s)
+		}
+		fmt.Fprintln(c.OutOrStdout(), s.ID)
+		return nil
+	})
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, got []string) (err error) {
+		if change.RetentionSeconds, change.MaxBytes, err = l.parse(); err != nil {
+			return misuse{err, c.CommandPath()}
+		}
+		if change == (client.StreamChange{}) {
+			return misuse{errors.New("nothing to change: set --name, --retention or --max-bytes"), c.CommandPath()}
+		}
+		return run(c, got)
+	}
+	return c
+}
+
+// limits are the flags for the limits of a stream.
+type limits struct{ retention, maxBytes string }
+
+func (l *limits) flags(f *pflag.FlagSet, retention, maxBytes string) {
+	f.StringVar(&l.retention, "retention", "", "time to keep a batch, 1m to 30d"+retention)
+	f.StringVar(&l.maxBytes, "max-bytes", "", "maximum size of the stream, 1MiB to 4GiB"+maxBytes)
+}
+
+// parse returns the values of the flags, and 0 for a flag that is not set.
+func (l *limits) parse() (retentionSeconds, maxBytes int64, err error) {
+	if retentionSeconds, err = periodOf("--retention", l.retention); err != nil {
+		return 0, 0, err
+	}
+	if l.maxBytes != "" {
+		n, ok := parseSize(l.maxBytes)
+		if !ok {
+			return 0, 0, fmt.Errorf("--max-bytes %q: not a size such as 268435456 or 256MiB", l.maxBytes)
+		}
+		maxBytes = n
+	}
+	return retentionSeconds, maxBytes, nil
+}
+
+// periodOf returns the value of a flag in seconds, and 0 if the flag is not set.
+func periodOf(flag, value string) (seconds int64, err error) {
+	if value == "" {
+		return 0, nil
+	}
+	d, ok := parsePeriod(value)
+	if !ok {
+		return 0, fmt.Errorf("%s %q: not a time such as 90m, 24h or 7d, in whole seconds", flag, value)
+	}
+	return int64(d / time.Second), nil
+}
+
+// parsePeriod parses a positive time in whole seconds. Besides the units of Go, it knows d for days.
+func parsePeriod(s string) (time.Duration, bool) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err == nil && n > 0
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil && d > 0 && d%time.Second == 0
 }
 
 func removeStream(r *remote) *cobra.Command {

@@ -34,6 +34,10 @@ func (c *call) batch() error {
 	if err != nil {
 		return err
 	}
+	if s.Mode == weir.Raw && c.compresses(len(b.Payload)) {
+		c.zip(b.ContentType, b.Payload)
+		return nil
+	}
 	if s.Mode == weir.Raw {
 		c.head(http.StatusOK, b.ContentType, int64(len(b.Payload)), none)
 		c.writeLong(b.Payload)
@@ -41,6 +45,11 @@ func (c *call) batch() error {
 	}
 	p := buffers.Get().(*[]byte)
 	head := append(appendBatchHead(*p, b.Seq, b.Time), `,"events":`...)
+	if c.compresses(len(head) + len(b.Payload)) {
+		c.zip(typeJSON, head, b.Payload, []byte{'}'})
+		putBuffer(p, head)
+		return nil
+	}
 	c.head(http.StatusOK, typeJSON, int64(len(head)+len(b.Payload)+1), none)
 	if len(b.Payload) <= maxPooled/2 { // for a small payload, copying is cheaper than a second write
 		head = append(append(head, b.Payload...), '}')

@@ -8,6 +8,7 @@ import (
 
 	"weir"
 	"weir/internal/access"
+	"weir/internal/deflate"
 	"weir/internal/hub"
 )
 
@@ -105,13 +106,19 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page) error {
 		putBuffer(p, b)
 		return err
 	}
+	w := c.writer()
+	if c.compresses(len(b)) {
+		w.zip = c.beginZip()
+	}
 	c.head(http.StatusOK, typeJSON, none, none)
 	if c.isHead() {
 		return nil
 	}
-	w := c.writer()
 	w.loan = c.loan
 	w.loan.Watch(true)
+	if w.zip != nil && w.write(deflate.Header) != nil {
+		panic(http.ErrAbortHandler)
+	}
 	for err == nil && !page.IsDone() {
 		c.sendRun(&w, &b)
 		b, err = c.readRun(b[:0], mode, page)
@@ -119,6 +126,9 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page) error {
 	}
 	b = appendPageEnd(b, page)
 	c.sendRun(&w, &b)
+	if w.zip != nil && w.write(w.zip.Trailer()) != nil {
+		panic(http.ErrAbortHandler)
+	}
 	_ = w.disarm()
 	return nil
 }
@@ -151,14 +161,19 @@ func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error)
 func (c *call) sendRun(w *writer, b *[]byte) {
 	c.written += int64(len(*b))
 	var err error
-	if len(*b) > 2*piece {
+	switch {
+	case w.zip != nil:
+		err = w.writeZipped(*b)
+	case len(*b) > 2*piece:
 		err = w.release(b)
-		*b = nil // the buffer was large: do not hold it while the next run is read
-	} else {
+	default:
 		err = w.write(*b)
 	}
 	if err != nil {
 		panic(http.ErrAbortHandler)
+	}
+	if cap(*b) > 4*piece {
+		*b = nil // the buffer is large: do not hold it while the next run is read
 	}
 }
 

@@ -24,6 +24,7 @@ type call struct {
 	id     [requestIDLength]byte
 	fields [12][2]string // memory for the header fields of the response
 	sent   bool          // the response has begun
+	zips   bool          // the response is compressed
 	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
 
 	created   string // value of x-svc-stream-created (D39); empty unless the response is about a stream
@@ -81,6 +82,8 @@ func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 var (
 	noBuffering = []string{"no"}
 	bearer      = []string{"Bearer"}
+
+	gzipEncoding = []string{"gzip"}
 )
 
 const (
@@ -165,7 +168,13 @@ func (c *call) writeHead(status int, fields [][2]string) {
 }
 
 // answer sends a JSON body. It always returns nil.
-func (c *call) answer(status int, body []byte) error { return c.answerAt(status, body, none) }
+func (c *call) answer(status int, body []byte) error {
+	if status == http.StatusOK && c.compresses(len(body)) {
+		c.zip(typeJSON, body)
+		return nil
+	}
+	return c.answerAt(status, body, none)
+}
 
 // answerAt sends a JSON body, and the cursor in x-svc-cursor. It always returns nil.
 func (c *call) answerAt(status int, body []byte, cursor int64) error {

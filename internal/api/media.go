@@ -69,20 +69,41 @@ func acceptsEvents(accept []string) bool {
 		if !strings.Contains(list, "/") || len(list) < len("text/event-stream") {
 			continue
 		}
-		for more := true; more; {
-			var element string
-			element, list, more = cutElement(list, ',')
-			if listsEvents(element) {
-				return true
-			}
+		if lists(list, "text/event-stream") {
+			return true
 		}
 	}
 	return false
 }
 
-func listsEvents(element string) bool {
-	media, params, more := cutElement(element, ';')
-	if !strings.EqualFold(strings.Trim(media, " \t"), "text/event-stream") {
+// acceptsGzip reports whether an Accept-Encoding header field lists gzip with a quality above 0. A
+// client that sends only "*" gets no compressed response, because every client can read the plain
+// one.
+func acceptsGzip(fields []string) bool {
+	for _, list := range fields {
+		if lists(list, "gzip") {
+			return true
+		}
+	}
+	return false
+}
+
+// lists reports whether a list of values has the given value with a quality above 0.
+func lists(list, value string) bool {
+	for more := true; more; {
+		var element string
+		element, list, more = cutElement(list, ',')
+		if isWanted(element, value) {
+			return true
+		}
+	}
+	return false
+}
+
+// isWanted reports whether an element of a list is the given value with a quality above 0.
+func isWanted(element, want string) bool {
+	value, params, more := cutElement(element, ';')
+	if !strings.EqualFold(strings.Trim(value, " \t"), want) {
 		return false
 	}
 	for more {

@@ -49,6 +49,7 @@ func (c *call) subscribe(s *hub.Stream) error {
 		return err
 	}
 	c.ended = c.grant.Ended()
+	c.zips = acceptsGzip(c.r.Header["Accept-Encoding"])
 	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) })
 }
 
@@ -85,8 +86,12 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	w.loan.Watch(true)
 	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
+	if c.zips {
+		c.w.Header()["Content-Encoding"] = gzipEncoding
+		w.zip = sub.Compress()
+	}
 	head()
-	if err = w.send(helloFrame(sub.Position())); err == nil {
+	if err = w.begin(helloFrame(sub.Position())); err == nil {
 		err = c.follow(sub, &w)
 	}
 	c.h.counts.ended[c.whyEnded(err, &w)].Add(1)
@@ -113,7 +118,7 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 		event, err := sub.Next(w.ended, c.h.Heartbeat) // while it waits, Next borrows no memory
 		switch {
 		case err == nil && event.Gap != nil:
-			err = w.send(gapFrame(event.Gap))
+			err = w.send(w.packed(gapFrame(event.Gap)))
 		case err == nil && event.Sole:
 			if err = w.release(&event.Frames[0]); err == nil {
 				err = w.flush()
@@ -121,15 +126,15 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 		case err == nil && len(event.Frames) > 0:
 			err = w.send(event.Frames...)
 		case err == nil:
-			err = w.send(heartbeatFrame)
+			err = w.send(w.packed(heartbeatFrame))
 		case errors.Is(err, hub.ErrDeleted):
-			_ = w.send(deletedFrame)
+			_ = w.end(deletedFrame)
 		case errors.Is(err, hub.ErrExpired):
-			_ = w.send(expiredFrame)
+			_ = w.end(expiredFrame)
 		case errors.Is(err, hub.ErrEnded):
-			_ = w.send(closedFrame)
+			_ = w.end(closedFrame)
 		case errors.Is(err, hub.ErrStopping):
-			_ = w.send(retryFrame(500 + rand.IntN(4501)))
+			_ = w.end(retryFrame(500 + rand.IntN(4501)))
 		case w.ended.Err() == nil:
 			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/budget"
+	"weir/internal/deflate"
 )
 
 // writer sends long responses in pieces, each with a deadline of its own. So a client that accepts
@@ -20,6 +21,7 @@ type writer struct {
 	lasting bool            // the deadline may stay set between writes: false for HTTP/2
 	until   time.Time       // the deadline that is set; zero if none is
 	loan    *budget.Loan    // the memory that is being sent; nil if none is borrowed
+	zip     *deflate.Member // the state of a compressed response; nil if it is not compressed
 }
 
 // piece is the number of bytes that a client must accept within one timeout: about 2 KiB/s with the

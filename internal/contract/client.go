@@ -81,7 +81,7 @@ type silent struct {
 func (s *silent) Read([]byte) (int, error) { <-s.over; return 0, io.ErrUnexpectedEOF }
 func (s *silent) Close() error             { s.once.Do(func() { close(s.over) }); return nil }
 
-// Answer is a response with its complete body.
+// Answer is a response with its complete body. If the response was compressed, Body is decompressed.
 type Answer struct {
 	t       *T
 	request string // method and path, for messages
@@ -104,6 +104,11 @@ func (t *T) do(method, path string, options ...Option) *Answer {
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatalf("%s %s: read the response: %v", method, path, err)
+	}
+	if resp.Header.Get("Content-Encoding") == "gzip" && method != http.MethodHead {
+		if b, err = unzip(b); err != nil {
+			t.Fatalf("%s %s: decompress the response: %v", method, path, err)
+		}
 	}
 	a := &Answer{t, fmt.Sprintf("%s %s", method, Shorten(path)), resp.StatusCode, resp.Header, b}
 	manages := strings.HasPrefix(path, "/manage/v1/")

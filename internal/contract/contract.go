@@ -104,6 +104,7 @@ func Run(t *testing.T, target Target) {
 		{"eviction", evictionCases, false},
 		{"subscribe", subscribeCases, false},
 		{"delivery", deliveryCases, false},
+		{"compress", compressCases, false},
 		{"wire", wireCases, false},
 		{"auth", authCases, false},
 		{"order", orderCases, false},

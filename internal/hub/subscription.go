@@ -10,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/budget"
+	"weir/internal/deflate"
 	"weir/internal/engine"
 	"weir/internal/meter"
 	"weir/internal/stream"
@@ -54,6 +55,8 @@ type Subscription struct {
 	older  *[]byte      // buffer of the last run, if that run was read from the log
 	loan   *budget.Loan // memory borrowed for large frames; see memory.go
 	pinned *frame       // the large frame of the tail that is being sent, if any
+
+	zip *deflate.Member // set by Compress: Next returns compressed frames
 
 	before, after *Subscription // neighbours in the audience
 	position      atomic.Uint64 // copy of next, for Stats
@@ -130,6 +133,18 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	sub.position.Store(uint64(sub.next))
 	f.audience.join(sub)
 	return sub, nil
+}
+
+// Compress makes Next return frames that are compressed and belong to one gzip member. It returns
+// the state of the member, to which the caller adds what it sends itself. A frame of the tail is
+// compressed once for all subscribers; a run that was read from the log is compressed as a whole.
+// No other memory is held between two calls of Next. Compress must be called before Next.
+func (s *Subscription) Compress() *deflate.Member {
+	s.zip = new(deflate.Member)
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.tail.packs = true
+	return s.zip
 }
 
 // Position returns the sequence after which the subscription continues. A later subscription that
@@ -288,8 +303,13 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait
 			s.next = r.seq
 			break
 		}
-		frames = append(frames, b)
 		s.handed.bytes += len(b)
+		if s.zip != nil {
+			part := r.packed(b)
+			s.zip.Add(part)
+			b = part.Bytes
+		}
+		frames = append(frames, b)
 	}
 	if s.handed.batches = len(frames); len(recent) > 0 {
 		s.handed.at = recent[0].at
@@ -347,13 +367,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		}
 		return true
 	})
-	s.loan.Shrink(int64(cap(frames))) // the payloads are not needed any more
-	if cap(frames) == cap(*s.older) {
-		*s.older = frames
-	} else {
-		runs.Put(s.older) // append has moved the frames to a larger buffer, which does not go into the pool
-		s.older = nil
-	}
+	s.keep(frames) // the payloads are not needed any more
 	if err != nil {
 		return nil, s.readError(err)
 	}
@@ -364,5 +378,36 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if len(frames) == 0 {
 		return nil, nil
 	}
+	if s.zip != nil {
+		frames = s.pack(frames)
+	}
 	return append(s.frames[:0], frames), nil
+}
+
+// keep makes a run that was encoded in the buffer s.older the only memory of the subscription. If
+// append has moved the run to a larger buffer, s.older goes back into the pool, and the larger one
+// never gets there.
+func (s *Subscription) keep(run []byte) {
+	s.loan.Shrink(int64(cap(run)))
+	if s.older != nil && cap(run) == cap(*s.older) {
+		*s.older = run
+		return
+	}
+	if s.older != nil {
+		runs.Put(s.older)
+	}
+	s.older = nil
+}
+
+// pack compresses a run that was read from the log, and gives the memory of the run back.
+func (s *Subscription) pack(run []byte) []byte {
+	plain := s.older
+	s.older = runs.Get().(*[]byte)
+	part := deflate.Compress((*s.older)[:0], run)
+	s.zip.Add(&part)
+	if plain != nil {
+		runs.Put(plain)
+	}
+	s.keep(part.Bytes)
+	return part.Bytes
 }

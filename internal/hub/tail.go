@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"weir"
+	"weir/internal/deflate"
 	"weir/internal/engine"
 )
 
@@ -29,6 +30,7 @@ type tail struct {
 	low         weir.Seq
 	frames      []*frame // in increasing order of sequence
 	bytes       int      // sum of the sizes of frames
+	packs       bool     // a subscriber wants compressed frames
 	dropped     int      // sum of the sizes of dropped frames that the array behind frames still holds
 }
 
@@ -44,6 +46,9 @@ type frame struct {
 	once  sync.Once
 	batch weir.Batch // the batch, until it is encoded
 	bytes []byte     // the encoded batch
+
+	packing sync.Once
+	part    deflate.Part // the compressed batch, once a subscriber needs it
 
 	foreign bool
 	read    atomic.Bool // for foreign frames only: the field bytes is set
@@ -66,6 +71,13 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 		r.batch = weir.Batch{}
 	})
 	return r.bytes
+}
+
+// packed returns the compressed form of the frame, of which b are the bytes. The first call
+// compresses them, for all subscribers. Callers must not hold the feed's lock.
+func (r *frame) packed(b []byte) *deflate.Part {
+	r.packing.Do(func() { r.part = deflate.Compress(nil, b) })
+	return &r.part
 }
 
 // fetch reads the batches of the given frames if other nodes published them and they have not been
@@ -116,6 +128,7 @@ func (t *tail) join(f *feed) {
 func (t *tail) leave(f *feed) {
 	if t.subscribers--; t.subscribers == 0 {
 		t.clear(f)
+		t.packs = false
 		f.view.Store(nil) // the view would keep the frames in memory
 	}
 }
@@ -133,6 +146,9 @@ func (t *tail) add(f *feed, a *admitted) {
 		return
 	}
 	size := EncodedSize(f.s.Mode, int(a.header.Size)) + 128 // 128 is an estimate of the overhead
+	if t.packs {
+		size += size / 2 // an estimate of the compressed bytes, which the frame holds as well
+	}
 	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
 		// The batch was admitted before the first subscriber joined, or all tails together are
 		// full.
