@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -25,6 +26,7 @@ type call struct {
 	sent   bool          // the response has begun
 	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
 
+	cache     string // value of cache-control; "no-store" if empty
 	created   string // value of x-svc-stream-created (D39); empty unless the response is about a stream
 	publisher string // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
 
@@ -110,7 +112,7 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 	value := func(i int) string { return text[ends[i]:ends[i+1]] }
 	fields := append(c.fields[:0],
 		[2]string{"X-Request-Id", text[:ends[0]]}, [2]string{"X-Ratelimit-Limit", value(0)}, [2]string{"X-Ratelimit-Remaining", value(1)},
-		[2]string{"X-Ratelimit-Reset", value(2)}, [2]string{"Cache-Control", "no-store"}, [2]string{"Server", "svc"},
+		[2]string{"X-Ratelimit-Reset", value(2)}, [2]string{"Cache-Control", cmp.Or(c.cache, "no-store")}, [2]string{"Server", "svc"},
 		[2]string{"X-Content-Type-Options", "nosniff"})
 	if contentType != "" {
 		fields = append(fields, [2]string{"Content-Type", contentType})

@@ -30,12 +30,13 @@ const (
 	atRoute                // /v1/streams/{id}/{seq}
 	batchRoute             // /v1/streams/{id}/batches/{seq}
 	closeRoute             // /v1/streams/{id}/close
+	besideRoute            // a path outside /v1 that another room serves (visit.go)
 )
 
 // routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
 // of a request, because clients sometimes put API keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
-	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}", "/v1/streams/{id}/close"}
+	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}", "/v1/streams/{id}/close", "/ds/{path}"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
@@ -43,7 +44,7 @@ func (k routeKind) String() string { return routeNames[k] }
 // header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
 // not a number. It is refused for that reason (D30), so the field allow does not list POST for this
 // route.
-var endpoints [closeRoute + 1]struct {
+var endpoints [besideRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
 }

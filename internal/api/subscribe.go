@@ -48,12 +48,13 @@ func (c *call) subscribe(s *hub.Stream) error {
 		return err
 	}
 	c.ended = c.grant.Ended()
-	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) })
+	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) }, c.follow)
 }
 
 // stay begins the response and sends events until the subscription ends, for example because
-// c.ended is closed. The function head sends the header of the response.
-func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
+// c.ended is closed. The function head sends the header of the response, and the function follow
+// sends the events and returns the error that ended the subscription.
+func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.Subscription, *writer) error) error {
 	of, at := c.holder(), access.Network(c.client())
 	if err := c.h.places.Take(of, at); err != nil {
 		if errors.Is(err, budget.ErrFull) {
@@ -90,15 +91,17 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
 	head()
-	if err = w.send(helloFrame(sub.Position())); err == nil {
-		err = c.follow(sub, &w)
-	}
+	err = follow(sub, &w)
 	c.h.counts.ended[c.whyEnded(err, &w)].Add(1)
 	return nil
 }
 
-// follow sends events until the subscription ends, and returns the error that ended it.
+// follow sends the first frame and then events until the subscription ends, and returns the error
+// that ended it.
 func (c *call) follow(sub *hub.Subscription, w *writer) error {
+	if err := w.send(helloFrame(sub.Position())); err != nil {
+		return err
+	}
 	for {
 		event, err := sub.Next(w.ended, c.h.Heartbeat) // while it waits, Next borrows no memory
 		switch {

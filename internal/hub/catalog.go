@@ -24,6 +24,8 @@ type Spec struct {
 	TTLSeconds       int64     // time to live since the last use (lifetime.go); 0 if there is none
 	ExpiresAt        weir.Time // time at which the stream expires, used or not; 0 if there is none
 
+	Attributes string // see Stream.Attributes
+
 	usedAt weir.Time // last use according to the document
 }
 
@@ -98,7 +100,7 @@ func (s *Stream) Created() string { return s.CreatedAt.String() }
 func (s *Stream) Spec() Spec {
 	spec := Spec{
 		ID: s.ID, Project: s.Project, Name: s.Name, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode,
-		TTLSeconds: s.TTLSeconds,
+		TTLSeconds: s.TTLSeconds, Attributes: s.Attributes(),
 	}
 	if l := s.life(); l != nil && s.Expires {
 		spec.ExpiresAt = l.until
@@ -195,10 +197,12 @@ func (h *Hub) documentChanged(c engine.Change) {
 		if l := known.life(); l != nil { // another node may have used the stream
 			l.touch(spec.usedAt)
 		}
+		h.setAttributes(known, spec.Attributes)
 		return
 	}
 	s := h.streamOf(c, &spec, created)
 	h.live(s, &spec)
+	h.setAttributes(s, spec.Attributes)
 	h.catalog.add(s, &h.room)
 	if h.shared {
 		h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
@@ -498,6 +502,7 @@ func (h *Hub) forget(s *Stream) {
 	h.catalog.remove(s, &h.room)
 	h.sweeper.forget(s)
 	h.forgetLife(s)
+	h.attributes.Delete(s)
 	h.folded.take(s)
 }
 

@@ -18,14 +18,31 @@ type Publish struct {
 	Contiguous bool       // only if Chosen: refuse the batch if it would open a gap (D38)
 	Publisher  string     // only if Chosen: name to keep with the batch; may be empty (D38)
 	Key        string     // idempotency key; only if not Chosen
+	Writer     *Writer    // only if not Chosen: who publishes the batch; nil if no writer is named
 	Ends       bool       // only if not Chosen: close the stream together with this batch (D37)
 	Batch      weir.Batch // Seq and Time are ignored
+
+	Known WriterStanding // set by Publish if there is a Writer: what the stream knows about it
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
 	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
 	way     *traffic // the traffic of held
 	settled bool     // the batch was stored, by this publish or an earlier one
 }
+
+// Writer and WriterStanding are types of package stream.
+type (
+	Writer         = stream.Writer
+	WriterStanding = stream.Standing
+)
+
+// The ways in which the numbers of a writer can disagree with the stream.
+const (
+	Fenced   = stream.Fenced
+	BadStart = stream.BadStart
+	Skipped  = stream.Skipped
+	Disorder = stream.Disorder
+)
 
 // proposal is a publish while its entry is in the log's queue. The entry carries the proposal to
 // Admit, and Admit writes the verdict into the proposal.
@@ -192,7 +209,7 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 // rules returns the publish in the form that package stream decides on. size is -1 if the body has
 // not been read.
 func (p *Publish) rules(size int64) stream.Publish {
-	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size, Ends: p.Ends}
+	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size, Ends: p.Ends, Writer: p.Writer}
 }
 
 // propose sends a batch through the log and returns the acknowledgement or the refusal.
@@ -212,6 +229,7 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 			return weir.Ack{}, err
 		}
 	}
+	b.Known = v.Writer
 	switch v.Outcome {
 	case stream.Stored:
 		return weir.Ack{StreamID: f.s.ID, Seq: v.Header.Seq, Accepted: b.Batch.Events, Cursor: cursor, Publisher: b.Publisher}, nil
@@ -219,6 +237,9 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 		f.mu.Lock()
 		cursor = f.state.Cursor().Cursor
 		f.mu.Unlock()
+		if rules.Writer != nil && v.Header.Key == (weir.KeyDigest{}) {
+			return weir.Ack{StreamID: f.s.ID, Cursor: cursor, Duplicate: true}, nil
+		}
 		ack, err := f.s.duplicate(ctx, f, v.Header, cursor)
 		if err != nil {
 			return weir.Ack{}, err
@@ -240,7 +261,7 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, pr
 	p.entry = engine.Entry{
 		Header: engine.Header{
 			Kind: engine.Batch, Count: b.Events, ContentType: b.ContentType, Key: rules.Key, Size: uint32(len(b.Payload)),
-			Publisher: of.Publisher,
+			Publisher: of.Publisher, Tag: rules.Writer.Tag(),
 		},
 		Payload:  b.Payload,
 		Proposer: p,

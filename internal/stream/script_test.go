@@ -209,10 +209,11 @@ func (s *script) publish(words []string, store bool) string {
 }
 
 func (s *script) close() string {
-	marker, ok := stream.ClosingMarker(s.state, s.now)
-	if !ok {
+	v := stream.Closing(s.state, nil, s.now)
+	if v.Outcome == stream.Duplicate {
 		return "is closed already\n"
 	}
+	marker := v.Header
 	s.log.append(s.t, marker)
 	s.state.Apply(marker)
 	return fmt.Sprintf("closed %d..%d and the stream at %s\n", marker.First, marker.Seq, moment(marker.Time))

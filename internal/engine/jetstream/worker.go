@@ -30,9 +30,9 @@ type request struct {
 // Append proposes an entry.
 func (l *log) Append(ctx context.Context, e *engine.Entry) error {
 	e.Size = uint32(len(e.Payload))
-	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher {
-		return fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d), publisher of %d bytes (at most %d)",
-			len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey, len(e.Publisher), weir.MaxPublisher)
+	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher || len(e.Tag) > engine.MaxTag {
+		return fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d), publisher of %d bytes (at most %d), tag of %d bytes (at most %d)",
+			len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey, len(e.Publisher), weir.MaxPublisher, len(e.Tag), engine.MaxTag)
 	}
 	parts := l.parts(len(e.Payload))
 	if parts > groupMessages {

@@ -23,7 +23,7 @@ const (
 	headBridge = 4 << 10
 )
 
-// restore passes the content of the log to a judge. The ranges of closed gaps, and the digest and
+// restore passes the content of the log to a judge. The ranges of closed gaps, the tags, and the digest and
 // event count that the judge needs for each key, are read from disk, because the index does not
 // hold them. From then on the index knows the size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
@@ -124,7 +124,7 @@ func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 	for i := range h.items {
 		it := &h.items[i]
 		it.fill(&out[i])
-		h.known[i] = it.kind != kindGapClosed && (!it.keyed || it.key > 0 && it.time < h.since)
+		h.known[i] = it.kind != kindGapClosed && !it.tag && (!it.keyed || it.key > 0 && it.time < h.since)
 	}
 	start := 0
 	for k, seg := range h.held {
@@ -241,17 +241,25 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 	if it.kind == kindGapClosed {
 		r, err := h.l.decode(spot{*it, seg}, b)
 		if err == nil {
-			out.First = r.header().First
+			out.First, out.Tag = r.header().First, r.tag
 		}
 		return err
 	}
-	ct, key, _, err := checkHead(b, seg.seed)
+	ct, key, head, err := checkHead(b, seg.seed)
 	if err == nil && (kind(b[14]) != it.kind || binary.LittleEndian.Uint64(b[16:]) != uint64(h.l.id) ||
 		binary.LittleEndian.Uint64(b[24:]) != uint64(it.seq) || binary.LittleEndian.Uint32(b[8:]) != it.size) {
 		err = errChecksum
 	}
 	if err != nil {
 		return h.l.verify(spot{*it, seg}, nil, err)
+	}
+	if it.tag {
+		_, tag := tagOf(b, key, head)
+		out.Tag = string(tag)
+	}
+	if !it.keyed {
+		h.known[i] = true
+		return nil
 	}
 	h.know(out, i, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
 	return nil
