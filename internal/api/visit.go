@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"weir"
@@ -112,7 +111,7 @@ func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Su
 	}
 	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(sub *hub.Subscription, w *writer) error {
 		err := follow(w.ended, sub, w.send)
-		if err != nil && w.ended.Err() == nil && !errors.Is(err, hub.ErrDeleted) && !errors.Is(err, hub.ErrExpired) && !errors.Is(err, hub.ErrStopping) {
+		if c.whyEnded(err, w) == endFailed && err != nil {
 			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
 		}
 		return err
