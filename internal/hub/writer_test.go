@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"weir"
@@ -22,7 +23,7 @@ func TestProducersSurvivePowerCut(t *testing.T) {
 		}
 		h := open(t, j, Options{})
 		s := made(t, h, nil)
-		acknowledged, cuts := uint64(0), 0
+		var acknowledged, cuts atomic.Uint64
 		check := func(fs *faulty.FS, acknowledged uint64) {
 			j, err := journal.Open(fs, journal.Options{SegmentSize: 256 << 10})
 			if err != nil {
@@ -47,22 +48,22 @@ func TestProducersSurvivePowerCut(t *testing.T) {
 					t.Errorf("with %d batches stored, number %d got %+v, %+v, %v", stored, n, ack, p.Known, err)
 				}
 			}
-			cuts++
+			cuts.Add(1)
 		}
 		fs.OnCall(func(faulty.Call) error {
-			check(fs.Crash(loss, nil), acknowledged)
+			check(fs.Crash(loss, nil), acknowledged.Load())
 			return nil
 		})
 		for n := range uint64(5) {
 			if ack := publish(t, s, by(n)); ack.Duplicate {
 				t.Errorf("number %d is a duplicate: %+v", n, ack)
 			}
-			acknowledged = n + 1
+			acknowledged.Store(n + 1)
 		}
 		fs.OnCall(nil)
-		check(fs.Crash(loss, nil), acknowledged)
-		if cuts < 10 {
-			t.Errorf("only %d power cuts", cuts)
+		check(fs.Crash(loss, nil), acknowledged.Load())
+		if cuts.Load() < 10 {
+			t.Errorf("only %d power cuts", cuts.Load())
 		}
 		h.Close()
 		j.Close()
