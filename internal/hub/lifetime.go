@@ -69,9 +69,9 @@ func (q *lifeQueue) Pop() any {
 }
 
 // saveEvery returns how often the last use of a stream is stored at most: an eighth of its time to
-// live, but at least a minute.
+// live, but at least five seconds.
 func (s *Stream) saveEvery() time.Duration {
-	return max(time.Duration(s.TTLSeconds)*time.Second/8, time.Minute)
+	return max(time.Duration(s.TTLSeconds)*time.Second/8, 5*time.Second)
 }
 
 // live records the lifetime of a new stream, or of one that was just loaded. It does nothing if the
@@ -197,7 +197,7 @@ func (h *Hub) sweepLife(l *life) {
 	case l.end() <= now && (!h.shared || h.leads()):
 		err = l.s.Delete(context.Background())
 	case l.end() <= now:
-		wait = time.Minute // the leading node deletes the stream
+		wait = 10 * time.Second // the leading node deletes the stream
 	case used > l.saved:
 		err = l.save(used)
 	default:
