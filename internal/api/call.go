@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -27,6 +28,7 @@ type call struct {
 	zips   bool          // the response is compressed
 	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
 
+	cache     string // value of cache-control; "no-store" if empty
 	created   string // value of x-svc-stream-created (D39); empty unless the response is about a stream
 	publisher string // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
 
@@ -126,7 +128,7 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 	field("X-Ratelimit-Limit", value(0))
 	field("X-Ratelimit-Remaining", value(1))
 	field("X-Ratelimit-Reset", value(2))
-	field("Cache-Control", "no-store")
+	field("Cache-Control", cmp.Or(c.cache, "no-store"))
 	field("Server", "svc")
 	field("X-Content-Type-Options", "nosniff")
 	if contentType != "" {

@@ -19,6 +19,10 @@ var (
 	allowedMethods = []string{"GET, HEAD, POST, PATCH, DELETE, OPTIONS"}
 	allowedHeaders = []string{"authorization, content-type, idempotency-key, last-event-id, x-svc-contiguous, x-svc-publisher"}
 	preflightAge   = []string{"86400"}
+
+	besideExposed = []string{exposedHeaders[0] + ", etag, location, stream-next-offset, stream-cursor, stream-up-to-date, stream-closed, stream-ttl, stream-expires-at, stream-sse-data-encoding, producer-epoch, producer-seq, producer-expected-seq, producer-received-seq"}
+	besideMethods = []string{"GET, HEAD, PUT, POST, DELETE, OPTIONS"}
+	besideHeaders = []string{allowedHeaders[0] + ", if-none-match, stream-seq, stream-ttl, stream-expires-at, stream-closed, stream-forked-from, stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq"}
 )
 
 func newCORS(origins []string) cors {
@@ -61,10 +65,16 @@ func (c *call) preflight() error {
 	} else {
 		h["Allow"] = allowedMethods
 	}
+	if c.route.kind == besideRoute {
+		h["Allow"] = besideMethods
+	}
 	if !c.route.manages && c.h.cors.allow(c.r, h) {
 		h["Access-Control-Allow-Methods"] = allowedMethods
 		h["Access-Control-Allow-Headers"] = allowedHeaders
 		h["Access-Control-Max-Age"] = preflightAge
+		if c.route.kind == besideRoute {
+			h["Access-Control-Allow-Methods"], h["Access-Control-Allow-Headers"] = besideMethods, besideHeaders
+		}
 	}
 	c.head(http.StatusNoContent, "", none, none)
 	return nil

@@ -36,6 +36,7 @@ const (
 	projectsRoute           // /manage/v1/projects
 	keysRoute               // /manage/v1/keys
 	revokeRoute             // /manage/v1/keys/{id}/revoke
+	besideRoute             // a path outside /v1 that another room serves (visit.go)
 )
 
 // routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
@@ -43,7 +44,7 @@ const (
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
 	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}",
 	"/v1/streams/{id}/batches", "/v1/streams/{id}/close",
-	"/manage/v1/projects", "/manage/v1/keys", "/manage/v1/keys/{id}/revoke"}
+	"/manage/v1/projects", "/manage/v1/keys", "/manage/v1/keys/{id}/revoke", "/ds/{path}"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
@@ -51,7 +52,7 @@ func (k routeKind) String() string { return routeNames[k] }
 // header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
 // not a number. It is refused for that reason (D30), so the field allow does not list POST for this
 // route. The same applies to /v1/streams/{id}/batches.
-var endpoints [revokeRoute + 1]struct {
+var endpoints [besideRoute + 1]struct {
 	get, post, patch, delete func(*call) error
 	allow                    []string
 }

@@ -50,12 +50,13 @@ func (c *call) subscribe(s *hub.Stream) error {
 	}
 	c.ended = c.grant.Ended()
 	c.zips = acceptsGzip(c.r.Header["Accept-Encoding"])
-	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) })
+	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) }, c.follow)
 }
 
 // stay begins the response and sends events until the subscription ends, for example because
-// c.ended is closed. The function head sends the header of the response.
-func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
+// c.ended is closed. The function head sends the header of the response, and the function follow
+// sends the events and returns the error that ended the subscription.
+func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.Subscription, *writer) error) error {
 	of, at := c.holder(), access.Network(c.client())
 	if err := c.takePlace(of, at); err != nil {
 		return err
@@ -91,9 +92,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 		w.zip = sub.Compress()
 	}
 	head()
-	if err = w.begin(helloFrame(sub.Position())); err == nil {
-		err = c.follow(sub, &w)
-	}
+	err = follow(sub, &w)
 	c.h.counts.ended[c.whyEnded(err, &w)].Add(1)
 	return nil
 }
@@ -112,8 +111,12 @@ func (c *call) takePlace(of budget.Holder, at netip.Addr) error {
 	return errPlaces
 }
 
-// follow sends events until the subscription ends, and returns the error that ended it.
+// follow sends the first frame and then events until the subscription ends, and returns the error
+// that ended it.
 func (c *call) follow(sub *hub.Subscription, w *writer) error {
+	if err := w.begin(helloFrame(sub.Position())); err != nil {
+		return err
+	}
 	for {
 		event, err := sub.Next(w.ended, c.h.Heartbeat) // while it waits, Next borrows no memory
 		switch {

@@ -150,9 +150,9 @@ type Log interface {
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// ContentType and Publisher are not set. The header of an entry with a key has Count, KeySize
-	// and KeyDigest, but not Key. Restore must not keep the pointers: the engine may use the same
-	// memory for the next header.
+	// ContentType and Publisher are not set, and Tag is. The header of an entry with a key has
+	// Count, KeySize and KeyDigest, but not Key. Restore must not keep the pointers: the engine may
+	// use the same memory for the next header.
 	Restore(note []byte, entries iter.Seq[*Header]) error
 
 	// The engine calls Admit for every entry, in log order, before the entry becomes part of the
@@ -259,6 +259,7 @@ type Header struct {
 	KeySize     uint16         // size of the key in bytes; only set by Log.Headers and for Judge.Restore
 	KeyDigest   weir.KeyDigest // digest of the key; only set for Judge.Restore
 	Publisher   string         // name of the publisher, at most weir.MaxPublisher bytes
+	Tag         string         // bytes that the judge needs at Restore, at most MaxTag
 }
 
 // Restored returns the header of a stored entry in the form that Judge.Restore receives.
@@ -274,6 +275,9 @@ func (h Header) Restored() Header {
 
 // MaxContentType is the length in bytes of the longest content type that a log stores.
 const MaxContentType = 1024
+
+// MaxTag is the length in bytes of the longest tag that a log stores with an entry.
+const MaxTag = 1024
 
 // MaxNote is the size in bytes of the longest note that a log stores with a trim.
 const MaxNote = 4 << 20

@@ -27,9 +27,9 @@ func (s *Stream) Spec() Spec {
 	b := s.bounds.Load()
 	spec := Spec{
 		ID: s.ID, Project: s.Project, Name: s.Name(), RetentionSeconds: b.retentionSeconds, MaxBytes: b.maxBytes, Mode: s.Mode,
-		TTLSeconds: s.TTLSeconds,
+		TTLSeconds: s.TTLSeconds, Attributes: s.Attributes(),
 	}
-	if l := s.life(); l != nil && s.Expires {
+	if l := lifeOf(s); l != nil && s.Expires {
 		spec.ExpiresAt = l.until
 	}
 	return spec

@@ -25,6 +25,8 @@ type Spec struct {
 	TTLSeconds       int64     // time to live since the last use (lifetime.go); 0 if there is none
 	ExpiresAt        weir.Time // time at which the stream expires, used or not; 0 if there is none
 
+	Attributes string // see Stream.Attributes
+
 	usedAt weir.Time // last use according to the document
 }
 
@@ -178,14 +180,16 @@ func (h *Hub) documentChanged(c engine.Change) {
 		return
 	}
 	if known != nil {
-		if l := known.life(); l != nil { // another node may have used the stream
+		if l := lifeOf(known); l != nil { // another node may have used the stream
 			l.touch(spec.usedAt)
 		}
 		h.settingsChanged(known, &spec)
+		h.setAttributes(known, spec.Attributes)
 		return
 	}
 	s := h.streamOf(c, &spec, created)
 	h.live(s, &spec)
+	h.setAttributes(s, spec.Attributes)
 	h.catalog.add(s, &h.room)
 	if h.shared {
 		h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
@@ -449,34 +453,6 @@ func (c *catalog) fill(p weir.ProjectID, position uint64, buf []*Stream) []*Stre
 		buf[k] = ps.streams[i-1-k]
 	}
 	return buf[:n]
-}
-
-// Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. Delete fails
-// with StreamNotFound if the stream was deleted before, even if another stream with the same id has
-// been created since. Delete ignores the end of ctx and always returns the outcome of the deletion,
-// so that the audit log can record it.
-func (s *Stream) Delete(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
-	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
-	if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
-		return notFound(s.ID)
-	}
-	if err == nil {
-		err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
-	}
-	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrConflict) {
-		return notFound(s.ID)
-	}
-	return clientError(s.ID, err)
-}
-
-// forget removes a deleted stream from the catalog, the sweeper and the kept states. The caller has
-// already set s.deleted.
-func (h *Hub) forget(s *Stream) {
-	h.catalog.remove(s, &h.room)
-	h.sweeper.forget(s)
-	h.forgetLife(s)
-	h.folded.take(s)
 }
 
 func (s *Stream) object(r summary) weir.Stream {

@@ -45,7 +45,7 @@ func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 	err := s.change(ctx, func(spec *Spec) error {
 		old := *spec
 		if *spec = c.Apply(old); spec.MaxBytes > old.MaxBytes || spec.RetentionSeconds > old.RetentionSeconds {
-			return s.trimEvicted(ctx)
+			return trimEvicted(ctx, s)
 		}
 		return nil
 	})
@@ -91,7 +91,7 @@ func (s *Stream) change(ctx context.Context, edit func(*Spec) error) error {
 
 // trimEvicted trims what was evicted under the current limits. Otherwise a restart would find the
 // evicted batches in the log, and larger limits would bring them back.
-func (s *Stream) trimEvicted(ctx context.Context) error {
+func trimEvicted(ctx context.Context, s *Stream) error {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package hub
 import (
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,7 +118,7 @@ func TestCloseSurvivesPowerCut(t *testing.T) {
 		h := open(t, j, Options{})
 		s := made(t, h, nil)
 		publish(t, s, at(1, "a"))
-		done, cuts := false, 0
+		var cuts atomic.Uint64
 		check := func(fs *faulty.FS, want bool) {
 			j, err := journal.Open(fs, journal.Options{SegmentSize: 256 << 10})
 			if err != nil {
@@ -134,20 +135,19 @@ func TestCloseSurvivesPowerCut(t *testing.T) {
 			if err != nil || o.Cursor != 1 || want && !o.Closed {
 				t.Errorf("after a power cut: %+v, %v; the close was acknowledged: %v", o, err, want)
 			}
-			cuts++
+			cuts.Add(1)
 		}
 		fs.OnCall(func(faulty.Call) error {
-			check(fs.Crash(loss, nil), done)
+			check(fs.Crash(loss, nil), false)
 			return nil
 		})
 		if _, err := s.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
 		fs.OnCall(nil)
-		done = true
-		check(fs.Crash(loss, nil), done)
-		if cuts < 3 {
-			t.Errorf("only %d power cuts", cuts)
+		check(fs.Crash(loss, nil), true)
+		if cuts.Load() < 3 {
+			t.Errorf("only %d power cuts", cuts.Load())
 		}
 		h.Close()
 		j.Close()

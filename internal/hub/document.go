@@ -41,6 +41,7 @@ type document struct {
 	TTLSeconds       int64          `json:"ttl_seconds,omitempty"`
 	ExpiresAt        int64          `json:"expires_at,omitempty"` // Unix milliseconds
 	UsedAt           int64          `json:"used_at,omitempty"`    // Unix milliseconds; see lifetime.go
+	Attributes       string         `json:"attributes,omitempty"`
 }
 
 // check returns an error if the document does not describe a valid stream.
@@ -65,7 +66,7 @@ func (v *document) check() error {
 func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
 	v := document{
 		Project: s.Project, Name: s.Name, CreatedAt: int64(created), RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode,
-		TTLSeconds: s.TTLSeconds, ExpiresAt: int64(s.ExpiresAt), UsedAt: int64(s.usedAt),
+		TTLSeconds: s.TTLSeconds, ExpiresAt: int64(s.ExpiresAt), UsedAt: int64(s.usedAt), Attributes: s.Attributes,
 	}
 	if err := v.check(); err != nil {
 		return nil, fmt.Errorf("create stream %s: %w", s.ID, err)
@@ -93,7 +94,7 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 	return Spec{
 		ID: id, Project: v.Project, Name: v.Name,
 		RetentionSeconds: v.RetentionSeconds, MaxBytes: v.MaxBytes, Mode: v.Mode,
-		TTLSeconds: v.TTLSeconds, ExpiresAt: weir.Time(v.ExpiresAt), usedAt: weir.Time(v.UsedAt),
+		TTLSeconds: v.TTLSeconds, ExpiresAt: weir.Time(v.ExpiresAt), usedAt: weir.Time(v.UsedAt), Attributes: v.Attributes,
 	}, weir.Time(v.CreatedAt), nil
 }
 

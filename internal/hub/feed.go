@@ -267,6 +267,7 @@ func toRules(h *engine.Header) stream.Header {
 		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size,
 		Key: h.KeyDigest, KeySize: h.KeySize, Count: h.Count,
 		Late: h.Flags&engine.Late != 0, Lost: lost, Ends: h.Flags&engine.Ends != 0,
+		Writer: stream.ParseTag(h.Tag),
 	}
 	if h.Kind == engine.Batch && lost {
 		r.First = h.Seq // a single lost batch is a run of length 1
@@ -363,7 +364,8 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	now := weir.TimeOf(at)
 	p, ok := e.Proposer.(*proposal)
 	if !ok {
-		return f.admitMarker(e, now, e.Proposer == closing{})
+		c, _ := e.Proposer.(*closing)
+		return f.admitMarker(e, now, c)
 	}
 	adopt(f)
 	p.verdict = f.ahead.Decide(p.rules, now)

@@ -134,14 +134,15 @@ func (f *feed) restartGrace() {
 	f.state.Pause(0, stream.Afresh, now)
 }
 
-// admitMarker turns an entry into the marker that closes the gaps whose grace has ended, or the
-// whole stream. It refuses the entry if there is nothing to close. Since closeGaps proposed the
+// admitMarker turns an entry into the marker that closes the gaps whose grace has ended, or, if c is
+// not nil, the whole stream. It refuses the entry if there is nothing to close. Since closeGaps proposed the
 // entry, the gaps may have been filled, or a request for one of the missing sequences may have
 // arrived.
-func (f *feed) admitMarker(e *engine.Entry, now weir.Time, whole bool) bool {
+func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	m, due := f.ahead.Due(now, f.held.seq)
-	if whole {
-		m, due = stream.ClosingMarker(f.ahead, now)
+	if c != nil {
+		c.verdict = stream.Closing(f.ahead, c.writer, now)
+		m, due = c.verdict.Header, c.verdict.Outcome == stream.Stored
 	}
 	if !due {
 		return false

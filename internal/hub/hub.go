@@ -75,8 +75,10 @@ type Hub struct {
 	waker   waker
 	folded  folded
 	lives   lives
-	room    room
-	first   atomic.Pointer[func() bool] // set by Lead; reports whether this node does the work that only one node should do
+
+	attributes sync.Map // *Stream to the attributes of the stream, for streams that have some
+	room       room
+	first      atomic.Pointer[func() bool] // set by Lead; reports whether this node does the work that only one node should do
 
 	counts    counters
 	tail      atomic.Int64 // bytes in all tails

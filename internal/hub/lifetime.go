@@ -66,9 +66,9 @@ func (q *lifeQueue) Pop() any {
 }
 
 // saveEvery returns how often the last use of a stream is stored at most: an eighth of its time to
-// live, but at least a minute.
-func (s *Stream) saveEvery() time.Duration {
-	return max(time.Duration(s.TTLSeconds)*time.Second/8, time.Minute)
+// live, but at least five seconds.
+func (o *origin) saveEvery() time.Duration {
+	return max(time.Duration(o.TTLSeconds)*time.Second/8, 5*time.Second)
 }
 
 // live records the lifetime of a new stream, or of one that was just loaded. It does nothing if the
@@ -91,9 +91,9 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 }
 
 // limited reports whether the stream has a limited lifetime.
-func (s *Stream) limited() bool { return s.TTLSeconds > 0 || s.Expires }
+func (o *origin) limited() bool { return o.TTLSeconds > 0 || o.Expires }
 
-func (s *Stream) life() *life {
+func lifeOf(s *Stream) *life {
 	if !s.limited() {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (s *Stream) life() *life {
 
 // forgetLife removes a deleted stream.
 func (h *Hub) forgetLife(s *Stream) {
-	l := s.life()
+	l := lifeOf(s)
 	if l == nil {
 		return
 	}
@@ -119,7 +119,7 @@ func (h *Hub) forgetLife(s *Stream) {
 
 // use records that the stream is being used now.
 func (s *Stream) use() {
-	if l := s.life(); l != nil {
+	if l := lifeOf(s); l != nil {
 		l.touch(s.hub.now())
 	}
 }
@@ -148,7 +148,7 @@ func (l *life) end() weir.Time {
 
 // expired reports whether the lifetime of the stream has ended.
 func (s *Stream) expired(now weir.Time) bool {
-	l := s.life()
+	l := lifeOf(s)
 	return l != nil && l.end() <= now
 }
 
@@ -194,7 +194,7 @@ func (h *Hub) sweepLife(l *life) {
 	case l.end() <= now && (!h.shared || h.leads()):
 		err = l.s.Delete(context.Background())
 	case l.end() <= now:
-		wait = time.Minute // the leading node deletes the stream
+		wait = 10 * time.Second // the leading node deletes the stream
 	case used > l.saved:
 		err = l.save(used)
 	default:

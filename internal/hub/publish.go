@@ -18,14 +18,31 @@ type Publish struct {
 	Contiguous bool       // only if Chosen: refuse the batch if it would open a gap (D38)
 	Publisher  string     // only if Chosen: name to keep with the batch; may be empty (D38)
 	Key        string     // idempotency key; only if not Chosen
+	Writer     *Writer    // only if not Chosen: who publishes the batch; nil if no writer is named
 	Ends       bool       // only if not Chosen: close the stream together with this batch (D37)
 	Batch      weir.Batch // Seq and Time are ignored
+
+	Known WriterStanding // set by Publish if there is a Writer: what the stream knows about it
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
 	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
 	way     *traffic // the traffic of held
 	settled bool     // the batch was stored, by this publish or an earlier one
 }
+
+// Writer and WriterStanding are types of package stream.
+type (
+	Writer         = stream.Writer
+	WriterStanding = stream.Standing
+)
+
+// The ways in which the numbers of a writer can disagree with the stream.
+const (
+	Fenced   = stream.Fenced
+	BadStart = stream.BadStart
+	Skipped  = stream.Skipped
+	Disorder = stream.Disorder
+)
 
 // proposal is a publish while its entry is in the log's queue. The entry carries the proposal to
 // Admit, and Admit writes the verdict into the proposal.
@@ -236,7 +253,7 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 // rules returns the publish in the form that package stream decides on. The parameter size is -1 if
 // the body has not been read.
 func (p *Publish) rules(size int64) stream.Publish {
-	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size, Ends: p.Ends}
+	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size, Ends: p.Ends, Writer: p.Writer}
 }
 
 // propose sends a batch through the log and returns the acknowledgement or the refusal.
@@ -266,6 +283,7 @@ func (p *proposal) conclude(ctx context.Context, f *feed, b *Publish) (weir.Ack,
 		}
 	}
 	defer p.recycle()
+	b.Known = p.verdict.Writer
 	switch p.verdict.Outcome {
 	case stream.Stored:
 		return weir.Ack{StreamID: f.s.ID, Seq: p.verdict.Header.Seq, Accepted: b.Batch.Events, Cursor: p.cursor, Publisher: b.Publisher}, nil
@@ -273,6 +291,9 @@ func (p *proposal) conclude(ctx context.Context, f *feed, b *Publish) (weir.Ack,
 		f.mu.Lock()
 		cursor := f.state.Cursor().Cursor
 		f.mu.Unlock()
+		if p.rules.Writer != nil && p.verdict.Header.Key == (weir.KeyDigest{}) {
+			return weir.Ack{StreamID: f.s.ID, Cursor: cursor, Duplicate: true}, nil
+		}
 		ack, err := f.s.duplicate(ctx, f, p.verdict.Header, cursor)
 		if err != nil {
 			return weir.Ack{}, err
@@ -302,7 +323,7 @@ func newProposal(f *feed, rules stream.Publish, of *Publish, probe bool) *propos
 	}
 	h, b := &p.entry.Header, &of.Batch
 	h.Kind, h.Count, h.ContentType, h.Size = engine.Batch, b.Events, b.ContentType, uint32(len(b.Payload))
-	h.Key, h.Publisher = rules.Key, of.Publisher
+	h.Key, h.Publisher, h.Tag = rules.Key, of.Publisher, rules.Writer.Tag()
 	p.entry.Payload, p.entry.Proposer = b.Payload, p
 	return p
 }

@@ -30,6 +30,7 @@ var chapters = []chapter{
 	{"Use", []leaf{
 		{"/docs/publishing", "Publishing", "manual/publishing.md"},
 		{"/docs/subscribing", "Subscribing", "manual/subscribing.md"},
+		{"/docs/durable", "Durable Streams", "manual/durable.md"},
 		{"/docs/cli", "From the shell", "cli.md"},
 		{"/docs/keys", "Keys and scopes", "manual/keys.md"},
 		{"/docs/reference", "HTTP reference", ""},

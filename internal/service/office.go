@@ -47,7 +47,7 @@ func (o office) url() string {
 // serve starts to answer requests with h. Requests under /v1 get 404, because this listener is for
 // operators and not for clients of the API.
 func (o office) serve(h http.Handler) {
-	o.server.Serve(v1First(http.NotFoundHandler(), h), server.TLS{})
+	o.server.Serve(v1First(http.NotFoundHandler(), http.NotFoundHandler(), h), server.TLS{})
 }
 
 // watch logs an error if the listener fails. The service then continues without a dashboard.

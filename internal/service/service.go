@@ -24,6 +24,7 @@ import (
 	"weir/internal/budget"
 	"weir/internal/build"
 	"weir/internal/dashboard"
+	"weir/internal/durable"
 	"weir/internal/engine"
 	"weir/internal/hub"
 	"weir/internal/manual"
@@ -231,7 +232,10 @@ func (svc *Service) serve(secure server.TLS) error {
 	if svc.settings.Dashboard == settings.DashboardOn {
 		pages = withDashboard(svc.Dashboard, pages)
 	}
-	handler := svc.certs.handler(v1First(svc.API, svc.visits.counted(pages)))
+	ds := durable.New(durable.Options{
+		Hub: svc.Hub, Access: svc.Access, API: svc.API, Open: svc.settings.DSOpen, LongPoll: svc.settings.DSLongPoll,
+	})
+	handler := svc.certs.handler(v1First(svc.API, ds, svc.visits.counted(pages)))
 	if svc.options.Wrap != nil {
 		handler = svc.options.Wrap(handler)
 	} else {

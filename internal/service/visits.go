@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"weir/internal/api"
+	"weir/internal/durable"
 )
 
 // visits counts the requests for pages outside /v1: the dashboard, the manual and the JavaScript
@@ -16,13 +17,17 @@ type visits struct {
 	counts map[api.Requests]uint64 // in each map key, the field Count is 0
 }
 
-// v1First passes requests under /v1 to v1 and all others to pages. It comes before the other
+// v1First passes requests under /v1 to v1, those under /ds to ds, and all others to pages. It comes before the other
 // handlers, because every handler that passes a subscription on stays on the stack while the
 // subscription lasts. With fewer handlers in front of /v1, a subscription takes less memory.
-func v1First(v1, pages http.Handler) http.Handler {
+func v1First(v1, ds, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
 			v1.ServeHTTP(w, r)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, durable.Prefix) {
+			ds.ServeHTTP(w, r)
 			return
 		}
 		pages.ServeHTTP(w, r)

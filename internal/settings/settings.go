@@ -44,6 +44,8 @@ type Settings struct {
 	WriteTimeout      time.Duration
 	EventLoop         bool
 	CORSOrigins       []string
+	DSOpen            string // name of the project that /ds opens to callers without a key; empty: none
+	DSLongPoll        time.Duration
 	TrustedProxies    []string
 	Metrics           string
 	Profiles          bool
@@ -106,6 +108,8 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
 	f.BoolVar(&s.EventLoop, "event-loop", true, "on Linux, serve plain publishes over cleartext HTTP/1.1 in event loops, one per core, which takes less CPU time; false serves all requests through Go's HTTP server")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
+	f.StringVar(&s.DSOpen, "ds-open", "", "name of a `project` that everyone may use through /ds without a key; empty: /ds needs a key like /v1")
+	f.DurationVar(&s.DSLongPoll, "ds-long-poll", 20*time.Second, "time for which a long poll through /ds waits for data")
 	f.StringSliceVar(&s.TrustedProxies, "trusted-proxies", nil, "`addresses` or CIDRs of proxies whose X-Forwarded-For is trusted, comma-separated")
 	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz and /readyz; off to disable")
 	f.BoolVar(&s.Profiles, "pprof", false, "also serve profiles on the address of --metrics, as /debug/pprof")

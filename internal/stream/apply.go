@@ -23,6 +23,7 @@ func (s *State) take(h Header, graceStart weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(graceStart)
 	s.keys.forget(s.low, h.Time, s.rules.Keys)
+	s.wrote.take(h.Writer, h.Time)
 	if h.Ends {
 		defer end(s)
 	}

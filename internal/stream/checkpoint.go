@@ -11,7 +11,7 @@ import (
 // Checkpoint records the parts of a state that cannot be derived from the remaining entries once
 // older entries were trimmed from the log. Its encoded form is called a note:
 //
-//	byte     1 or 2, the version: 2 if keys follow
+//	byte     1 to 3, the version: 2 if keys follow, 3 if keys and writers follow
 //	byte     flags: 1 something was stored, 2 sequence 0 was stored, 4 the stream was closed
 //	uvarint  cursor
 //	uvarint  low
@@ -28,6 +28,16 @@ import (
 //	uvarint  time, minus that of the previous key; for the first key, the time as a varint
 //	uvarint  number of events
 //
+// Version 3 also holds the producers and the last order mark (writers.go):
+//
+//	uvarint  number of producers
+//	then for each producer:
+//	text     name: its length as a uvarint, and its bytes
+//	uvarint  epoch of its last batch
+//	uvarint  number of its last batch
+//	varint   time of its last batch
+//	text     the last order mark, after all producers
+//
 // A checkpoint holds no gaps. The missing sequences follow from the remaining entries, and the
 // markers that closed gaps above low are among those entries.
 type Checkpoint struct {
@@ -36,11 +46,13 @@ type Checkpoint struct {
 	cursor, low  weir.Seq
 	stored, last weir.Time
 	keys         queue // of trimmed batches
+	wrote        writers
 }
 
 const (
 	noteVersion = 1
 	noteKeys    = 2
+	noteWriters = 3
 
 	noteEver = 1
 	noteZero = 2
@@ -53,7 +65,8 @@ var errNote = errors.New("checkpoint is damaged")
 // everything below Low. Restore needs the note. The keys in it come from the parameter original,
 // which is s itself or the state that s was forked from.
 func (s *State) Checkpoint(original *State) Checkpoint {
-	return Checkpoint{s.ever, s.zero, s.ended, s.cursor, s.low, s.stored, s.last, original.keys.queue.head(original.keys.evicted(s.low))}
+	return Checkpoint{s.ever, s.zero, s.ended, s.cursor, s.low, s.stored, s.last,
+		original.keys.queue.head(original.keys.evicted(s.low)), s.wrote.clone()}
 }
 
 // Low returns the sequence below which everything is to be trimmed.
@@ -61,7 +74,9 @@ func (c *Checkpoint) Low() weir.Seq { return c.low }
 
 // NoteSize returns about how many bytes the encoded checkpoint of s has. The parameter original has
 // the same meaning as in Checkpoint.
-func NoteSize(s, original *State) int { return noteSize(original.keys.evicted(s.low)) }
+func NoteSize(s, original *State) int {
+	return noteSize(original.keys.evicted(s.low)) + s.wrote.size()
+}
 
 func noteSize(keys int) int { return 40 + 24*keys }
 
@@ -82,12 +97,15 @@ func (c *Checkpoint) Encode() []byte {
 	if n > 0 {
 		version = noteKeys
 	}
+	if !c.wrote.empty() {
+		version = noteWriters
+	}
 	b := append(make([]byte, 0, noteSize(n)), version, flags)
 	b = binary.AppendUvarint(b, uint64(c.cursor))
 	b = binary.AppendUvarint(b, uint64(c.low))
 	b = binary.AppendVarint(b, int64(c.stored))
 	b = binary.AppendVarint(b, int64(c.last))
-	if n == 0 {
+	if version == noteVersion {
 		return b
 	}
 	b = binary.AppendUvarint(b, uint64(n))
@@ -104,6 +122,9 @@ func (c *Checkpoint) Encode() []byte {
 		b = binary.AppendUvarint(b, uint64(k.count()))
 		seq, time = k.seq(), k.time()
 	}
+	if version == noteWriters {
+		b = c.wrote.encode(b)
+	}
 	return b
 }
 
@@ -112,15 +133,18 @@ func (s *State) load(note []byte) error {
 	if len(note) < 2 {
 		return errNote
 	}
-	if note[0] != noteVersion && note[0] != noteKeys {
-		return fmt.Errorf("checkpoint has version %d, but this program reads versions %d and %d", note[0], noteVersion, noteKeys)
+	if note[0] < noteVersion || note[0] > noteWriters {
+		return fmt.Errorf("checkpoint has version %d, but this program reads versions %d to %d", note[0], noteVersion, noteWriters)
 	}
 	flags, d := note[1], decoder{b: note[2:]}
 	s.ever, s.zero, s.ended = flags&noteEver != 0, flags&noteZero != 0, flags&noteEnds != 0
 	s.cursor, s.low = weir.Seq(d.unsigned()), weir.Seq(d.unsigned())
 	s.stored, s.last = weir.Time(d.signed()), weir.Time(d.signed())
-	if note[0] == noteKeys {
-		d.keys(s)
+	if note[0] >= noteKeys {
+		d.keys(s, note[0] == noteKeys)
+	}
+	if note[0] == noteWriters {
+		s.wrote = d.writers()
 	}
 	sound := !d.bad && len(d.b) == 0 && flags <= noteEver|noteZero|noteEnds && s.cursor <= weir.MaxSeq && s.low <= s.next() &&
 		s.low >= s.base() && s.stored <= s.last
@@ -161,8 +185,12 @@ func (d *decoder) skip(n int) {
 }
 
 // keys reads the keys of trimmed batches into s. They cannot be found until s.keys.index is called.
-func (d *decoder) keys(s *State) {
+// If some is true, a note without keys is damaged.
+func (d *decoder) keys(s *State, some bool) {
 	n := d.unsigned()
+	if n == 0 && !some {
+		return
+	}
 	const least = len(digest{}) + 3
 	if n == 0 || n > uint64(len(d.b)/least) {
 		d.bad = true

@@ -11,17 +11,27 @@ import "weir"
 // Ended reports whether the stream was closed.
 func Ended(s *State) bool { return s.ended }
 
-// ClosingMarker returns the marker that closes the stream. The second result is false if the stream is closed
-// already. The caller makes the marker durable and then passes it to Apply.
-func ClosingMarker(s *State, now weir.Time) (marker Header, ok bool) {
-	if s.ended {
-		return Header{}, false
+// Closing returns the verdict on a request to close the stream. If the outcome is Stored, the caller
+// makes the header, a marker, durable and then passes it to Apply. If the stream is closed already,
+// the request is a duplicate, unless a writer sends it that did not close the stream. The parameter w
+// is nil if no writer is named.
+func Closing(s *State, w *Writer, now weir.Time) Verdict {
+	standing, done := judgeWriter(s, w)
+	switch {
+	case done.Outcome != 0:
+		return done
+	case s.ended && w != nil:
+		return errEnded
+	case s.ended:
+		return Verdict{Outcome: Duplicate}
 	}
 	first := s.next()
 	if g, waiting := s.gaps.firstOpen(); waiting {
 		first = g.from
 	}
-	return Header{Closed: true, Ends: true, First: first, Seq: s.next(), Time: s.clock(now)}, true
+	return Verdict{Outcome: Stored, Writer: standing, Header: Header{
+		Closed: true, Ends: true, First: first, Seq: s.next(), Time: s.clock(now), Writer: w,
+	}}
 }
 
 // end closes the open gaps and the stream.

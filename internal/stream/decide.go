@@ -9,6 +9,7 @@ type Publish struct {
 	Contiguous bool     // refuse the batch if it would open a gap (D38); ignored unless Chosen
 	Key        string   // idempotency key; ignored if Chosen (D25)
 	Size       int64    // bytes of payload; -1 if the body has not been read yet
+	Writer     *Writer  // who publishes the batch; nil if no writer is named; ignored if Chosen
 	Ends       bool     // close the stream together with this batch (D37); ignored if Chosen
 }
 
@@ -27,6 +28,7 @@ type Verdict struct {
 	Outcome Outcome
 	Header  Header      // if Stored, the new entry; if Duplicate, only Seq of the stored batch, and Key and Count if a key was repeated
 	Err     *weir.Error // only set if Refused
+	Writer  Standing    // if the publish has a writer, what the state knows about it
 }
 
 // Decide returns the verdict on a publish that would be the next entry of the log. It does not
@@ -84,6 +86,10 @@ func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 			return Verdict{Outcome: Duplicate, Header: Header{Seq: k.seq(), Key: d, Count: k.count()}}
 		}
 	}
+	standing, done := judgeWriter(s, p.Writer)
+	if done.Outcome != 0 {
+		return done
+	}
 	if s.ended {
 		return errEnded
 	}
@@ -91,11 +97,31 @@ func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 		return refused(weir.InvalidSequence, "the stream is at the highest possible sequence, %d", weir.MaxSeq)
 	}
 	v := s.admit(p, s.cursor+1, now)
-	v.Header.Ends = p.Ends && v.Outcome == Stored
+	if v.Writer = standing; v.Outcome == Stored {
+		v.Header.Ends, v.Header.Writer = p.Ends, p.Writer
+	}
 	if v.Outcome == Stored && p.Key != "" {
 		v.Header.Key, v.Header.KeySize = d, uint16(len(p.Key))
 	}
 	return v
+}
+
+// judgeWriter returns what the state knows about a writer, and the verdict if that decides about the
+// publish.
+func judgeWriter(s *State, w *Writer) (Standing, Verdict) {
+	if w == nil {
+		return Standing{}, Verdict{}
+	}
+	duplicate, standing := s.wrote.judge(w)
+	if duplicate {
+		return standing, Verdict{Outcome: Duplicate, Writer: standing}
+	}
+	if standing.Conflict == NoConflict || s.ended && standing.Conflict != Fenced {
+		return standing, Verdict{}
+	}
+	v := refused(weir.InvalidSequence, "the numbers of the writer do not continue those that are stored")
+	v.Writer = standing
+	return standing, v
 }
 
 // admit allows a publish to be stored under seq if it is not too large. The size is checked last,

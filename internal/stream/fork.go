@@ -13,6 +13,7 @@ import (
 func (s *State) Fork() *State {
 	c := *s
 	c.keys = keys{}
+	c.wrote = s.wrote.clone()
 	c.lost = slices.Clone(s.lost)
 	c.gaps.open, c.gaps.closed = slices.Clone(s.gaps.open), slices.Clone(s.gaps.closed)
 	return &c

@@ -225,11 +225,12 @@ func (h *history) close(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "really") < 4 {
 		return
 	}
-	marker, ok := stream.ClosingMarker(h.state, h.now)
-	if ok == h.model.ended {
-		t.Fatalf("ClosingMarker returned %v, closed before: %v", ok, h.model.ended)
+	v := stream.Closing(h.state, nil, h.now)
+	marker := v.Header
+	if (v.Outcome == stream.Stored) == h.model.ended {
+		t.Fatalf("Closing returned %+v, closed before: %v", v, h.model.ended)
 	}
-	if ok {
+	if v.Outcome == stream.Stored {
 		h.log.append(t, marker)
 		h.state.Apply(marker)
 		h.model.end(marker.Seq, h.now)

@@ -71,6 +71,7 @@ func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.S
 		}
 		next = h.Seq + 1
 		s.last = max(s.last, h.Time)
+		s.wrote.take(h.Writer, h.Time)
 		if h.Ends {
 			s.ended, limit, found = true, next, true
 		}

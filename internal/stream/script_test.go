@@ -22,6 +22,7 @@ import (
 //	publish [seq=N] [next=N] [key=K] [size=N]   decide and, if admitted, store; next=N is like seq=N, but refused if it would open a gap
 //	decide [seq=N] [next=N] [key=K] [size=N]    only decide; without size, decide as if the body had not been read
 //	close                                       close the stream; "publish ends=yes" closes it together with a batch
+//	publish by=P/E/N [order=O]                  publish as number N of epoch E of producer P, with the order mark O
 //	due                                         close the gaps whose grace has ended
 //	hold N                                      a request for N begins to be received, which keeps N open
 //	release N                                   the request for N ends
@@ -177,6 +178,13 @@ func (s *script) publish(words []string, store bool) string {
 			p.Chosen, p.Contiguous, p.Seq = true, true, weir.Seq(s.number(value))
 		case "key":
 			p.Key = value
+		case "by":
+			w := writer(&p)
+			if _, err := fmt.Sscanf(strings.ReplaceAll(value, "/", " "), "%s %d %d", &w.Producer, &w.Epoch, &w.Seq); err != nil {
+				s.t.Fatalf("publish by=%s: %v", value, err)
+			}
+		case "order":
+			writer(&p).Order = value
 		case "ends":
 			p.Ends = value == "yes"
 		case "size":
@@ -187,8 +195,15 @@ func (s *script) publish(words []string, store bool) string {
 	}
 	switch v := s.state.Decide(p, s.now); v.Outcome {
 	case stream.Refused:
+		if k := v.Writer; k.Conflict != stream.NoConflict {
+			name := map[stream.Conflict]string{stream.Fenced: "fenced", stream.BadStart: "bad start", stream.Skipped: "skipped", stream.Disorder: "disorder"}
+			return fmt.Sprintf("refused, %s at %d/%d\n", name[k.Conflict], k.Epoch, k.Seq)
+		}
 		return fmt.Sprintf("refused, %v\n", v.Err)
 	case stream.Duplicate:
+		if p.Writer != nil {
+			return fmt.Sprintf("duplicate, the producer is at %d/%d\n", v.Writer.Epoch, v.Writer.Seq)
+		}
 		if v.Header.Key != (weir.KeyDigest{}) && v.Header.Count != uint32(v.Header.Seq) {
 			return fmt.Sprintf("duplicate of %d with %d events\n", v.Header.Seq, v.Header.Count)
 		}
@@ -208,11 +223,20 @@ func (s *script) publish(words []string, store bool) string {
 	}
 }
 
+// writer returns the writer of a publish, and adds one if there is none.
+func writer(p *stream.Publish) *stream.Writer {
+	if p.Writer == nil {
+		p.Writer = &stream.Writer{}
+	}
+	return p.Writer
+}
+
 func (s *script) close() string {
-	marker, ok := stream.ClosingMarker(s.state, s.now)
-	if !ok {
+	v := stream.Closing(s.state, nil, s.now)
+	if v.Outcome == stream.Duplicate {
 		return "is closed already\n"
 	}
+	marker := v.Header
 	s.log.append(s.t, marker)
 	s.state.Apply(marker)
 	return fmt.Sprintf("closed %d..%d and the stream at %s\n", marker.First, marker.Seq, moment(marker.Time))

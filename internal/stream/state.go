@@ -41,6 +41,7 @@ type Header struct {
 	Count   uint32    // number of events in the batch; only needed with a key
 	Late    bool      // the batch was below the cursor when it was stored, so it filled a gap
 	Lost    bool      // a run of lost batches: the sequences from First to Seq may have been stored, but a repair gave them up
+	Writer  *Writer   // who wrote the entry; nil if the entry has no writer
 	Ends    bool      // the stream was closed with this entry, which is the last one (D37); see close.go
 }
 
@@ -69,6 +70,7 @@ type State struct {
 	charge int64     // total charge of the kept batches (D12)
 	gaps   gaps      // missing sequences from low to cursor
 	lost   []gap     // ranges of lost batches, without a graceStart
+	wrote  writers   // producers and the last order mark (writers.go)
 	keys   keys      // idempotency keys, also of some evicted batches (D25)
 }
 

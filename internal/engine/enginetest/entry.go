@@ -163,8 +163,8 @@ func everyField(s *store) {
 		{Kind: engine.Batch, Seq: 1 << 32, Key: "key 7", Time: 1 << 52},
 		{Kind: engine.Batch, Seq: weir.MaxSeq - 3, Publisher: "p"},
 		{Kind: engine.Batch, Seq: weir.MaxSeq - 2, Publisher: strings.Repeat("~", weir.MaxPublisher), ContentType: "text/plain", Key: "k"},
-		{Kind: engine.Batch, Seq: weir.MaxSeq - 1},
-		{Kind: engine.Batch, Seq: weir.MaxSeq, Key: "\x00\n\"\\", Publisher: "!"},
+		{Kind: engine.Batch, Seq: weir.MaxSeq - 1, Tag: strings.Repeat("t", engine.MaxTag)},
+		{Kind: engine.Batch, Seq: weir.MaxSeq, Key: "\x00\n\"\\", Publisher: "!", Tag: "\x00"},
 	}
 	var entries []engine.Entry
 	for i, h := range headers {

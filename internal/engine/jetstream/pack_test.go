@@ -94,12 +94,12 @@ func TestPacked(t *testing.T) {
 // wrong character is rejected.
 func TestRecords(t *testing.T) {
 	want := []record{
-		{kind: batch, position: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key"}},
+		{kind: batch, position: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key", Tag: "tag"}},
 		{kind: gapClosed, position: 8, group: 99, parts: 1, Header: engine.Header{Kind: engine.GapClosed, First: 4, Seq: 1<<53 - 1, Flags: engine.Lost | engine.Ends}},
 		{kind: trim, position: 9, group: 99, parts: 1, sum: 2, Header: engine.Header{Seq: 2, Size: 6}},
 	}
 	text := encode(want...)
-	if raw, err := base64.RawURLEncoding.DecodeString(text); err != nil || raw[0] != ending {
+	if raw, err := base64.RawURLEncoding.DecodeString(text); err != nil || raw[0] != tagged {
 		t.Errorf("a message that closes a stream has version %d, %v; older programs must refuse it", raw[0], err)
 	}
 	got, err := decode(nats.Header{field: {text}}, 11)

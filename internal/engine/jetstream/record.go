@@ -28,7 +28,7 @@ const (
 // message. One header field describes the records, so that a node can read a log without the
 // payloads:
 //
-//	byte     version: 4 if a record has the flag Ends; otherwise 3 if one has a publisher; otherwise 2
+//	byte     version: 4 if a record has the flag Ends or a tag; otherwise 3 if one has a publisher; otherwise 2
 //	uvarint  position of the first record in its log, counted from 1
 //	8 bytes  group: identifies the node and the write
 //	uvarint  number of records; then for each record
@@ -44,6 +44,7 @@ const (
 //	  uvarint  length of the content type, and the content type
 //	  uvarint  length of the idempotency key, and the key
 //	  uvarint  length of the publisher's name, and the name; only in versions 3 and 4
+//	  uvarint  length of the tag, and the tag; only in version 4
 //	4 bytes  CRC-32C of everything above
 //
 // NATS header fields are text, so the value is encoded in base64.
@@ -63,12 +64,12 @@ const (
 
 	// unnamed is the version of messages in which no batch has a publisher, and named is the
 	// version of the messages with a publisher. Nodes that know only the version unnamed can still
-	// read the messages of that version. The version ending, which closes a stream, has the layout
-	// of named. It has its own number so that older nodes refuse it: they would go on appending to
-	// the closed stream.
+	// read the messages of that version. The version tagged is for messages that close a stream or
+	// have an entry with a tag. It has its own number so that older nodes refuse it: they would go
+	// on appending to the closed stream.
 	unnamed = 2
 	named   = 3
-	ending  = 4
+	tagged  = 4
 )
 
 var (
@@ -79,7 +80,9 @@ var (
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // most returns an upper bound of the encoded size of the record in bytes.
-func (r *record) most() int { return 72 + len(r.ContentType) + len(r.Key) + len(r.Publisher) }
+func (r *record) most() int {
+	return 72 + len(r.ContentType) + len(r.Key) + len(r.Publisher) + len(r.Tag)
+}
 
 // encode returns the header field of a message with these records. The positions of the records
 // must be consecutive.
@@ -90,8 +93,8 @@ func encode(all ...record) string {
 		if all[i].Publisher != "" {
 			version = max(version, named)
 		}
-		if all[i].Flags&engine.Ends != 0 {
-			version = ending
+		if all[i].Flags&engine.Ends != 0 || all[i].Tag != "" {
+			version = tagged
 		}
 	}
 	b := append(make([]byte, 0, size), version)
@@ -102,6 +105,9 @@ func encode(all ...record) string {
 		b = all[i].append(b)
 		if version >= named {
 			b = appendText(b, all[i].Publisher)
+		}
+		if version == tagged {
+			b = appendText(b, all[i].Tag)
 		}
 	}
 	b = binary.BigEndian.AppendUint32(b, checksum(b))
@@ -136,8 +142,8 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 		return nil, errRecord
 	}
 	version := body[0]
-	if version < unnamed || version > ending {
-		return nil, fmt.Errorf("message has format version %d, this program reads %d to %d", version, unnamed, ending)
+	if version < unnamed || version > tagged {
+		return nil, fmt.Errorf("message has format version %d, this program reads %d to %d", version, unnamed, tagged)
 	}
 	d := decoder{b: body[1:]}
 	position, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
@@ -151,6 +157,9 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 		all[i].position, all[i].group = position+uint64(i), group
 		if version >= named {
 			all[i].Publisher = string(d.take(d.number()))
+		}
+		if version == tagged {
+			all[i].Tag = string(d.take(d.number()))
 		}
 		offset += all[i].Size
 	}

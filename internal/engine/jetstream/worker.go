@@ -64,9 +64,9 @@ func (l *log) Propose(e *engine.Entry, done func(error)) {
 // appending returns the request that appends an entry.
 func (l *log) appending(e *engine.Entry) (*request, error) {
 	e.Size = uint32(len(e.Payload))
-	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher {
-		return nil, fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d), publisher of %d bytes (at most %d)",
-			len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey, len(e.Publisher), weir.MaxPublisher)
+	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher || len(e.Tag) > engine.MaxTag {
+		return nil, fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d), publisher of %d bytes (at most %d), tag of %d bytes (at most %d)",
+			len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey, len(e.Publisher), weir.MaxPublisher, len(e.Tag), engine.MaxTag)
 	}
 	parts := l.parts(len(e.Payload))
 	if parts > groupMessages {

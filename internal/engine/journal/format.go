@@ -97,6 +97,7 @@ type record struct {
 	contentType string
 	key         string
 	publisher   string
+	tag         string // bytes that the judge needs when the log is opened
 	payload     []byte
 	payloadSum  uint32
 	length      uint32         // length of the payload; also set if only the head was decoded
@@ -104,8 +105,19 @@ type record struct {
 }
 
 func (r *record) headLen() int {
-	return recordSize + len(r.contentType) + len(r.key) + len(r.publisher)
+	n := recordSize + len(r.contentType) + len(r.key) + len(r.publisher)
+	if r.tag != "" {
+		n += len(r.tag) + tagLength
+	}
+	return n
 }
+
+// tagged is the bit of a record's flags byte that marks a record with a tag. The tag is at the end of
+// the head, and its length in tagLength bytes follows it. Engine flags use only lower bits.
+const (
+	tagged    = 0x10
+	tagLength = 2
+)
 
 // size returns the length of the record in the segment, including padding.
 func (r *record) size() int { return padded(r.headLen() + len(r.payload)) }
@@ -131,6 +143,11 @@ func (r *record) appendHead(b []byte, seed uint32) []byte {
 	b = append(b, r.contentType...)
 	b = append(b, r.key...)
 	b = append(b, r.publisher...)
+	if r.tag != "" {
+		b[at+15] |= tagged
+		b = append(b, r.tag...)
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(r.tag)))
+	}
 	binary.LittleEndian.PutUint32(b[at:], sum(seed, b[at+4:]))
 	return b
 }
@@ -142,11 +159,15 @@ func (r *record) decodeHead(b []byte, seed uint32) error {
 	if err != nil {
 		return err
 	}
+	end, tag := tagOf(b, key, head)
+	if end < 0 {
+		return errChecksum
+	}
 	*r = record{
-		kind: kind(b[14]), flags: engine.Flags(b[15]),
+		kind: kind(b[14]), flags: engine.Flags(b[15] &^ tagged), tag: string(tag),
 		log: binary.LittleEndian.Uint64(b[16:]), seq: binary.LittleEndian.Uint64(b[24:]),
 		time: int64(binary.LittleEndian.Uint64(b[32:])), count: binary.LittleEndian.Uint32(b[40:]),
-		contentType: string(b[recordSize:ct]), key: string(b[ct:key]), publisher: string(b[key:head]),
+		contentType: string(b[recordSize:ct]), key: string(b[ct:key]), publisher: string(b[key:end]),
 		payloadSum: binary.LittleEndian.Uint32(b[4:]), length: binary.LittleEndian.Uint32(b[8:]),
 	}
 	return nil
@@ -154,7 +175,7 @@ func (r *record) decodeHead(b []byte, seed uint32) error {
 
 // checkHead verifies the head of the record at the start of b. It returns three offsets: where the
 // content type ends, where the key ends, and where the head ends. The content type begins at
-// recordSize, the key follows the content type, and the publisher takes the rest of the head.
+// recordSize, the key follows the content type, and the publisher and the tag take the rest of the head.
 func checkHead(b []byte, seed uint32) (ct, key, head int, err error) {
 	if len(b) < recordSize {
 		return 0, 0, 0, errShort
@@ -169,6 +190,23 @@ func checkHead(b []byte, seed uint32) (ct, key, head int, err error) {
 		return 0, 0, 0, errChecksum
 	}
 	return ct, key, head, nil
+}
+
+// tagOf returns the tag in the head of a record, and the offset at which the publisher ends. Without
+// a tag, this offset is the end of the head. The offset is -1 if the head is too short for its tag.
+func tagOf(b []byte, key, head int) (end int, tag []byte) {
+	if b[15]&tagged == 0 {
+		return head, nil
+	}
+	if head-tagLength < key {
+		return -1, nil
+	}
+	last := head - tagLength
+	end = last - int(binary.LittleEndian.Uint16(b[last:]))
+	if end < key {
+		return -1, nil
+	}
+	return end, b[end:last]
 }
 
 // decode decodes the whole record at the start of b and verifies both checksums. The payload is a
@@ -194,6 +232,7 @@ func (r *record) header() engine.Header {
 	h := engine.Header{
 		Kind: engine.Kind(r.kind), Flags: r.flags, Seq: weir.Seq(r.seq), Time: weir.Time(r.time), Count: r.count,
 		Size: r.length, ContentType: r.contentType, Key: r.key, Publisher: r.publisher,
+		Tag: r.tag,
 	}
 	if r.kind == kindGapClosed {
 		h.First, h.Size = weir.Seq(binary.LittleEndian.Uint64(r.payload)), 0
@@ -372,11 +411,15 @@ type slot struct {
 	seq   uint64
 	time  int64
 	keyed bool // the record has a key
+	tag   bool // the record has a tag
 }
 
-// slotKeyed is the bit of a slot's flags byte that marks a record with a key. Engine flags use only
-// lower bits.
-const slotKeyed = 0x80
+// The bits of a slot's flags byte that mark a record with a key and one with a tag. Engine flags use
+// only lower bits.
+const (
+	slotKeyed  = 0x80
+	slotTagged = 0x40
+)
 
 func appendSlot(b []byte, off uint32, r *record) []byte {
 	var s [slotSize]byte
@@ -386,6 +429,9 @@ func appendSlot(b []byte, off uint32, r *record) []byte {
 	s[10], s[11] = byte(r.kind), byte(r.flags)
 	if r.key != "" {
 		s[11] |= slotKeyed
+	}
+	if r.tag != "" {
+		s[11] |= slotTagged
 	}
 	binary.LittleEndian.PutUint32(s[12:], r.count)
 	binary.LittleEndian.PutUint64(s[16:], r.log)
@@ -397,7 +443,7 @@ func appendSlot(b []byte, off uint32, r *record) []byte {
 func decodeSlot(b []byte) slot {
 	return slot{
 		off: binary.LittleEndian.Uint32(b), size: binary.LittleEndian.Uint32(b[4:]), head: binary.LittleEndian.Uint16(b[8:]),
-		kind: kind(b[10]), flags: engine.Flags(b[11] &^ slotKeyed), keyed: b[11]&slotKeyed != 0,
+		kind: kind(b[10]), flags: engine.Flags(b[11] &^ (slotKeyed | slotTagged)), keyed: b[11]&slotKeyed != 0, tag: b[11]&slotTagged != 0,
 		count: binary.LittleEndian.Uint32(b[12:]),
 		log:   binary.LittleEndian.Uint64(b[16:]), seq: binary.LittleEndian.Uint64(b[24:]),
 		time: int64(binary.LittleEndian.Uint64(b[32:])),

@@ -19,6 +19,7 @@ func drawRecord(t *rapid.T) record {
 		contentType: rapid.StringOfN(rapid.Rune(), -1, -1, engine.MaxContentType).Draw(t, "content type"),
 		key:         rapid.StringOfN(rapid.Rune(), -1, -1, engine.MaxKey).Draw(t, "key"),
 		publisher:   rapid.StringOfN(rapid.Rune(), -1, -1, weir.MaxPublisher).Draw(t, "publisher"),
+		tag:         rapid.StringOfN(rapid.Rune(), -1, -1, engine.MaxTag).Draw(t, "tag"),
 		payload:     rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "payload"),
 	}
 	r.payloadSum, r.length = sum(0, r.payload), uint32(len(r.payload))
@@ -56,7 +57,7 @@ func TestRecordRoundTrip(t *testing.T) {
 			t.Fatalf("valid when cut to %d of %d bytes", n, len(b))
 		}
 		sl := decodeSlot(appendSlot(nil, 77, &r))
-		want := slot{77, uint32(len(r.payload)), uint16(r.headLen()), r.kind, r.flags, r.count, r.log, r.seq, r.time, r.key != ""}
+		want := slot{77, uint32(len(r.payload)), uint16(r.headLen()), r.kind, r.flags, r.count, r.log, r.seq, r.time, r.key != "", r.tag != ""}
 		if sl != want {
 			t.Fatalf("slot %+v, want %+v", sl, want)
 		}

@@ -20,7 +20,7 @@ const (
 	headBridge = 4 << 10
 )
 
-// restore passes the content of the log to a judge. The ranges of closed gaps, and the digest and
+// restore passes the content of the log to a judge. The ranges of closed gaps, the tags, and the digest and
 // event count that the judge needs for each key, are read from disk, because the index does not
 // hold them. From then on the index knows the size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
@@ -47,9 +47,10 @@ type heads struct {
 	next  weir.Seq  // sequence at which the next call of read begins
 
 	items  []head
-	held   []*segment // segments of items, in the order of items; equal neighbours are listed once
-	ends   []int      // for each segment in held, the index after its last item
-	sizes  []keySize  // sizes of keys that the index does not know yet
+	held   []*segment          // segments of items, in the order of items; equal neighbours are listed once
+	ends   []int               // for each segment in held, the index after its last item
+	sizes  []keySize           // sizes of keys that the index does not know yet
+	tags   map[weir.Seq]string // tags of items, by sequence; nil if there are none
 	reader keyReader
 }
 
@@ -72,6 +73,7 @@ func (d *head) header(h *engine.Header) {
 // batch is a result of heads.read.
 type batch struct {
 	heads []head
+	tags  map[weir.Seq]string
 	err   error
 }
 
@@ -82,6 +84,9 @@ func (h *heads) pass(ctx context.Context, yield func(*engine.Header) bool) error
 	each := func(b batch) (more bool, err error) {
 		for i := range b.heads {
 			b.heads[i].header(&header)
+			if b.tags != nil {
+				header.Tag = b.tags[header.Seq]
+			}
 			if !yield(&header) {
 				return false, nil
 			}
@@ -129,17 +134,18 @@ func (h *heads) pass(ctx context.Context, yield func(*engine.Header) bool) error
 // reuses the memory of the parameter into.
 func (h *heads) read(ctx context.Context, into []head) batch {
 	if err := ctx.Err(); err != nil {
-		return batch{nil, err}
+		return batch{err: err}
 	}
 	h.items = into[:0]
 	h.look()
 	defer h.release()
 	h.sizes = h.sizes[:0]
+	h.tags = nil
 	start := 0
 	for k, seg := range h.held {
 		h.takeKeys(seg, start, h.ends[k])
 		if err := h.fill(seg, start, h.ends[k]); err != nil {
-			return batch{nil, err}
+			return batch{err: err}
 		}
 		start = h.ends[k]
 	}
@@ -148,7 +154,7 @@ func (h *heads) read(ctx context.Context, into []head) batch {
 		h.l.index.learn(h.sizes)
 		h.l.mu.Unlock()
 	}
-	return batch{h.items, nil}
+	return batch{heads: h.items, tags: h.tags}
 }
 
 // look finds the next items and holds their segments.
@@ -160,7 +166,7 @@ func (h *heads) look() {
 	number := uint32(0)
 	for i := range h.items {
 		it := &h.items[i]
-		it.known = it.kind != kindGapClosed && (!it.keyed || it.key > 0 && it.time < h.since)
+		it.known = it.kind != kindGapClosed && !it.tag && (!it.keyed || it.key > 0 && it.time < h.since)
 		if len(h.held) == 0 || it.place.segment != number {
 			number = it.place.segment
 			seg := h.l.j.store.segment(number)
@@ -251,10 +257,11 @@ func (h *heads) complete(it *head, seg *segment, b []byte) error {
 		r, err := h.l.decode(spot{it.item, seg}, b)
 		if err == nil {
 			it.first = r.header().First
+			h.setTag(it, r.tag)
 		}
 		return err
 	}
-	ct, key, _, err := checkHead(b, seg.seed)
+	ct, key, head, err := checkHead(b, seg.seed)
 	if err == nil && (kind(b[14]) != it.kind || binary.LittleEndian.Uint64(b[16:]) != uint64(h.l.id) ||
 		binary.LittleEndian.Uint64(b[24:]) != uint64(it.seq) || binary.LittleEndian.Uint32(b[8:]) != it.size) {
 		err = errChecksum
@@ -262,8 +269,27 @@ func (h *heads) complete(it *head, seg *segment, b []byte) error {
 	if err != nil {
 		return h.l.verify(spot{it.item, seg}, nil, err)
 	}
+	if it.tag {
+		_, tag := tagOf(b, key, head)
+		h.setTag(it, string(tag))
+	}
+	if !it.keyed {
+		it.known = true
+		return nil
+	}
 	h.know(it, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
 	return nil
+}
+
+// setTag keeps the tag of an item. Few entries have a tag, so heads do not hold them.
+func (h *heads) setTag(it *head, tag string) {
+	if tag == "" {
+		return
+	}
+	if h.tags == nil {
+		h.tags = make(map[weir.Seq]string)
+	}
+	h.tags[it.seq] = tag
 }
 
 // know completes the head of a batch from the key slot k.

@@ -30,6 +30,7 @@ type item struct {
 	flags engine.Flags
 	keyed bool   // the entry has a key
 	key   uint16 // size of the key; 0 if there is no key or if its size is not known yet
+	tag   bool   // the record has a tag
 }
 
 func (it *item) length() int { return int(it.head) + int(it.size) }
@@ -44,7 +45,7 @@ type packed struct {
 	time    uint32
 	segment uint32
 	off     uint32
-	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), keyed (1), flags (4)
+	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), keyed (1), flags (4), tag (1)
 	head    uint16
 	key     uint16 // size of the key; 0 if there is no key or if its size is not known yet
 }
@@ -55,6 +56,7 @@ const (
 	keyedBit   = 1 << 26
 	flagShift  = 27
 	flagMask   = 0xf
+	tagBit     = 1 << 31
 	maxPayload = 1<<sizeBits - 1
 )
 
@@ -82,6 +84,9 @@ func (c *chunk) pack(it item) (packed, bool) {
 	if it.keyed {
 		p.size |= keyedBit
 	}
+	if it.tag {
+		p.size |= tagBit
+	}
 	return p, true
 }
 
@@ -89,7 +94,7 @@ func (c *chunk) item(i int) item {
 	p := c.items[i]
 	it := item{seq: c.seq + weir.Seq(p.seq), time: c.time + weir.Time(p.time), place: place{p.segment, p.off}, head: p.head, key: p.key,
 		size: p.size & maxPayload, kind: kind(p.size >> kindShift & 3), keyed: p.size&keyedBit != 0,
-		flags: engine.Flags(p.size >> flagShift & flagMask)}
+		flags: engine.Flags(p.size >> flagShift & flagMask), tag: p.size&tagBit != 0}
 	return it
 }
 

@@ -117,7 +117,7 @@ const fewKeys = 4
 func (h *heads) takeKeys(seg *segment, start, end int) {
 	n, from, to := 0, uint32(0), uint32(0)
 	for i := start; i < end; i++ {
-		if it := &h.items[i]; it.kind == kindBatch && !it.known {
+		if it := &h.items[i]; it.kind == kindBatch && !it.known && !it.tag {
 			if off := it.place.off; n == 0 {
 				from, to = off, off
 			} else {
@@ -135,7 +135,7 @@ func (h *heads) takeKeys(seg *segment, start, end int) {
 	next := sort.Search(count, func(i int) bool { return at(i) >= from })
 	for i := start; i < end; i++ {
 		it := &h.items[i]
-		if it.kind != kindBatch || it.known {
+		if it.kind != kindBatch || it.known || it.tag {
 			continue
 		}
 		if next >= count || at(next) != it.place.off {

@@ -329,14 +329,14 @@ func (h *handle) check(e *engine.Entry) error {
 		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
 	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/2:
 		return fmt.Errorf("append to log %d: payload of %d bytes is too large", h.id, len(e.Payload))
-	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher:
-		return fmt.Errorf("append to log %d: content type, key or publisher is too long", h.id)
+	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher || len(e.Tag) > engine.MaxTag:
+		return fmt.Errorf("append to log %d: content type, key, publisher or tag is too long", h.id)
 	}
 	return nil
 }
 
 func (o *appendOp) bound() (int, int) {
-	n := padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Payload) + len(o.first))
+	n := padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Tag) + tagLength + len(o.e.Payload) + len(o.first))
 	if o.e.Key != "" {
 		n += keyRoom
 	}
@@ -369,7 +369,7 @@ func (o *appendOp) stage(g *group) {
 	}
 	r := record{
 		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.h.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
-		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, payload: e.Payload, payloadSum: o.sum,
+		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, tag: e.Tag, payload: e.Payload, payloadSum: o.sum,
 	}
 	if e.Key == o.key { // the judge may have changed the key
 		r.digest = o.digest
@@ -380,7 +380,7 @@ func (o *appendOp) stage(g *group) {
 	}
 	o.item = item{
 		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.payload)), head: uint16(r.headLen()),
-		kind: r.kind, flags: r.flags, keyed: e.Key != "", key: uint16(len(e.Key)),
+		kind: r.kind, flags: r.flags, keyed: e.Key != "", key: uint16(len(e.Key)), tag: e.Tag != "",
 	}
 }
 

@@ -258,7 +258,7 @@ func (r *recovery) insert(at place, sl slot) {
 	}
 	r.log(sl.log).index.insert(item{
 		seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
-		kind: sl.kind, flags: sl.flags, keyed: sl.keyed,
+		kind: sl.kind, flags: sl.flags, keyed: sl.keyed, tag: sl.tag,
 	})
 }
 

@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/hub"
+)
+
+// Visit is a request outside /v1 that another room serves under the rules of the API. It has a
+// request id, is authenticated and counted in a rate window, and its response has the header fields
+// that every response of the API has.
+type Visit struct{ c *call }
+
+// Visit serves a request with the function serve. A request without an Authorization header field
+// gets the grant open; if that is nil, it needs a key. If serve returns an error, nothing was sent,
+// and Visit sends the error. A preflight is answered without calling serve.
+func (h *Handler) Visit(w http.ResponseWriter, r *http.Request, open *access.Grant, serve func(*Visit) error) {
+	c := calls.Get().(*call)
+	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), route{kind: besideRoute}
+	defer c.finish()
+	err := c.admit(open)
+	if err == nil && r.Method == http.MethodOptions {
+		err = c.preflight()
+	} else if err == nil {
+		w.Header()["Cross-Origin-Resource-Policy"] = []string{"cross-origin"}
+		err = serve(&Visit{c})
+	}
+	if err != nil {
+		c.refuse(err)
+	}
+	if r.ProtoMajor == 2 && r.ContentLength != 0 && !c.read {
+		c.linger()
+	}
+}
+
+// admit makes the checks that come before every endpoint, as serve does for /v1.
+func (c *call) admit(open *access.Grant) error {
+	switch {
+	case c.r.Method == http.MethodOptions:
+		return nil
+	case c.h.Lease != nil && c.h.Lease() != nil:
+		c.peek()
+		return errCutOff
+	case open != nil && len(c.r.Header["Authorization"]) == 0:
+		c.grant = open
+		if c.window = c.h.Access.Take(nil, c.client()); !c.window.Allowed {
+			c.h.counts.limited[windowOf(nil)].Add(1)
+			return errRateLimited
+		}
+		return nil
+	}
+	return c.identify()
+}
+
+// Request returns the request.
+func (v *Visit) Request() *http.Request { return v.c.r }
+
+// Grant returns what the caller may do.
+func (v *Visit) Grant() *access.Grant { return v.c.grant }
+
+// Stream returns the stream with this id, if the caller may perform the action on it.
+func (v *Visit) Stream(id weir.StreamID, action access.Action) (*hub.Stream, error) {
+	v.c.route.id = string(id)
+	return v.c.stream(action)
+}
+
+// Set sets a header field of the response.
+func (v *Visit) Set(name, value string) { v.c.w.Header().Set(name, value) }
+
+// Cache sets the Cache-Control header field, which is no-store otherwise.
+func (v *Visit) Cache(value string) { v.c.cache = value }
+
+// Body reads the body of the request, up to the limit of a publish (D9).
+func (v *Visit) Body() ([]byte, error) { return v.c.readBody(weir.MaxBody, errVisitTooLarge) }
+
+// errVisitTooLarge refuses the body of a visit.
+var errVisitTooLarge = weir.Errorf(weir.PayloadTooLarge, "the body is larger than %d bytes", weir.MaxBody)
+
+// Send sends the response.
+func (v *Visit) Send(status int, contentType string, body []byte) error {
+	length := int64(len(body))
+	if status == http.StatusNoContent || status == http.StatusNotModified {
+		length = none
+	}
+	v.c.head(status, contentType, length, none)
+	if length > 0 {
+		v.c.writeLong(body)
+	}
+	return nil
+}
+
+// Refuse sends an error with a status of the caller's choice.
+func (v *Visit) Refuse(status int, code weir.Code, message string) error {
+	f := *faultOf[code]
+	f.status = status
+	v.c.fault = faultOf[code]
+	b := v.c.appendError(nil, &f, message)
+	return v.c.answer(status, b)
+}
+
+// Stay sends events until the function follow returns. It takes a place of a subscription (D34). The
+// context of follow ends when the client leaves or its key is revoked, and send sends and flushes
+// frames.
+func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, send func(...[]byte) error) error) error {
+	c := v.c
+	if c.ended = c.grant.Ended(); c.ended == nil {
+		c.ended = make(chan struct{})
+	}
+	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(sub *hub.Subscription, w *writer) error {
+		err := follow(w.ended, sub, w.send)
+		if c.whyEnded(err, w) == endFailed && err != nil {
+			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
+		}
+		return err
+	})
+}

@@ -1,0 +1,118 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"mime"
+	"strconv"
+	"strings"
+
+	"weir"
+	"weir/internal/hub"
+)
+
+// attributes are what a stream under /ds has besides the settings of every stream.
+type attributes struct {
+	Path      string `json:"path,omitempty"`
+	Type      string `json:"type,omitempty"`    // content type, as it was given
+	TTL       *int64 `json:"ttl,omitempty"`     // seconds
+	Expires   string `json:"expires,omitempty"` // as it was given
+	Inherited bool   `json:"inherited,omitempty"`
+	From      string `json:"from,omitempty"`   // path of the stream that this one is a fork of
+	Offset    string `json:"offset,omitempty"` // where the fork begins to differ, as it was given
+	Sub       int64  `json:"sub,omitempty"`
+	Gone      bool   `json:"gone,omitempty"`    // the stream was deleted, and is kept because it has forks
+	Pending   bool   `json:"pending,omitempty"` // the first content is not complete
+}
+
+const (
+	typeJSON  = "application/json"
+	typeBytes = "application/octet-stream"
+)
+
+// attributesOf returns the attributes of a stream. A stream that was made under /v1 has those that
+// follow from its mode.
+func attributesOf(s *hub.Stream) (a attributes) {
+	text := s.Attributes()
+	if text == "" || json.Unmarshal([]byte(text), &a) != nil {
+		a = attributes{Type: typeBytes}
+		if s.Mode == weir.JSON {
+			a.Type = typeJSON
+		}
+	}
+	return a
+}
+
+func (a *attributes) encode() string {
+	b, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // strings, numbers and booleans can always be encoded
+	}
+	return string(b)
+}
+
+func (a *attributes) contentType() string { return a.Type }
+
+// isJSON reports whether the stream holds JSON messages.
+func (a *attributes) isJSON() bool { return mediaType(a.Type) == typeJSON }
+
+// isText reports whether the stream holds text, which needs no encoding in server-sent events.
+func (a *attributes) isText() bool {
+	return a.isJSON() || strings.HasPrefix(mediaType(a.Type), "text/")
+}
+
+// mediaType returns a content type without its parameters, in lower case.
+func mediaType(s string) string {
+	if m, _, err := mime.ParseMediaType(s); err == nil {
+		return m
+	}
+	m, _, _ := strings.Cut(s, ";")
+	return strings.ToLower(strings.TrimSpace(m))
+}
+
+// referenced reports whether a fork of a stream exists that is not deleted itself.
+func (h *Handler) referenced(t target) bool { return h.hasForks(t.Project, t.Path, 0) }
+
+// deepest bounds the chain of forks that hasForks follows.
+const deepest = 100
+
+func (h *Handler) hasForks(p weir.ProjectID, path string, depth int) (found bool) {
+	if path == "" || depth > deepest {
+		return false
+	}
+	h.Hub.EachWithAttributes(p, func(s *hub.Stream, _ string) bool {
+		a := attributesOf(s)
+		if a.From == path && (!a.Gone || h.hasForks(p, a.Path, depth+1)) {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+// collect deletes a stream that was kept for its forks, and the streams that were kept for it.
+func (h *Handler) collect(ctx context.Context, t target) {
+	for range deepest {
+		if err := t.Delete(ctx); err != nil {
+			return // the next request to the stream tries again
+		}
+		if t.From == "" {
+			return
+		}
+		s, err := h.Hub.Stream(h.idOf(t.Project, t.From))
+		if err != nil {
+			return
+		}
+		t = target{s, attributesOf(s)}
+		if !t.Gone || h.referenced(t) {
+			return
+		}
+	}
+}
+
+func number[T int64 | uint64](n T) string {
+	if n < 0 {
+		return strconv.FormatInt(int64(n), 10)
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}

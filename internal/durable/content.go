@@ -1,0 +1,75 @@
+package durable
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir"
+)
+
+// messages turns a JSON body into the array in which its messages are stored, and returns their
+// number. An array is taken apart, so that each element is a message. Any other value is one message.
+// messages overwrites body, and the array may share its memory.
+func messages(body []byte) (array []byte, count uint32, err error) {
+	v := jsontext.Value(bytes.TrimSpace(body))
+	if err := v.Compact(); err != nil {
+		return nil, 0, weir.Errorf(weir.InvalidRequest, "invalid JSON: %v", err)
+	}
+	if !v.IsValid() {
+		return nil, 0, weir.Errorf(weir.InvalidRequest, "invalid JSON")
+	}
+	if v.Kind() != '[' {
+		return append(append([]byte{'['}, v...), ']'), 1, nil
+	}
+	parts, err := elements(v)
+	return v, uint32(len(parts)), err
+}
+
+// elements returns the elements of a JSON array.
+func elements(array []byte) (all []jsontext.Value, err error) {
+	d := jsontext.NewDecoder(bytes.NewReader(array))
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	for d.PeekKind() != ']' {
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v.Clone())
+	}
+	return all, nil
+}
+
+// content collects batches as a reader of the stream gets them: the bytes one after another, or one
+// JSON array of all messages.
+type content struct {
+	json bool
+	data []byte
+}
+
+func (k *content) add(b *weir.Batch) {
+	if !k.json {
+		k.data = append(k.data, b.Payload...)
+		return
+	}
+	inner := bytes.TrimSuffix(bytes.TrimPrefix(b.Payload, []byte("[")), []byte("]"))
+	if len(inner) == 0 {
+		return
+	}
+	if len(k.data) > 0 {
+		k.data = append(k.data, ',')
+	}
+	k.data = append(k.data, inner...)
+}
+
+func (k *content) empty() bool { return len(k.data) == 0 }
+
+// bytes returns what was collected.
+func (k *content) bytes() []byte {
+	if !k.json {
+		return k.data
+	}
+	return append(append([]byte{'['}, k.data...), ']')
+}

@@ -1,0 +1,263 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/hub"
+)
+
+// wanted is what a PUT asks for.
+type wanted struct {
+	attributes
+	typed bool // Content-Type was given
+	ends  bool
+	pos   weir.Seq // position of a fork, if Offset is given
+}
+
+// create serves PUT: it creates a stream, or confirms that a stream with the same configuration
+// exists. The body is its first content.
+func (c *call) create() error {
+	w, err := c.wants()
+	if err != nil {
+		return err
+	}
+	body, err := c.Body()
+	if err != nil {
+		return err
+	}
+	if err := c.Grant().May(access.CreateStream, c.id, ""); err != nil {
+		return err
+	}
+	if s, err := c.h.Hub.Find(c.r.Context(), c.id); err == nil {
+		return c.confirm(target{s, attributesOf(s)}, w)
+	}
+	var from *target
+	if w.From != "" {
+		source, ok, err := c.source(w)
+		if !ok {
+			return err
+		}
+		from = &source
+	}
+	return c.make(w, from, body)
+}
+
+// wants parses the header fields of a PUT.
+func (c *call) wants() (w wanted, err error) {
+	h := c.r.Header
+	w.Path, w.Type, w.ends = c.path, h.Get("Content-Type"), isTrue(h.Get("Stream-Closed"))
+	w.typed = w.Type != ""
+	ttl, expires := h.Get("Stream-TTL"), h.Get("Stream-Expires-At")
+	if ttl != "" && expires != "" {
+		return w, weir.Errorf(weir.InvalidRequest, "send Stream-TTL or Stream-Expires-At, not both")
+	}
+	if ttl != "" {
+		n, ok := natural(ttl)
+		if !ok {
+			return w, weir.Errorf(weir.InvalidRequest, "Stream-TTL is an integer number of seconds, without sign and leading zeros")
+		}
+		seconds := int64(n)
+		w.TTL = &seconds
+	}
+	if expires != "" {
+		if _, err := time.Parse(time.RFC3339, expires); err != nil {
+			return w, weir.Errorf(weir.InvalidRequest, "Stream-Expires-At is a time such as 2026-11-15T08:00:00Z")
+		}
+		w.Expires = expires
+	}
+	w.From, w.Offset = sourcePath(h.Get("Stream-Forked-From")), h.Get("Stream-Fork-Offset")
+	sub, some := h["Stream-Fork-Sub-Offset"]
+	if w.From == "" && (w.Offset != "" || some) {
+		return w, weir.Errorf(weir.InvalidRequest, "Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From")
+	}
+	if w.Offset != "" {
+		var ok bool
+		if w.pos, ok = parseOffset(w.Offset); !ok {
+			return w, weir.Errorf(weir.InvalidRequest, "invalid Stream-Fork-Offset: send an offset that this server has sent")
+		}
+	}
+	if some {
+		n, ok := natural(strings.TrimSpace(sub[0]))
+		if !ok || len(sub) > 1 || n > 0 && w.Offset == "" {
+			return w, weir.Errorf(weir.InvalidRequest, "Stream-Fork-Sub-Offset is an integer, and needs Stream-Fork-Offset")
+		}
+		w.Sub = int64(n)
+	}
+	return w, nil
+}
+
+// sourcePath returns the path of the source of a fork, which may be given with or without the prefix
+// of the protocol.
+func sourcePath(s string) string {
+	if u, err := url.Parse(s); err == nil {
+		s = u.Path
+	}
+	if rest, ok := strings.CutPrefix(s, Prefix); ok {
+		return rest
+	}
+	return strings.TrimPrefix(s, "/")
+}
+
+// confirm answers a PUT to a stream that exists.
+func (c *call) confirm(t target, w wanted) error {
+	if t.Project != c.Grant().Project() {
+		return weir.Errorf(weir.ProjectForbidden, "the stream belongs to a different project than this key")
+	}
+	switch {
+	case t.Gone && !c.h.referenced(t):
+		c.h.collect(c.r.Context(), t)
+		return weir.Errorf(weir.Overloaded, "the stream was being deleted; retry")
+	case t.Pending && time.Since(t.CreatedAt.Std()) > abandoned:
+		if err := t.Delete(c.r.Context()); err != nil {
+			return err
+		}
+		return weir.Errorf(weir.Overloaded, "an unfinished stream was deleted; retry")
+	}
+	_, e, err := t.Bounds(c.r.Context())
+	if err != nil {
+		return err
+	}
+	if t.Gone || t.Pending || e.Ended != w.ends || !t.matches(w) {
+		return c.Refuse(http.StatusConflict, weir.StreamNameTaken, "a stream with another configuration exists under this path")
+	}
+	c.describe(t, e)
+	return c.Send(http.StatusOK, t.contentType(), nil)
+}
+
+// abandoned is the age at which a stream whose first content is not complete counts as abandoned: the
+// server stopped while it was created.
+const abandoned = time.Minute
+
+// matches reports whether a stream has the configuration that a PUT asks for.
+func (a *attributes) matches(w wanted) bool {
+	if w.typed && mediaType(w.Type) != mediaType(a.Type) || w.From != a.From || w.Offset != a.Offset || w.Sub != a.Sub {
+		return false
+	}
+	if a.Inherited {
+		return w.TTL == nil && w.Expires == ""
+	}
+	if (w.TTL == nil) != (a.TTL == nil) || w.TTL != nil && *w.TTL != *a.TTL || (w.Expires == "") != (a.Expires == "") {
+		return false
+	}
+	return w.Expires == a.Expires || timeOf(w.Expires) == timeOf(a.Expires)
+}
+
+func timeOf(s string) weir.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return 0
+	}
+	return weir.TimeOf(t)
+}
+
+// make creates a stream. If it gets content, it is pending until the content is complete, so that a
+// crash in between leaves no stream with half of it.
+func (c *call) make(w wanted, from *target, body []byte) error {
+	a := w.attributes
+	if from != nil {
+		if !w.typed {
+			a.Type = from.Type
+		}
+		if a.TTL == nil && a.Expires == "" && (from.TTL != nil || from.Expires != "") {
+			a.TTL, a.Expires, a.Inherited = from.TTL, from.Expires, true
+		}
+	} else if !w.typed {
+		a.Type = typeBytes
+	}
+	a.Pending = from != nil || len(body) > 0 || w.ends
+	spec := hub.Spec{
+		ID: c.id, Project: c.Grant().Project(), Name: nameOf(c.path), RetentionSeconds: weir.MaxRetention, MaxBytes: weir.MaxMaxBytes,
+		Mode: weir.Raw, Attributes: a.encode(), ExpiresAt: timeOf(a.Expires),
+	}
+	if a.isJSON() {
+		spec.Mode = weir.JSON
+	}
+	if a.TTL != nil {
+		if spec.TTLSeconds = *a.TTL; spec.TTLSeconds == 0 {
+			spec.ExpiresAt = weir.TimeOf(time.Now())
+		}
+	}
+	ctx := context.WithoutCancel(c.r.Context())
+	first, err := firstContent(a, body)
+	if err != nil {
+		return err
+	}
+	if _, err := c.h.Hub.Create(ctx, spec); err != nil {
+		var known *weir.Error
+		if errors.As(err, &known) && known.Code == weir.StreamNameTaken {
+			return c.Refuse(http.StatusConflict, weir.StreamNameTaken, "a stream is being created under this path")
+		}
+		return err
+	}
+	s, err := c.h.Hub.Find(ctx, c.id)
+	if err != nil {
+		return err
+	}
+	t := target{s, a}
+	if a.Pending {
+		if err := c.fill(ctx, &t, w, from, first); err != nil {
+			_ = t.Delete(ctx) // a retry begins again
+			return err
+		}
+	}
+	_, e, err := t.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	c.describe(t, e)
+	c.Set("Location", "http://"+c.r.Host+c.r.URL.EscapedPath())
+	if c.r.TLS != nil {
+		c.Set("Location", "https://"+c.r.Host+c.r.URL.EscapedPath())
+	}
+	return c.Send(http.StatusCreated, t.contentType(), nil)
+}
+
+// firstContent returns the publish of the body of a PUT, or nil if there is nothing to store.
+func firstContent(a attributes, body []byte) (*hub.Publish, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	t := target{attributes: a}
+	p, err := t.publish(body)
+	if errors.Is(err, errNoMessage) { // an empty array is a valid first content
+		return nil, nil
+	}
+	return p, err
+}
+
+// fill stores the first content of a stream: what it inherits, the body, and the end.
+func (c *call) fill(ctx context.Context, t *target, w wanted, from *target, first *hub.Publish) error {
+	if from != nil {
+		if err := t.inherit(ctx, w, from); err != nil {
+			return err
+		}
+	}
+	if first != nil {
+		first.Ends = w.ends
+		if _, err := t.Publish(ctx, first); err != nil {
+			return err
+		}
+	} else if w.ends {
+		if _, err := t.Close(ctx); err != nil {
+			return err
+		}
+	}
+	t.Pending = false
+	return t.SetAttributes(ctx, func(string) (string, error) { return t.encode(), nil })
+}
+
+// nameOf returns the name of a stream for people: the end of its path.
+func nameOf(path string) string {
+	name := []rune(strings.ToValidUTF8(path, "?"))
+	if len(name) > weir.MaxName {
+		name = name[len(name)-weir.MaxName:]
+	}
+	return string(name)
+}

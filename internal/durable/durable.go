@@ -1,0 +1,167 @@
+// Package durable serves the Durable Streams protocol under /ds. A path there names a stream of the
+// caller's project: its id is a hash of the project and the path. So one log has two faces, and what
+// is written through one of them can be read through the other (docs/manual/durable.md).
+//
+// The package translates only. Order, deduplication of producers, closing and lifetimes are rules of
+// the log (package stream); keys, rate limits and header fields are those of package api.
+package durable
+
+import (
+	"crypto/sha256"
+	"math/big"
+	"net/http"
+	"strings"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/api"
+	"weir/internal/hub"
+)
+
+// Prefix is the path under which the protocol is served.
+const Prefix = "/ds/"
+
+// Options configure a [Handler]. Hub, Access and API are required.
+type Options struct {
+	Hub    *hub.Hub
+	Access *access.Access
+	API    *api.Handler
+
+	Open     string        // name of a project that callers without a key may use; empty if all need a key
+	LongPoll time.Duration // how long a read waits for data; 0 means 20 s
+}
+
+// Handler serves everything under /ds.
+type Handler struct {
+	Options
+}
+
+// New returns a handler. It holds no resources and needs no closing.
+func New(o Options) *Handler {
+	if o.LongPoll == 0 {
+		o.LongPoll = 20 * time.Second
+	}
+	return &Handler{Options: o}
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var open *access.Grant
+	if h.Open != "" {
+		open = h.Access.OpenGrant(h.Open)
+	}
+	h.API.Visit(w, r, open, func(v *api.Visit) error {
+		c := &call{Visit: v, h: h, r: r}
+		path, ok := strings.CutPrefix(r.URL.Path, Prefix)
+		if !ok || !validPath(path) {
+			return weir.Errorf(weir.NotFound, "the path does not name a stream: it is empty, longer than %d bytes, or begins with %s", maxPath, reserved)
+		}
+		c.path, c.id = path, h.idOf(v.Grant().Project(), path)
+		switch r.Method {
+		case http.MethodPut:
+			return c.create()
+		case http.MethodPost:
+			return c.append()
+		case http.MethodGet:
+			return c.read()
+		case http.MethodHead:
+			return c.head()
+		case http.MethodDelete:
+			return c.remove()
+		}
+		c.Set("Allow", "GET, HEAD, PUT, POST, DELETE, OPTIONS")
+		return weir.Errorf(weir.MethodNotAllowed, "the protocol has no such method")
+	})
+}
+
+// call is one request.
+type call struct {
+	*api.Visit
+	h    *Handler
+	r    *http.Request
+	path string
+	id   weir.StreamID
+}
+
+const (
+	maxPath  = 1024
+	reserved = "__ds" // first part of the paths of the protocol's subscriptions, which Weir does not have
+)
+
+func validPath(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return path != "" && len(path) <= maxPath && first != reserved
+}
+
+// idOf returns the id of the stream that a path names: the path itself if it is the id of a stream,
+// otherwise a hash of project and path.
+func (h *Handler) idOf(project weir.ProjectID, path string) weir.StreamID {
+	if weir.IsID(path) {
+		if s, err := h.Hub.Stream(weir.StreamID(path)); err == nil && s.Project == project {
+			return s.ID
+		}
+	}
+	sum := sha256.Sum256([]byte(string(project) + "\x00" + path))
+	n, base, digit := new(big.Int).SetBytes(sum[:16]), big.NewInt(62), new(big.Int)
+	id := make([]byte, 22)
+	for i := len(id) - 1; i >= 0; i-- {
+		n.DivMod(n, base, digit)
+		id[i] = weir.Base62Alphabet[digit.Int64()]
+	}
+	return weir.StreamID(id)
+}
+
+// target is a stream and its attributes.
+type target struct {
+	*hub.Stream
+	attributes
+}
+
+// find returns the stream of the request. It refuses with 410 a stream that was deleted while forks
+// of it exist, and with 404 one that is still being created.
+func (c *call) find(action access.Action) (t target, ok bool, err error) {
+	s, err := c.Stream(c.id, action)
+	if err != nil {
+		return t, false, err
+	}
+	t = target{s, attributesOf(s)}
+	switch {
+	case t.Pending:
+		return t, false, weir.Errorf(weir.StreamNotFound, "the stream is still being created")
+	case t.Gone && !c.h.referenced(t):
+		c.h.collect(c.r.Context(), t)
+		return t, false, weir.Errorf(weir.StreamNotFound, "the stream was deleted")
+	case t.Gone:
+		return t, false, c.Refuse(http.StatusGone, weir.StreamNotFound, "the stream was deleted, and forks of it exist")
+	}
+	return t, true, nil
+}
+
+// head serves HEAD: what is known about a stream. It is no use of the stream.
+func (c *call) head() error {
+	t, ok, err := c.find(access.ReadStream)
+	if !ok {
+		return err
+	}
+	_, e, err := t.Bounds(c.r.Context())
+	if err != nil {
+		return err
+	}
+	c.describe(t, e)
+	if t.TTL != nil {
+		c.Set("Stream-TTL", number(*t.TTL))
+	}
+	if t.Expires != "" {
+		c.Set("Stream-Expires-At", t.Expires)
+	}
+	return c.Send(http.StatusOK, t.contentType(), nil)
+}
+
+// describe sets the header fields that say where a stream ends.
+func (c *call) describe(t target, e hub.Extent) {
+	c.Set("Stream-Next-Offset", offset(e.Tail))
+	if e.Ended {
+		c.Set("Stream-Closed", "true")
+	}
+}

@@ -1,0 +1,121 @@
+package durable_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"weir/internal/access"
+	"weir/internal/service/servicetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// answer is a response whose body was read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// send sends a request. The header fields are pairs of name and value.
+func send(t *testing.T, method, url, key, body string, fields ...string) answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return answer{resp.StatusCode, resp.Header, string(b)}
+}
+
+func (a answer) want(t *testing.T, status int, body string) answer {
+	t.Helper()
+	if a.status != status || body != "" && a.body != body {
+		t.Errorf("got %d %s, want %d %s", a.status, a.body, status, body)
+	}
+	return a
+}
+
+// The keys, permissions and projects of /v1 hold under /ds, and every response has a request id.
+func TestAccess(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	all, reader, writer := s.NewKey(), s.NewKey(access.Read), s.NewKey(access.Publish)
+	url, text := s.URL()+"/ds/a/b", []string{"Content-Type", "text/plain"}
+	if a := send(t, "PUT", url, "", "", text...).want(t, 401, ""); !strings.HasPrefix(a.header.Get("X-Request-Id"), "req_") {
+		t.Errorf("the header is %v", a.header)
+	}
+	send(t, "PUT", url, reader, "", text...).want(t, 403, "")
+	send(t, "PUT", url, all, "one", text...).want(t, 201, "")
+	send(t, "POST", url, reader, "x", text...).want(t, 403, "")
+	send(t, "POST", url, writer, "two", text...).want(t, 204, "")
+	send(t, "GET", url, writer, "").want(t, 403, "")
+	send(t, "GET", url, reader, "").want(t, 200, "onetwo")
+	send(t, "DELETE", url, writer, "").want(t, 403, "")
+	send(t, "PATCH", url, all, "").want(t, 405, "")
+	send(t, "GET", s.URL()+"/ds/__ds/subscriptions/x", all, "").want(t, 404, "")
+	send(t, "GET", s.URL()+"/ds/", all, "").want(t, 404, "")
+	send(t, "DELETE", url, all, "").want(t, 204, "")
+	send(t, "GET", url, all, "").want(t, 404, "")
+}
+
+// A stream has two faces: what is written through /ds can be read through /v1, and the other way
+// round.
+func TestTwoFaces(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	key, json := s.NewKey(), []string{"Content-Type", "application/json"}
+	send(t, "PUT", s.URL()+"/ds/orders", key, "", json...).want(t, 201, "")
+	send(t, "POST", s.URL()+"/ds/orders", key, `[{"n":1}, {"n":2}]`, json...).want(t, 204, "")
+	list := send(t, "GET", s.URL()+"/v1/streams", key, "").want(t, 200, "").body
+	_, rest, _ := strings.Cut(list, `"id":"`)
+	id := rest[:22]
+	send(t, "GET", s.URL()+"/v1/streams/"+id+"/batches/1", key, "").want(t, 200, "")
+	if got := send(t, "GET", s.URL()+"/v1/streams/"+id+"/batches/1", key, "").body; !strings.Contains(got, `"events":[{"n":1},{"n":2}]`) {
+		t.Errorf("batch 1 is %s", got)
+	}
+	send(t, "POST", s.URL()+"/v1/streams/"+id+"/publish", key, `{"events":[3,[4]]}`, json...).want(t, 202, "")
+	for _, path := range []string{"orders", id} {
+		a := send(t, "GET", s.URL()+"/ds/"+path+"?offset=-1", key, "").want(t, 200, `[{"n":1},{"n":2},3,[4]]`)
+		if got := a.header.Get("Stream-Next-Offset"); got != "0000000000000002_0000000000000000" {
+			t.Errorf("the next offset is %s", got)
+		}
+	}
+	send(t, "POST", s.URL()+"/v1/streams/"+id+"/close", key, "").want(t, 200, "")
+	if a := send(t, "POST", s.URL()+"/ds/orders", key, `1`, json...).want(t, 409, ""); a.header.Get("Stream-Closed") != "true" {
+		t.Errorf("the header is %v", a.header)
+	}
+}
+
+// Evicted data is 410, and a read from the start begins with what is kept.
+func TestEvicted(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	key, raw := s.NewKey(), []string{"Content-Type", "application/octet-stream"}
+	made := send(t, "POST", s.URL()+"/v1/streams", key, `{"name":"small","mode":"raw","max_bytes":1048576}`, "Content-Type", "application/json").want(t, 201, "")
+	_, rest, _ := strings.Cut(made.body, `"id":"`)
+	url := s.URL() + "/ds/" + rest[:22]
+	for _, c := range "abcd" {
+		send(t, "POST", url, key, strings.Repeat(string(c), 400_000), raw...).want(t, 204, "")
+	}
+	send(t, "GET", url+"?offset=0000000000000001_0000000000000000", key, "").want(t, 410, "")
+	if got := send(t, "GET", url, key, "").want(t, 200, "").body; len(got) != 800_000 || got[0] != 'c' {
+		t.Errorf("got %d bytes that begin with %.1s", len(got), got)
+	}
+}

@@ -1,0 +1,121 @@
+package durable
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/hub"
+)
+
+// source returns the stream that a fork is made of, and checks that the fork is possible.
+func (c *call) source(w wanted) (t target, ok bool, err error) {
+	s, err := c.Stream(c.h.idOf(c.Grant().Project(), w.From), access.ReadStream)
+	if err != nil {
+		return t, false, err
+	}
+	t = target{s, attributesOf(s)}
+	if t.Gone {
+		return t, false, c.Refuse(http.StatusConflict, weir.StreamNameTaken, "the source of the fork was deleted")
+	}
+	if w.typed && mediaType(w.Type) != mediaType(t.Type) {
+		return t, false, c.Refuse(http.StatusConflict, weir.UnsupportedMediaType, "the content type of a fork is that of its source")
+	}
+	_, e, err := t.Bounds(c.r.Context())
+	if err != nil {
+		return t, false, err
+	}
+	if w.Offset != "" && w.pos > max(e.Tail, 1) {
+		return t, false, weir.Errorf(weir.InvalidRequest, "Stream-Fork-Offset lies beyond the end of the source")
+	}
+	if w.Sub > 0 {
+		if _, err := t.part(c.r.Context(), w); err != nil {
+			return t, false, err
+		}
+	}
+	return t, true, nil
+}
+
+// inherit copies the batches of the source up to the offset of the fork, under the same sequences, so
+// that offsets mean the same in both.
+func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
+	oldest, e, err := from.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	end := e.Tail
+	if w.Offset != "" {
+		end = w.pos
+	}
+	for pos := oldest; pos < end; {
+		var copies []*hub.Publish
+		e, err := from.Read(ctx, pos, 1<<20, func(b *weir.Batch) {
+			if b.Seq < end {
+				p := &hub.Publish{Chosen: true, Seq: b.Seq, Batch: *b}
+				p.Batch.Payload = bytes.Clone(b.Payload)
+				copies = append(copies, p)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		for _, p := range copies {
+			if _, err := t.Publish(ctx, p); err != nil {
+				return err
+			}
+		}
+		if e.Gone || e.Next <= pos {
+			break
+		}
+		pos = e.Next
+	}
+	if w.Sub == 0 {
+		return nil
+	}
+	p, err := from.part(ctx, w)
+	if err == nil {
+		_, err = t.Publish(ctx, p)
+	}
+	return err
+}
+
+// part returns the part of the batch at the offset of a fork that the fork inherits: its first
+// messages, or its first bytes.
+func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
+	var p *hub.Publish
+	_, err := t.Read(ctx, w.pos, 1, func(b *weir.Batch) {
+		if p == nil {
+			p = &hub.Publish{Batch: *b}
+			p.Batch.Payload = bytes.Clone(b.Payload)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	beyond := weir.Errorf(weir.InvalidRequest, "Stream-Fork-Sub-Offset lies beyond the end of the append at the offset")
+	if p == nil {
+		return nil, beyond
+	}
+	if !t.isJSON() {
+		if w.Sub > int64(len(p.Batch.Payload)) {
+			return nil, beyond
+		}
+		p.Batch.Payload = p.Batch.Payload[:w.Sub]
+		return p, nil
+	}
+	all, err := elements(p.Batch.Payload)
+	if err != nil {
+		return nil, err
+	}
+	if w.Sub > int64(len(all)) {
+		return nil, beyond
+	}
+	k := content{json: true}
+	for _, v := range all[:w.Sub] {
+		k.add(&weir.Batch{Payload: append(append([]byte{'['}, v...), ']')})
+	}
+	p.Batch.Payload, p.Batch.Events = k.bytes(), uint32(w.Sub)
+	return p, nil
+}

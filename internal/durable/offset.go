@@ -1,0 +1,68 @@
+package durable
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"weir"
+)
+
+// An offset is a position in a stream: two numbers of 16 digits. The first is the sequence of the
+// batch before the position. The second is 0, except that 0 and 1 is the position after a batch under
+// sequence 0, which only /v1 can store.
+
+// offset returns the offset of the position before the batch pos.
+func offset(pos weir.Seq) string {
+	if pos == 1 {
+		return fmt.Sprintf("%016d_%016d", 0, 1)
+	}
+	return fmt.Sprintf("%016d_%016d", max(pos, 1)-1, 0)
+}
+
+// parseOffset returns the position that an offset names.
+func parseOffset(s string) (weir.Seq, bool) {
+	if len(s) != 33 || s[16] != '_' {
+		return 0, false
+	}
+	seq, first := strconv.ParseUint(s[:16], 10, 53)
+	part, second := strconv.ParseUint(s[17:], 10, 53)
+	switch {
+	case first != nil || second != nil || s[0] == '+' || s[17] == '+':
+		return 0, false
+	case seq == 0 && part <= 1:
+		return weir.Seq(part), true
+	case part > 0 || weir.Seq(seq) > weir.MaxSeq:
+		return 0, false
+	}
+	return weir.Seq(seq) + 1, true
+}
+
+// start is where a read begins.
+type start struct {
+	given  bool
+	oldest bool
+	now    bool
+	pos    weir.Seq
+}
+
+// start parses the parameter offset.
+func (c *call) start(q url.Values) (s start, ok bool, err error) {
+	values := q["offset"]
+	switch {
+	case len(values) == 0:
+		return start{oldest: true}, true, nil
+	case len(values) > 1 || values[0] == "":
+		return s, false, c.Refuse(http.StatusBadRequest, weir.InvalidRequest, "send offset once, with an offset that this server has sent, -1 or now")
+	case values[0] == "-1":
+		return start{given: true, oldest: true}, true, nil
+	case values[0] == "now":
+		return start{given: true, now: true}, true, nil
+	}
+	pos, ok := parseOffset(values[0])
+	if !ok {
+		return s, false, c.Refuse(http.StatusBadRequest, weir.InvalidRequest, "invalid offset: send one that this server has sent, -1 or now")
+	}
+	return start{given: true, pos: pos}, true, nil
+}

@@ -1,0 +1,254 @@
+package durable
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/hub"
+)
+
+// chunk is about how many bytes one response of a read has at most, and one event of a live read.
+const (
+	chunk     = 4 << 20
+	liveChunk = 256 << 10
+)
+
+// read serves GET: what is stored from an offset on, or what comes next.
+func (c *call) read() error {
+	q, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		return weir.Errorf(weir.InvalidRequest, "the query cannot be parsed")
+	}
+	t, ok, err := c.find(access.ReadStream)
+	if !ok {
+		return err
+	}
+	from, ok, err := c.start(q)
+	if !ok {
+		return err
+	}
+	live := q.Get("live")
+	if live != "" && live != "long-poll" && live != "sse" {
+		return weir.Errorf(weir.InvalidRequest, "live is long-poll or sse")
+	}
+	if live != "" && !from.given {
+		return weir.Errorf(weir.InvalidRequest, "a live read needs the parameter offset")
+	}
+	oldest, e, err := t.Bounds(c.r.Context())
+	if err != nil {
+		return err
+	}
+	switch {
+	case from.oldest:
+		from.pos = oldest
+	case from.now:
+		from.pos = e.Tail
+	}
+	switch live {
+	case "sse":
+		return c.events(t, from.pos, q.Get("cursor"))
+	case "long-poll":
+		return c.poll(t, from, q.Get("cursor"))
+	}
+	return c.catchUp(t, from, "")
+}
+
+// catchUp sends what is stored from a position on.
+func (c *call) catchUp(t target, from start, cursor string) error {
+	k := content{json: t.isJSON()}
+	e, err := t.Read(c.r.Context(), from.pos, chunk, k.add)
+	if err != nil {
+		return err
+	}
+	if e.Gone {
+		return c.Refuse(http.StatusGone, weir.StreamNotFound, "what was stored at this offset is not kept any more")
+	}
+	end := e.Next >= e.Tail
+	c.Set("Stream-Next-Offset", offset(e.Next))
+	if cursor != "" {
+		c.Set("Stream-Cursor", cursor)
+	}
+	if end {
+		c.Set("Stream-Up-To-Date", "true")
+		if e.Ended {
+			c.Set("Stream-Closed", "true")
+		}
+	}
+	if !from.now {
+		tag := `"` + string(t.ID) + "." + number(int64(t.CreatedAt)) + ":" + offset(from.pos) + ":" + offset(e.Next)
+		if end && e.Ended {
+			tag += ":c"
+		}
+		tag += `"`
+		c.Set("ETag", tag)
+		c.Cache("private, no-cache")
+		if matchesTag(c.r.Header["If-None-Match"], tag) {
+			return c.Send(http.StatusNotModified, "", nil)
+		}
+	}
+	return c.Send(http.StatusOK, t.contentType(), k.bytes())
+}
+
+func matchesTag(values []string, tag string) bool {
+	for _, v := range values {
+		for one := range strings.SplitSeq(v, ",") {
+			if one = strings.TrimPrefix(strings.TrimSpace(one), "W/"); one == tag || one == "*" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// poll waits until there is something at the position, and sends it.
+func (c *call) poll(t target, from start, cursor string) error {
+	next := nextCursor(cursor)
+	sub, err := t.Subscribe(c.r.Context(), hub.Head)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	some, err := sub.Await(c.r.Context(), from.pos, c.h.LongPoll)
+	switch {
+	case errors.Is(err, hub.ErrDeleted), errors.Is(err, hub.ErrExpired):
+		return weir.Errorf(weir.StreamNotFound, "the stream was deleted")
+	case err != nil && !errors.Is(err, hub.ErrStopping):
+		return err
+	}
+	_, e, err := t.Bounds(c.r.Context())
+	if err != nil {
+		return err
+	}
+	if some && from.pos < e.Tail {
+		from.now = false
+		return c.catchUp(t, from, next)
+	}
+	c.Set("Stream-Up-To-Date", "true")
+	c.Set("Stream-Cursor", next)
+	c.Set("Stream-Next-Offset", offset(max(e.Tail, from.pos)))
+	if e.Ended {
+		c.Set("Stream-Closed", "true")
+	}
+	return c.Send(http.StatusNoContent, "", nil)
+}
+
+// Cursors keep caches from answering the polls of a client with the same response forever. They count
+// intervals of time.
+const cursorEvery = 20 * time.Second
+
+var cursorEpoch = time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)
+
+// nextCursor returns the cursor of this moment, or a later one if the client is there already.
+func nextCursor(client string) string {
+	now := uint64(time.Since(cursorEpoch) / cursorEvery)
+	if n, ok := natural(client); ok && n >= now {
+		now = n + 1 + rand.Uint64N(180)
+	}
+	return number(now)
+}
+
+// lasts is how long an event stream stays open. Clients then reconnect where they are.
+const lasts = 60 * time.Second
+
+// events sends what is stored from a position on, and then what comes, as server-sent events.
+func (c *call) events(t target, pos weir.Seq, cursor string) error {
+	if !t.isText() {
+		c.Set("Stream-SSE-Data-Encoding", "base64")
+	}
+	c.Cache("no-cache")
+	return c.Stay(t.Stream, func(ctx context.Context, sub *hub.Subscription, send func(...[]byte) error) error {
+		until, quiet := time.Now().Add(lasts), false
+		for {
+			k := content{json: t.isJSON()}
+			e, err := t.Read(ctx, pos, liveChunk, k.add)
+			if err != nil {
+				return err
+			}
+			if e.Gone {
+				return nil // the client reconnects and gets 410
+			}
+			end := e.Next >= e.Tail
+			if pos = e.Next; !k.empty() || !quiet || end && e.Ended {
+				frame := control(pos, nextCursor(cursor), end, end && e.Ended)
+				if !k.empty() {
+					frame = append(event(t.attributes, k.bytes()), frame...)
+				}
+				if err := send(frame); err != nil {
+					return err
+				}
+				quiet = true
+			}
+			if end && e.Ended {
+				return hub.ErrEnded
+			}
+			if !end {
+				continue
+			}
+			some, err := sub.Await(ctx, pos, min(15*time.Second, time.Until(until)))
+			if err != nil || time.Now().After(until) {
+				return err
+			}
+			if !some {
+				if err := send([]byte(":\n\n")); err != nil {
+					return err
+				}
+			}
+		}
+	})
+}
+
+// event returns a data event. A line break of any kind inside the data begins a new line of the
+// event, so data can never end the event.
+func event(a attributes, data []byte) []byte {
+	b := []byte("event: data\n")
+	if !a.isText() {
+		b = append(b, "data:"...)
+		b = base64.StdEncoding.AppendEncode(b, data)
+		return append(b, "\n\n"...)
+	}
+	for {
+		i := bytes.IndexAny(data, "\r\n")
+		if i < 0 {
+			break
+		}
+		b = line(b, data[:i])
+		if data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n' {
+			i++
+		}
+		data = data[i+1:]
+	}
+	return append(line(b, data), '\n')
+}
+
+// line appends one line of data. A reader drops one space after the colon, so a line that begins with
+// a space needs another one.
+func line(b, data []byte) []byte {
+	b = append(b, "data:"...)
+	if len(data) > 0 && data[0] == ' ' {
+		b = append(b, ' ')
+	}
+	return append(append(b, data...), '\n')
+}
+
+// control returns a control event, which says where the client is.
+func control(pos weir.Seq, cursor string, upToDate, closed bool) []byte {
+	b := []byte("event: control\ndata:{\"streamNextOffset\":\"" + offset(pos) + `"`)
+	switch {
+	case closed:
+		b = append(b, `,"streamClosed":true,"upToDate":true`...)
+	case upToDate:
+		b = append(b, `,"streamCursor":"`+cursor+`","upToDate":true`...)
+	default:
+		b = append(b, `,"streamCursor":"`+cursor+`"`...)
+	}
+	return append(b, "}\n\n"...)
+}

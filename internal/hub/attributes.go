@@ -1,0 +1,138 @@
+package hub
+
+import (
+	"context"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// This file serves rooms that show streams in another form than /v1. They keep attributes with a
+// stream, and read ranges of batches.
+
+// Attributes returns the attributes of the stream. The hub does not know what they mean. They are
+// empty for a stream that was created without them.
+func (s *Stream) Attributes() string {
+	if a, ok := s.hub.attributes.Load(s); ok {
+		return a.(string)
+	}
+	return ""
+}
+
+// SetAttributes replaces the attributes of the stream, durably. The function edit gets the present
+// attributes and returns the new ones, or an error, which SetAttributes returns. If the attributes
+// change meanwhile, edit is called again.
+func (s *Stream) SetAttributes(ctx context.Context, edit func(string) (string, error)) error {
+	return s.change(ctx, func(spec *Spec) (err error) {
+		spec.Attributes, err = edit(spec.Attributes)
+		return err
+	})
+}
+
+// EachWithAttributes calls visit for every stream of a project that has attributes, in no particular
+// order, until visit returns false.
+func (h *Hub) EachWithAttributes(p weir.ProjectID, visit func(s *Stream, attributes string) bool) {
+	h.attributes.Range(func(k, v any) bool {
+		s := k.(*Stream)
+		return s.Project != p || s.expired(h.now()) || visit(s, v.(string))
+	})
+}
+
+// setAttributes keeps the attributes of a stream in memory. Only documentChanged calls it.
+func (h *Hub) setAttributes(s *Stream, attributes string) {
+	if attributes == "" {
+		h.attributes.Delete(s)
+	} else {
+		h.attributes.Store(s, attributes)
+	}
+}
+
+// Extent is what Read found.
+type Extent struct {
+	Next  weir.Seq // the position after the batches that were read
+	Tail  weir.Seq // the position after the last batch that can be read now
+	Ended bool     // the stream is closed (D37)
+	Gone  bool     // batches at the position were evicted or lost; nothing was read
+}
+
+// Bounds returns the position of the oldest batch that is kept, and the position after the newest
+// one that can be read.
+func (s *Stream) Bounds(ctx context.Context) (oldest weir.Seq, e Extent, err error) {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return 0, Extent{}, err
+	}
+	defer f.release()
+	if err := f.catchUp(ctx); err != nil {
+		return 0, Extent{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dropped {
+		return 0, Extent{}, notFound(s.ID)
+	}
+	f.evict(s.hub.now())
+	end := f.state.Final()
+	return f.state.Low(), Extent{Next: end, Tail: end, Ended: stream.Ended(f.state)}, nil
+}
+
+// Read calls visit for the batches from the position pos upwards, in order, until about limit bytes
+// were read or there are no more. It reads at least one batch if there is one. A batch is valid only
+// during its visit. Read counts as a use of the stream.
+func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, visit func(*weir.Batch)) (Extent, error) {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return Extent{}, err
+	}
+	defer f.release()
+	s.use()
+	if err := f.catchUp(ctx); err != nil {
+		return Extent{}, err
+	}
+	f.mu.Lock()
+	if f.dropped {
+		f.mu.Unlock()
+		return Extent{}, notFound(s.ID)
+	}
+	f.evict(s.hub.now())
+	step := f.state.Next(pos)
+	e := Extent{Next: pos, Tail: f.state.Final(), Ended: stream.Ended(f.state)}
+	f.mu.Unlock()
+	switch step.Kind {
+	case stream.Gap, stream.Loss:
+		e.Gone = true
+		return e, nil
+	case stream.Read:
+	default:
+		return e, nil
+	}
+	bytes := 0
+	e.Next = step.Last + 1
+	err = f.log.Scan(ctx, step.First, min(limit, 1<<20), func(entry *engine.Entry) bool {
+		if entry.Seq > step.Last {
+			return false
+		}
+		if bytes >= limit {
+			e.Next = entry.Seq
+			return false
+		}
+		if entry.Kind == engine.Batch {
+			b := batch(entry)
+			bytes += len(b.Payload)
+			visit(&b)
+		}
+		return true
+	})
+	return e, clientError(s.ID, err)
+}
+
+// Await waits until there is something at the position next: batches, a loss, or the end of the
+// stream. It returns false if there is nothing after the time wait. It fails as Next does, except
+// with ErrEnded.
+func (s *Subscription) Await(ctx context.Context, next weir.Seq, wait time.Duration) (bool, error) {
+	s.since, s.next = time.Now(), next
+	step, _, err := s.await(ctx, wait)
+	return err == nil && step.Kind != stream.Wait, err
+}

@@ -1,0 +1,37 @@
+package hub
+
+import (
+	"context"
+	"errors"
+
+	"weir/internal/engine"
+)
+
+// Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. Delete fails
+// with StreamNotFound if the stream was deleted before, even if another stream with the same id has
+// been created since. Delete ignores the end of ctx and always returns the outcome of the deletion,
+// so that the audit log can record it.
+func (s *Stream) Delete(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
+	if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
+		return notFound(s.ID)
+	}
+	if err == nil {
+		err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
+	}
+	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrConflict) {
+		return notFound(s.ID)
+	}
+	return clientError(s.ID, err)
+}
+
+// forget removes a deleted stream from the catalog, the sweeper and the kept states. The caller has
+// already set s.deleted.
+func (h *Hub) forget(s *Stream) {
+	h.catalog.remove(s, &h.room)
+	h.sweeper.forget(s)
+	h.forgetLife(s)
+	h.attributes.Delete(s)
+	h.folded.take(s)
+}
