@@ -5,10 +5,11 @@ import { backoff, Scope, wait } from "./wait.js";
 
 /**
  * @typedef {object} Call one request, which can be sent any number of times
- * @property {"GET" | "POST" | "DELETE"} method
+ * @property {"GET" | "POST" | "PATCH" | "DELETE"} method
  * @property {string} path including the query
  * @property {import("./payload.js").Payload | {contentType: string, body: Uint8Array | string}} [payload]
  * @property {Record<string, string>} [headers]
+ * @property {number} [wait] milliseconds that the service may take to answer, in addition to the timeout
  * @property {(answer: Answer) => void} [check] throws a ConnectionError if a success status did not come from Weir
  */
 
@@ -126,7 +127,7 @@ export class Caller {
       scope.alarm(ms, error);
     };
     try {
-      watch(uploadTime(call));
+      watch(uploadTime(call) + (call.wait ?? 0));
       const response = await this.open(call, scope);
       /** @type {Uint8Array[]} */
       const pieces = [];
@@ -155,7 +156,7 @@ export class Caller {
    * @returns {Promise<Answer>}
    */
   async send(call, { signal, giveUp = this.#giveUp, repeated } = {}) {
-    const end = performance.now() + giveUp + uploadTime(call);
+    const end = performance.now() + giveUp + uploadTime(call) + (call.wait ?? 0);
     let unknown = false; // whether an attempt may have been carried out although no response arrived
     /** @type {any} */
     let error;

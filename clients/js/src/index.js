@@ -8,12 +8,18 @@ export { Subscription } from "./subscription.js";
 /** @typedef {import("./publish.js").Ack} Ack */
 /** @typedef {import("./client.js").ClientOptions} ClientOptions */
 /** @typedef {import("./client.js").NewStream} NewStream */
+/** @typedef {import("./client.js").PageOptions} PageOptions */
 /** @typedef {import("./client.js").Stream} Stream */
+/** @typedef {import("./client.js").StreamChange} StreamChange */
 /**
  * @template [T=any]
  * @typedef {import("./payload.js").Batch<T>} Batch
  */
 /** @typedef {import("./payload.js").Gap} Gap */
+/**
+ * @template [T=any]
+ * @typedef {import("./payload.js").Page<T>} Page
+ */
 /** @typedef {import("./publisher.js").PublisherOptions} PublisherOptions */
 /** @typedef {import("./publisher.js").Unacknowledged} Unacknowledged */
 /** @typedef {import("./subscription.js").SubscribeOptions} SubscribeOptions */

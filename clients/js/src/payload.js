@@ -161,7 +161,17 @@ function depth(text) {
  * @returns {Batch}
  */
 export function parseBatch(text, parse) {
-  const { seq: number, ts, events, content_type: contentType, data } = parse(text);
+  return batchOf(parse(text), text);
+}
+
+/**
+ * Checks a parsed batch object.
+ *
+ * @param {any} object
+ * @param {string} text for the error
+ * @returns {Batch}
+ */
+function batchOf({ seq: number, ts, events, content_type: contentType, data }, text) {
   const seq = Number(number ?? NaN); // a custom parse may return another type for numbers
   const raw = contentType !== undefined;
   if (!Number.isSafeInteger(seq) || !(raw ? typeof data === "string" : Array.isArray(events))) {
@@ -169,6 +179,30 @@ export function parseBatch(text, parse) {
   }
   const batch = { seq, time: new Date(ts), events: events ?? [] };
   return raw ? { ...batch, contentType, data: fromBase64(data) } : batch;
+}
+
+/**
+ * @template [T=any] the type of the events
+ * @typedef {object} Page a range of batches
+ * @property {Batch<T>[]} batches in increasing order of their sequence numbers
+ * @property {number} next the sequence number to continue from
+ * @property {number} cursor the cursor of the stream
+ * @property {Gap} [gap] batches before the page that can no longer be read
+ */
+
+/**
+ * Parses a page of batches.
+ *
+ * @param {string} text
+ * @param {(text: string) => any} parse
+ * @returns {Page}
+ */
+export function parsePage(text, parse) {
+  const { batches, next, cursor, gap } = parse(text);
+  /** @type {Page} */
+  const page = { batches: batches.map((/** @type {any} */ b) => batchOf(b, text)), next: Number(next), cursor: Number(cursor) };
+  if (gap) page.gap = { from: Number(gap.from), to: Number(gap.to), reason: gap.reason };
+  return page;
 }
 
 /** @param {string} text */

@@ -48,6 +48,45 @@ test("a path before /v1 is kept", async (t) => {
   assert.equal(requests[0].headers.authorization, `Bearer ${key}`);
 });
 
+test("pages of batches", async () => {
+  const stream = await client.createStream({ name: "pages" });
+  for (let n = 1; n <= 7; n++) await client.publish(stream, [n]);
+  const read = async (options) => {
+    const seqs = [];
+    for await (const batch of client.batches(stream, options)) seqs.push(batch.gap ? -batch.seq : batch.seq);
+    return seqs;
+  };
+  const { time } = await client.batch(stream, 4);
+  for (const limit of [undefined, 1, 3, 1000]) {
+    assert.deepEqual(await read({ limit }), [1, 2, 3, 4, 5, 6, 7]);
+    assert.deepEqual(await read({ from: 5, limit }), [5, 6, 7]);
+    assert.deepEqual(await read({ from: "head", limit }), []);
+    assert.deepEqual(await read({ last: 2, limit }), [6, 7]);
+    assert.deepEqual((await read({ since: time, limit })).slice(-4), [4, 5, 6, 7]);
+  }
+  const page = await client.page(stream, { from: 3, limit: 2 });
+  assert.deepEqual(
+    page.batches.map((batch) => batch.events),
+    [[3], [4]],
+  );
+  assert.deepEqual([page.next, page.cursor, page.gap], [5, 7, undefined]);
+  await assert.rejects(client.page(stream, { from: 3, last: 2 }), { code: "invalid_request_error" });
+  // The service may take longer than the timeout to answer a request that waits.
+  const quick = new Client({ url: server.url, key, timeout: 500, giveUp: 500 });
+  assert.deepEqual(await quick.page(stream, { from: "head", wait: 1 }), { batches: [], next: 8, cursor: 7 });
+});
+
+test("a stream can be changed, and evicted batches are a gap", async () => {
+  const stream = await client.createStream({ name: "old", mode: "raw" });
+  for (let n = 1; n <= 3; n++) await client.publish(stream, new Uint8Array(1 << 20));
+  const changed = await client.updateStream(stream, { name: "new", retentionSeconds: 3600, maxBytes: 1 << 20 });
+  assert.deepEqual(changed, { ...stream, name: "new", retentionSeconds: 3600, maxBytes: 1 << 20, cursor: 3, bytesStored: 1 << 20 });
+  const got = [];
+  for await (const { seq, gap, data } of client.batches(stream, { from: 1 })) got.push(gap ?? [seq, data.length]);
+  assert.deepEqual(got, [{ from: 1, to: 2, reason: "evicted" }, [3, 1 << 20]]);
+  await assert.rejects(client.updateStream(stream, { retentionSeconds: 1 }), { code: "retention_out_of_range" });
+});
+
 test("streams: create, show, list, delete", async () => {
   const made = await client.createStream({ name: "orders", retentionSeconds: 60, maxBytes: 1 << 20, mode: "raw" });
   assert.match(made.id, /^[0-9A-Za-z]{22}$/);
