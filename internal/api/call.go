@@ -129,7 +129,9 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 	if c.publisher != "" {
 		fields = append(fields, [2]string{weir.HeaderPublisher, c.publisher})
 	}
-	c.h.cors.allow(c.r, c.w.Header())
+	if c.h.cors.allow(c.r, c.w.Header()) && c.route.kind == besideRoute {
+		c.w.Header()["Access-Control-Expose-Headers"] = besideExposed
+	}
 	c.sent, c.status = true, status
 	if length != none && !c.isHead() {
 		c.written = length
