@@ -146,8 +146,9 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 	if c.publisher != "" {
 		field(weir.HeaderPublisher, c.publisher)
 	}
-	if !c.route.manages { // a management token does not belong into a browser
-		c.h.cors.allow(c.r, c.w.Header())
+	// A management token does not belong into a browser.
+	if !c.route.manages && c.h.cors.allow(c.r, c.w.Header()) && c.route.kind == besideRoute {
+		c.w.Header()["Access-Control-Expose-Headers"] = besideExposed
 	}
 	c.sent, c.status = true, status
 	if length != none && !c.isHead() {
