@@ -87,8 +87,11 @@ func placeIn(c net.Conn) *place {
 }
 
 // watch is called by net/http when the state of a connection changes. It records whether the
-// connection is in use or idle.
+// connection is in use or idle. A connection that was handed over may then return to its loop.
 func watch(c net.Conn, s http.ConnState) {
+	if r, ok := c.(*replayed); ok {
+		r.idle.Store(s == http.StateIdle)
+	}
 	switch s {
 	case http.StateActive:
 		placeIn(c).begin()
