@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -222,7 +221,7 @@ func proposalsToTheEnd(s *store) {
 	log := s.open(kept.Created, newJudge())
 	for i := range weir.Seq(n) {
 		if there := s.maybe(log, i, content(i)); there != stored[i].Load() {
-			s.Error(fmt.Sprintf("entry %d: in the log: %v, outcome nil: %v", i, there, stored[i].Load()))
+			s.Errorf("entry %d: in the log: %v, outcome nil: %v", i, there, stored[i].Load())
 		}
 	}
 }
