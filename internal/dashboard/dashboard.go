@@ -240,6 +240,8 @@ func (d *Dashboard) routes() {
 		"GET /dashboard/streams/{id}/figures":  (*visit).streamFigures,
 		"GET /dashboard/streams/{id}/tail":     (*visit).tail,
 		"POST /dashboard/streams/{id}/publish": (*visit).publish,
+		"GET /dashboard/streams/{id}/connect":  (*visit).connect,
+		"POST /dashboard/streams/{id}/connect": (*visit).connectKey,
 		"GET /dashboard/streams/{id}/delete":   (*visit).confirmDelete,
 		"POST /dashboard/streams/{id}/delete":  (*visit).deleteStream,
 		"GET /dashboard/projects":              (*visit).projects,
