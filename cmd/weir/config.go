@@ -26,6 +26,7 @@ itself a configuration file, with API keys masked. Nothing is started. An invali
 		},
 	}
 	s.Flags(c.Flags())
+	completeSettings(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().SortFlags = false
 	return c

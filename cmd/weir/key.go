@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -34,16 +35,21 @@ func listKeys(data *string, asJSON *bool) *cobra.Command {
 			if *asJSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(list)
 			}
+			names, err := projectNames(c.Context(), *data)
+			if err != nil {
+				return err
+			}
 			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "ID\tPROJECT\tKIND\tKEY\tNAME\tPERMISSIONS\tCREATED\tLAST USED\tREVOKED")
 			for _, k := range list {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Kind, k.Masked, printable(k.Name),
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, printable(cmp.Or(names[k.Project], string(k.Project))), k.Kind, k.Masked, printable(k.Name),
 					join(k.Permissions), k.CreatedAt, moment(k.LastUsedAt), revoked(k))
 			}
 			return w.Flush()
 		},
 	}
 	c.Flags().StringVar(&project, "project", "", "only keys of the project with this `name`")
+	completeProject(c, data)
 	return c
 }
 
@@ -93,6 +99,9 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	f.StringSliceVar(&permissions, "permissions", nil, "any of read, publish and manage, comma-separated (default: all)")
 	f.StringSliceVar(&streams, "streams", nil, "`ids` of the streams that the key may use, comma-separated (default: all streams of the project)")
 	f.StringVar(&spec.Name, "name", "", "a `note` on what the key is for")
+	completeProject(c, data)
+	complete(c, "kind", "live", "test")
+	complete(c, "permissions", "read", "publish", "manage")
 	f.DurationVar(&revokeAfter, "revoke-after", 0, "time after which the key revokes itself, 1s to 8760h (default: never)")
 	return c
 }
@@ -100,7 +109,7 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 func revokeKey(data *string, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a key; its next request is refused and its subscriptions end", Args: args("ID"),
-		Example: "  weir key revoke 4fGh0…  (an ID from weir key ls)",
+		Example: "  weir key revoke 4fGh0…  (an ID from weir key ls)", ValidArgsFunction: completeKey(data),
 		RunE: func(c *cobra.Command, got []string) error {
 			var k access.Key
 			if err := admin.Ask(c.Context(), *data, "POST", "/keys/"+url.PathEscape(got[0])+"/revoke", nil, &k); err != nil {

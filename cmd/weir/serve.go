@@ -42,6 +42,7 @@ A second signal stops it at once.`,
 		},
 	}
 	s.Flags(c.Flags())
+	completeSettings(c)
 	return c
 }
 

@@ -65,7 +65,7 @@ func createToken(data *string, asJSON *bool) *cobra.Command {
 func revokeToken(data *string, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a management token; keys that it created stay valid", Args: args("ID"),
-		Example: "  weir token revoke 4fGh0…  (an ID from weir token ls)",
+		Example: "  weir token revoke 4fGh0…  (an ID from weir token ls)", ValidArgsFunction: completeToken(data),
 		RunE: func(c *cobra.Command, got []string) error {
 			var t access.Token
 			if err := admin.Ask(c.Context(), *data, "POST", "/tokens/"+url.PathEscape(got[0])+"/revoke", nil, &t); err != nil {

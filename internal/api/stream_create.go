@@ -46,6 +46,7 @@ func (c *call) streamCreate() error {
 		return err
 	}
 	c.created = object.CreatedAt.String()
+	c.note("stream created", object.Name+" "+string(object.ID))
 	p := buffers.Get().(*[]byte)
 	b := appendStream(*p, &object)
 	err = c.answer(http.StatusCreated, b)

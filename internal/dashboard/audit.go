@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -165,9 +166,41 @@ func (d *Dashboard) searchAudit(text string) []entry {
 	})
 }
 
+// linked is a text in which an id is a link.
+type linked struct {
+	Before, ID, After string
+	To                string // empty if there is no link; then Before is the whole text
+}
+
+// anID matches an id of a stream or a key.
+var anID = regexp.MustCompile(`\b[0-9A-Za-z]{22}\b`)
+
+// link makes the first id in a text a link to the page of the key or stream with this id, if there
+// is such a page.
+func (v *visit) link(text string) linked {
+	for _, place := range anID.FindAllStringIndex(text, 10) {
+		id, to := text[place[0]:place[1]], ""
+		if _, ok := v.Access.Key(id); ok {
+			to = "/dashboard/keys/" + id
+		} else if _, err := v.Hub.Stream(weir.StreamID(id)); err == nil {
+			to = "/dashboard/streams/" + id
+		}
+		if to != "" {
+			return linked{text[:place[0]], id, text[place[1]:], to}
+		}
+	}
+	return linked{Before: text}
+}
+
+// auditRow is an entry as the page shows it.
+type auditRow struct {
+	entry
+	By, About linked // Who and Detail
+}
+
 // auditView is the data of a page of the audit log.
 type auditView struct {
-	Entries []entry
+	Entries []auditRow
 	Search  string
 	Paging  paging
 }
@@ -178,5 +211,16 @@ func (v *visit) auditPage() error {
 	search := v.query("q")
 	list := v.searchAudit(search)
 	paging, from, to := pages(v.r, auditPage, len(list))
-	return v.page(http.StatusOK, "audit", "Audit log", auditView{list[from:to], search, paging})
+	w := auditView{Search: search, Paging: paging}
+	for _, e := range list[from:to] {
+		row := auditRow{e, v.link(e.Who), v.link(e.Detail)}
+		if strings.HasPrefix(e.What, "project ") && row.About.To == "" {
+			row.About = linked{ID: e.Detail, To: "/dashboard/projects"}
+		}
+		if strings.HasPrefix(e.What, "token ") && row.About.To == "" {
+			row.About = linked{ID: e.Detail, To: "/dashboard/account#tokens"}
+		}
+		w.Entries = append(w.Entries, row)
+	}
+	return v.page(http.StatusOK, "audit", "Audit log", w)
 }

@@ -46,12 +46,13 @@ type Options struct {
 	Commit  string
 	Started time.Time // zero means now
 
-	Store   func() Store                    // state of the store; nil if unknown
-	Cluster func() string                   // sentence about the cluster; nil or empty without a cluster
-	Health  func() (status string, ok bool) // nil means always healthy
-	Writes  func() bool                     // whether the store accepts writes; nil means always
-	Logger  *slog.Logger                    // nil discards logs
-	Now     func() time.Time                // nil means time.Now
+	Store    func() Store                    // state of the store; nil if unknown
+	Troubles func() []Trouble                // what is wrong with the server besides the disk, worst first; nil means nothing
+	Cluster  func() string                   // sentence about the cluster; nil or empty without a cluster
+	Health   func() (status string, ok bool) // nil means always healthy
+	Writes   func() bool                     // whether the store accepts writes; nil means always
+	Logger   *slog.Logger                    // nil discards logs
+	Now      func() time.Time                // nil means time.Now
 }
 
 // Dashboard is an http.Handler. It handles the paths for which Serves returns true. It is safe for
@@ -99,6 +100,9 @@ func (o *Options) defaults() {
 	}
 	if o.Cluster == nil {
 		o.Cluster = func() string { return "" }
+	}
+	if o.Troubles == nil {
+		o.Troubles = func() []Trouble { return nil }
 	}
 	if o.Store == nil {
 		o.Store = func() Store { return Store{} }
@@ -236,6 +240,8 @@ func (d *Dashboard) routes() {
 		"GET /dashboard/streams/{id}/figures":  (*visit).streamFigures,
 		"GET /dashboard/streams/{id}/tail":     (*visit).tail,
 		"POST /dashboard/streams/{id}/publish": (*visit).publish,
+		"GET /dashboard/streams/{id}/connect":  (*visit).connect,
+		"POST /dashboard/streams/{id}/connect": (*visit).connectKey,
 		"GET /dashboard/streams/{id}/delete":   (*visit).confirmDelete,
 		"POST /dashboard/streams/{id}/delete":  (*visit).deleteStream,
 		"GET /dashboard/projects":              (*visit).projects,

@@ -31,31 +31,42 @@ type column int
 // The columns of a sample. Samples are stored as arrays in this order, so new columns go to the
 // end.
 const (
-	at          column = iota // end of the sample, Unix seconds
-	span                      // length of the sample in seconds
-	requests                  // number of requests under /v1
-	failed                    // responses with status 5xx
-	refused                   // responses with status 4xx other than 429
-	limited                   // responses with status 429
-	published                 // batches
-	delivered                 // batches, counted once per subscriber
-	received                  // bytes of requests
-	sent                      // bytes of responses and subscriptions
-	subscribers               // open at the end of the sample
-	syncMedian                // p50 of disk syncs, milliseconds
-	syncSlow                  // p99 of disk syncs, milliseconds
-	diskUsed                  // bytes at the end of the sample
-	diskFree                  // bytes at the end of the sample
+	at            column = iota // end of the sample, Unix seconds
+	span                        // length of the sample in seconds
+	requests                    // number of requests under /v1
+	failed                      // responses with status 5xx
+	refused                     // responses with status 4xx other than 429
+	limited                     // responses with status 429
+	published                   // batches
+	delivered                   // batches, counted once per subscriber
+	received                    // bytes of requests
+	sent                        // bytes of responses and subscriptions
+	subscribers                 // open at the end of the sample
+	syncMedian                  // p50 of disk syncs, milliseconds
+	syncSlow                    // p99 of disk syncs, milliseconds
+	diskUsed                    // bytes at the end of the sample
+	diskFree                    // bytes at the end of the sample
+	publishMedian               // p50 of the time to publish, milliseconds; 0 if unknown, like the next three
+	publishSlow                 // p99 of the same
+	delayMedian                 // p50 of the time from publish to delivery, milliseconds
+	delaySlow                   // p99 of the same
 	columns
 )
 
 // columnNames are the names of the columns in the JSON that scripts read.
 var columnNames = [columns]string{"at", "span", "requests", "failed", "refused", "limited", "published", "delivered", "received",
-	"sent", "subscribers", "sync_median", "sync_slow", "disk_used", "disk_free"}
+	"sent", "subscribers", "sync_median", "sync_slow", "disk_used", "disk_free",
+	"publish_median", "publish_slow", "delay_median", "delay_slow"}
 
 // isCount reports whether a column counts events in the span of the sample. Such a column is shown
 // as a rate per second.
 func (c column) isCount() bool { return c >= requests && c <= sent }
+
+// isTime reports whether a column is a quantile of durations. 0 then means that nothing was
+// measured.
+func (c column) isTime() bool {
+	return c == syncMedian || c == syncSlow || c >= publishMedian && c <= delaySlow
+}
 
 // sample holds the figures of one span of time.
 type sample [columns]float64
@@ -64,12 +75,13 @@ type sample [columns]float64
 type counts struct {
 	taken  time.Time
 	sample sample // counts since the server started, and gauges
-	syncs  meter.Distribution
+
+	syncs, publishes, delays meter.Distribution
 }
 
 // readCounts takes a snapshot.
 func readCounts(now time.Time, a api.Stats, h hub.Stats, s Store) counts {
-	c := counts{taken: now, syncs: s.Syncs}
+	c := counts{taken: now, syncs: s.Syncs, publishes: a.Publishes, delays: h.Delays}
 	v := &c.sample
 	for _, r := range a.Requests {
 		n := float64(r.Count)
@@ -101,12 +113,18 @@ func (c *counts) since(before *counts) sample {
 			s[i] = max(s[i]-before.sample[i], 0)
 		}
 	}
-	syncs := c.syncs
-	for i := range syncs.Counts {
-		syncs.Counts[i] -= before.syncs.Counts[i]
-	}
-	s[syncMedian], s[syncSlow] = quantile(&syncs, 0.5)/1e6, quantile(&syncs, 0.99)/1e6
+	s[syncMedian], s[syncSlow] = quantiles(c.syncs, &before.syncs)
+	s[publishMedian], s[publishSlow] = quantiles(c.publishes, &before.publishes)
+	s[delayMedian], s[delaySlow] = quantiles(c.delays, &before.delays)
 	return s
+}
+
+// quantiles returns p50 and p99 of what was measured since an earlier snapshot, in milliseconds.
+func quantiles(now meter.Distribution, before *meter.Distribution) (median, slow float64) {
+	for i := range now.Counts {
+		now.Counts[i] -= min(before.Counts[i], now.Counts[i])
+	}
+	return quantile(&now, 0.5) / 1e6, quantile(&now, 0.99) / 1e6
 }
 
 // quantile estimates the q-quantile of a distribution, assuming values are spread evenly within

@@ -22,7 +22,8 @@ func (v *visit) plots(over string) map[string][]any {
 		list = thin(list, plotDayEvery)
 	}
 	const hole = 1.5 * float64(coarseEvery/time.Second) // a longer time without a sample is shown as a hole; in seconds
-	plots := map[string][]any{}
+	to := float64(v.now.Unix())
+	plots := map[string][]any{"range": {to - back.Seconds(), to}} // the plots show the whole time, also before the first sample
 	for c := range columns {
 		if c == span || c == diskFree { // not plotted
 			continue
@@ -37,7 +38,11 @@ func (v *visit) plots(over string) map[string][]any {
 				values = append(values, nothing)
 			}
 			n := list[i][c]
-			if c.isCount() {
+			switch {
+			case c.isTime() && n == 0: // nothing was measured
+				values = append(values, nil)
+				continue
+			case c.isCount():
 				n /= list[i][span]
 			}
 			if c != at {
@@ -70,13 +75,21 @@ func thin(list []sample, every time.Duration) []sample {
 	return joined
 }
 
-// join merges the sample next, which directly follows s, into s. Counts are added, the median sync
-// is weighted by time, p99 and subscribers get the larger value, and the disk figures come from
-// next.
+// join merges the sample next, which directly follows s, into s. Counts are added, medians are
+// weighted by time, p99 and subscribers get the larger value, and the disk figures come from next. A
+// median that was not measured in one of the two is that of the other.
 func (s *sample) join(next *sample) {
 	both := s[span] + next[span]
-	s[syncMedian] = (s[syncMedian]*s[span] + next[syncMedian]*next[span]) / both
-	s[syncSlow] = max(s[syncSlow], next[syncSlow])
+	for _, median := range []column{syncMedian, publishMedian, delayMedian} {
+		slow := median + 1
+		switch {
+		case s[median] == 0:
+			s[median] = next[median]
+		case next[median] != 0:
+			s[median] = (s[median]*s[span] + next[median]*next[span]) / both
+		}
+		s[slow] = max(s[slow], next[slow])
+	}
 	s[subscribers] = max(s[subscribers], next[subscribers])
 	for c := range columns {
 		if c.isCount() {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type overviewView struct {
 	Index    int64 // memory for the index of batches
 	MaxIndex int64
 	Forecast forecast
+	Trouble  []Trouble
 	Failed   []api.Request
 	Refused  []api.Request
 	now      time.Time
@@ -54,7 +56,18 @@ func (v *visit) look() overviewView {
 		Failed: v.API.Failed(problems), Refused: v.API.Refused(problems), now: v.now,
 	}
 	w.Used = w.Store.Size - w.Store.Free
+	w.Trouble = v.troubles()
 	return w
+}
+
+// High returns from how many used bytes on the meter of the disk is yellow (0) or red (1).
+func (w overviewView) High(level int) int64 {
+	return int64([]float64{diskHigh, diskVeryHigh}[level] * float64(w.Store.Size))
+}
+
+// Full reports whether the store has no space.
+func (w overviewView) Full() bool {
+	return slices.ContainsFunc(w.Trouble, func(t Trouble) bool { return t.Kind == TroubleFull })
 }
 
 // Scrubbed describes the progress of the scrub in a sentence.
@@ -114,9 +127,19 @@ func (v *visit) tiles(stats hub.Stats) []tile {
 		{"subscribers", "Subscribers", numberText(v.API.Subscribers()), "max lag " + numberText(stats.SlowestLag)},
 		{"failed", "Failed, last hour", numberText(total(hour, failed)), numberText(total(hour, refused)) + " refused"},
 		{"limited", "429s, last hour", numberText(total(hour, limited)), "over a rate limit"},
-		{"sync", "Disk sync, p50", msText(now[syncMedian]), "p99 " + msText(now[syncSlow])},
+		{"latency", "Time to publish, p50", known(now[publishMedian]), "p99 " + known(now[publishSlow])},
+		{"delay", "Time to delivery, p50", known(now[delayMedian]), "p99 " + known(now[delaySlow])},
+		{"sync", "Disk sync, p50", known(now[syncMedian]), "p99 " + known(now[syncSlow])},
 		{"streams", "Streams", numberText(stats.Streams), numberText(stats.Open) + " in use"},
 	}
+}
+
+// known formats milliseconds. 0 means that nothing was measured.
+func known(ms float64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return msText(ms)
 }
 
 // overviewParts are the templates of the overview that overviewFigures renders again on each
@@ -129,6 +152,9 @@ func (v *visit) overviewFigures() error {
 	w := v.look()
 	parts, err := fragments("overview", w, overviewParts)
 	if err != nil {
+		return err
+	}
+	if err := addTrouble(parts, w.Trouble); err != nil {
 		return err
 	}
 	answer := map[string]any{"tiles": w.Tiles, "status": w.Status, "ok": w.OK, "uptime": roughly(w.Uptime), "parts": parts}

@@ -25,6 +25,7 @@ type view struct {
 	Here    string // template name of the page, for the navigation
 	Session *session
 	Notice  *notice
+	Trouble []Trouble
 	Data    any
 }
 

@@ -81,6 +81,9 @@ func (v *visit) streamFigures() error {
 		return err
 	}
 	parts, err := fragments("stream", st, streamParts)
+	if err == nil {
+		err = addTrouble(parts, v.troubles())
+	}
 	if err != nil {
 		return err
 	}

@@ -96,6 +96,9 @@ func (v *visit) none() error { return weir.Errorf(weir.NotFound, "page not found
 // page renders a page. If the session has a pending message, the page shows it.
 func (v *visit) page(status int, name, title string, data any) error {
 	w := view{Title: title, Here: name, Session: v.session, Data: data}
+	if v.session != nil {
+		w.Trouble = v.troubles()
+	}
 	if v.session != nil && v.seen() {
 		w.Notice = v.session.said()
 	}

@@ -110,7 +110,8 @@ func (s *store) clusterLine() string {
 		return ""
 	}
 	c := s.standing()
-	line := fmt.Sprintf("%d nodes are connected. This node is %s and leads %d of %d shards.", c.Nodes, s.node, c.Led, c.Shards)
+	_, expected := s.presentNodes()
+	line := fmt.Sprintf("%d of %d nodes are connected. This node is %s and leads %d of %d shards.", c.Nodes, expected, s.node, c.Led, c.Shards)
 	if c.Headless > 0 {
 		line += fmt.Sprintf(" %d shards have no leader and accept no writes.", c.Headless)
 	}

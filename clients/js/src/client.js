@@ -87,7 +87,9 @@ export class Client {
    * @param {CallOptions} [options]
    * @returns {Promise<Stream>}
    */
-  async createStream({ name, retentionSeconds, maxBytes, mode, ttlSeconds, id = randomName() }, { signal } = {}) {
+  async createStream(stream, { signal } = {}) {
+    for (const member of Object.keys(stream)) refuseUnknown(member);
+    const { name, retentionSeconds, maxBytes, mode, ttlSeconds, id = randomName() } = stream;
     const body = JSON.stringify({ id, name, retention_seconds: retentionSeconds, max_bytes: maxBytes, mode, ttl_seconds: ttlSeconds });
     const call = /** @type {const} */ ({ method: "POST", path: "/v1/streams", payload: { contentType: typeJSON, body }, check: isStream });
     const repeated = async (/** @type {any} */ error) => {
@@ -350,6 +352,21 @@ const isEmpty = (answer) => mustBe(answer.status === 204);
 
 /** @param {import("./call.js").Answer} answer */
 const isAbout = (answer) => mustBe(answer.created !== "");
+
+const newStream = ["name", "retentionSeconds", "maxBytes", "mode", "ttlSeconds", "id"];
+
+/**
+ * Refuses a member of a new stream that does not exist. The service would ignore it, and the stream would not be what the
+ * program meant.
+ *
+ * @param {string} member
+ */
+function refuseUnknown(member) {
+  if (newStream.includes(member)) return;
+  const plain = member.replaceAll("_", "").toLowerCase();
+  const meant = newStream.find((known) => plain !== "" && known.toLowerCase().startsWith(plain));
+  throw new TypeError(`a stream has no member ${member}; ${meant ? `did you mean ${meant}?` : `it has ${newStream.join(", ")}`}`);
+}
 
 /** @param {any} object @returns {Stream} */
 function streamOf({ id, name, created_at: at, retention_seconds: retentionSeconds, max_bytes: maxBytes, cursor, bytes_stored: bytesStored, mode, ttl_seconds: ttlSeconds, closed = false }) {

@@ -87,6 +87,17 @@ test("a stream can be changed, and evicted batches are a gap", async () => {
   await assert.rejects(client.updateStream(stream, { retentionSeconds: 1 }), { code: "retention_out_of_range" });
 });
 
+test("an unknown member of a new stream is refused", async () => {
+  for (const [member, want] of [
+    ["retention", /did you mean retentionSeconds/],
+    ["retention_seconds", /did you mean retentionSeconds/],
+    ["max_bytes", /did you mean maxBytes/],
+    ["colour", /it has name, retentionSeconds, maxBytes, mode, ttlSeconds, id/],
+  ]) {
+    await assert.rejects(client.createStream({ name: "mistaken", [member]: 60 }), { name: "TypeError", message: want });
+  }
+});
+
 test("streams: create, show, list, delete", async () => {
   const made = await client.createStream({ name: "orders", retentionSeconds: 60, maxBytes: 1 << 20, mode: "raw" });
   assert.match(made.id, /^[0-9A-Za-z]{22}$/);

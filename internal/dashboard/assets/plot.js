@@ -4,7 +4,7 @@ import {bytes, number} from './shared.js';
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const labels = {
 	requests: 'all', refused: 'refused', limited: '429', failed: 'failed', published: 'published', delivered: 'delivered', received: 'in',
-	sent: 'out', subscribers: 'open', sync_median: 'p50', sync_slow: 'p99', disk_used: 'used', batches: 'batches', bytes: 'bytes',
+	sent: 'out', subscribers: 'open', sync_median: 'p50', sync_slow: 'p99', publish_median: 'p50', publish_slow: 'p99', delay_median: 'p50', delay_slow: 'p99', disk_used: 'used', batches: 'batches', bytes: 'bytes',
 };
 const units = {
 	bytes: v => bytes(v), ms: v => v.toFixed(v < 10 ? 1 : 0) + ' ms',
@@ -13,6 +13,10 @@ const units = {
 const powers = [...Array(50).keys()].map(n => 2 ** n); // axis steps for bytes: KiB and MiB are powers of two
 const clock = (t, second) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false});
 const drawn = [];
+
+// alone returns the indexes of values between two gaps. A line cannot show them, so they become
+// points.
+const alone = (u, series) => [...u.data[series].keys()].filter(i => u.data[series][i] != null && u.data[series][i - 1] == null && u.data[series][i + 1] == null);
 
 // draw creates a plot inside an element whose data-plot attribute lists the columns to show. It
 // returns a function that takes new columns and redraws the plot.
@@ -27,7 +31,7 @@ export const draw = element => {
 		item.append(document.createElement('i'), '');
 		return item;
 	});
-	let plot, last = [[], ...names.map(() => [])];
+	let plot, range, last = [[], ...names.map(() => [])];
 
 	// tell puts the values under the pointer into the legend. If the pointer is not on the plot, it
 	// puts the latest values there.
@@ -42,10 +46,10 @@ export const draw = element => {
 		if (unit === units.bytes) y.incrs = powers;
 		plot?.destroy();
 		plot = new uPlot({
-			width: element.clientWidth, height: 190, cursor: {y: false}, legend: {show: false},
-			scales: {y: {range: (u, min, max) => [0, Math.max(max ?? 0, unit === units.bytes ? 1024 : 1) * 1.05]}},
+			width: element.clientWidth, height: 190, cursor: {y: false, sync: {key: 'weir'}}, legend: {show: false},
+			scales: {x: {range: (u, min, max) => range ?? [min, max]}, y: {range: (u, min, max) => [0, Math.max(max ?? 0, unit === units.bytes ? 1024 : 1) * 1.05]}},
 			axes: [{...axis, size: 30, values: (u, ticks) => ticks.map(t => clock(t, ticks[1] - ticks[0] < 60 ? '2-digit' : undefined))}, y],
-			series: [{}, ...names.map((name, i) => ({stroke: css('--p' + (i + 1)), width: 1.5, points: {show: false}}))],
+			series: [{}, ...names.map((name, i) => ({stroke: css('--p' + (i + 1)), width: 1.5, points: {show: true, size: 4, filter: alone}}))],
 			hooks: {setCursor: [u => tell(u.cursor.idx)]},
 		}, last, canvas);
 	};
@@ -54,6 +58,7 @@ export const draw = element => {
 	canvas.setAttribute('role', 'img');
 	canvas.setAttribute('aria-label', element.previousElementSibling.textContent);
 	return columns => {
+		range = columns.range;
 		last = [columns.at, ...names.map(name => columns[name])];
 		plot.setData(last);
 		tell(plot.cursor.idx);

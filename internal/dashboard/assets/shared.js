@@ -21,9 +21,20 @@ export const roughly = seconds => {
 // assignment to a live region.
 export const say = (element, text) => { if (element && element.textContent !== text) element.textContent = text; };
 
+// local shows every time in the time zone of the browser. The time in UTC stays as the tooltip.
+const local = () => {
+	for (const e of document.querySelectorAll('time:not([data-ago]):not([title])')) {
+		const t = new Date(e.dateTime), two = n => String(n).padStart(2, '0');
+		if (isNaN(t)) continue;
+		e.title = e.textContent;
+		e.textContent = `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())} ${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}`;
+	}
+};
+
 // ago writes for each time on the page how long ago it was. It writes this next to the time, or
 // instead of the time if the element has the attribute data-ago.
 export const ago = () => {
+	local();
 	for (const e of document.querySelectorAll('time[data-ago], time + .ago')) {
 		const seconds = (Date.now() - Date.parse((e.matches('time') ? e : e.previousElementSibling).dateTime)) / 1000;
 		say(e, seconds < 5 ? 'just now' : roughly(seconds) + ' ago');

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,9 +25,9 @@ type Nodes struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	heard  map[string]time.Time
-	since  time.Time // when this node started to listen
-	skewed bool      // reportClock last logged that this node's clock is wrong
+	heard  map[string]time.Time // when each other node was last heard
+	since  time.Time            // when this node started to listen
+	skewed bool                 // reportClock last logged that this node's clock is wrong
 }
 
 const (
@@ -36,6 +37,8 @@ const (
 	stillEvery = 500 * time.Millisecond
 	// goneAfter is how long a silent node still counts as present.
 	goneAfter = 4 * stillEvery
+	// missedFor is how long a silent node is remembered.
+	missedFor = time.Hour
 
 	// meetFor is how long Join waits for the first message of another node.
 	meetFor = 2 * stillEvery
@@ -156,12 +159,19 @@ func (n *Nodes) Names() []string {
 	for name, at := range n.heard {
 		if time.Since(at) < goneAfter {
 			all = append(all, name)
-		} else {
-			delete(n.heard, name)
 		}
 	}
 	slices.Sort(all)
 	return all
+}
+
+// Known returns the number of nodes that were present within the last hour, this one included. If it
+// is more than the number of Names, a node is missing.
+func (n *Nodes) Known() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.heard, func(_ string, at time.Time) bool { return time.Since(at) >= missedFor })
+	return 1 + len(n.heard)
 }
 
 // First reports whether this node should do the tasks that one node does on behalf of all nodes.

@@ -78,7 +78,7 @@ const inspect = async (page, name) => {
 
 const pages = {
 	overview: '/dashboard', overview_day: '/dashboard?span=day', streams: '/dashboard/streams', stream: '/dashboard/streams/' + stream, stream_new: '/dashboard/streams/new',
-	stream_delete: `/dashboard/streams/${stream}/delete`, projects: '/dashboard/projects', keys: '/dashboard/keys?revoked=1', key_new: '/dashboard/keys/new',
+	connect: `/dashboard/streams/${stream}/connect`, stream_delete: `/dashboard/streams/${stream}/delete`, projects: '/dashboard/projects', keys: '/dashboard/keys?revoked=1', key_new: '/dashboard/keys/new',
 	requests: '/dashboard/requests', audit: '/dashboard/audit', account: '/dashboard/account', none: '/dashboard/none',
 };
 

@@ -1,0 +1,92 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+
+	"weir/internal/dashboard"
+	"weir/internal/engine"
+)
+
+// troubles returns what the dashboard shows at the top of every page: the state of the store and of
+// the cluster. It asks no other node, so that a page does not wait for a node that is gone.
+func (s *store) troubles(status engine.Status, lease func() error) (all []dashboard.Trouble) {
+	if t, ok := storeTrouble(status); ok {
+		all = append(all, t)
+	}
+	if lease != nil && lease() != nil {
+		all = append(all, dashboard.Trouble{
+			Kind: "cut off", Bad: true, State: "This node is cut off from the other nodes.",
+			Reason: "It cannot know which keys are valid, so it refuses every request that needs a key, and has ended all subscriptions.",
+			Remedy: "Check the network between the nodes. Clients can use another node.",
+		})
+	}
+	if present, expected := s.presentNodes(); present < expected {
+		all = append(all, dashboard.Trouble{
+			Kind: "nodes", State: fmt.Sprintf("%d of %d nodes are connected.", present, expected),
+			Reason: "The cluster accepts writes as long as more than half of its nodes are connected.",
+			Remedy: "Start the missing node again, or check its network.",
+		})
+	}
+	if s.unsynced.Load() {
+		all = append(all, dashboard.Trouble{
+			Kind: "unsynced", State: "A power cut may lose acknowledged batches.",
+			Reason: "The NATS servers may acknowledge before they sync (--nats-allow-unsynced).",
+			Remedy: "Set sync_interval: always in the configuration of the NATS servers.",
+		})
+	}
+	return all
+}
+
+// storeTrouble describes a store that does not take all writes.
+func storeTrouble(status engine.Status) (dashboard.Trouble, bool) {
+	reason := ""
+	if status.Reason != nil {
+		reason = sentence(status.Reason.Error())
+	}
+	switch status.State {
+	case engine.Full:
+		return dashboard.Trouble{
+			Kind: dashboard.TroubleFull, Bad: true, State: "The disk is full.",
+			Reason: "The server refuses to publish and to create streams (503). Reading, deleting and revoking work.",
+			Remedy: "Free space on the disk, delete streams, or use a larger disk. The server accepts writes again by itself.",
+		}, true
+	case engine.ReadOnly:
+		return dashboard.Trouble{
+			Kind: "read-only", Bad: true, State: "The store is read-only.",
+			Reason: reason + " The server refuses every change (503). Reading works.",
+			Remedy: "Check the disk and the log of the server, then restart the server.",
+		}, true
+	case engine.Unreachable:
+		return dashboard.Trouble{
+			Kind: "unreachable", Bad: true, State: "The servers that hold the store do not answer.",
+			Reason: reason + " This node refuses every change (503).",
+			Remedy: "Check the network and the other nodes. Clients can use another node.",
+		}, true
+	case engine.Skewed:
+		return dashboard.Trouble{
+			Kind: "clock", Bad: true, State: "The clock of this node is wrong.",
+			Reason: reason + " This node refuses to publish (503). Reading works.",
+			Remedy: "Set the clock, for example with NTP. This node accepts writes again by itself. Clients can use another node.",
+		}, true
+	}
+	return dashboard.Trouble{}, false
+}
+
+// sentence returns an error text as a sentence.
+func sentence(text string) string {
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// presentNodes returns how many nodes are connected, and how many there should be. If the settings
+// name the other nodes, these count; otherwise the nodes that were connected within the last hour.
+func (s *store) presentNodes() (present, expected int) {
+	if s.nodes == nil {
+		return 1, 1
+	}
+	present, expected = len(s.nodes.Names()), s.nodes.Known()
+	if n := len(s.settings.Engine.Peers); n > 0 {
+		expected = n + 1
+	}
+	return present, expected
+}

@@ -1,0 +1,61 @@
+package service_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/dashboard"
+	"weir/internal/natstest"
+	"weir/internal/service/servicetest"
+)
+
+// trouble waits until the dashboard shows trouble of this kind, or until it shows none if the state
+// is empty.
+func trouble(t *testing.T, s *servicetest.Service, kind, state string) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(2 * time.Minute); ; <-tick.C {
+		all := s.Dashboard.Troubles()
+		i := slices.IndexFunc(all, func(t dashboard.Trouble) bool { return t.Kind == kind })
+		switch {
+		case state == "" && i < 0:
+			return
+		case state != "" && i >= 0 && strings.HasPrefix(all[i].State, state):
+			if all[i].Reason == "" || all[i].Remedy == "" {
+				t.Errorf("the trouble has no reason or no remedy: %+v", all[i])
+			}
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("the dashboard shows %v, want %s %q", all, kind, state)
+		}
+	}
+}
+
+func TestTroubleOfAFullDisk(t *testing.T) {
+	disk := servicetest.NewDisk()
+	s := servicetest.Start(t, servicetest.Options{Engine: disk})
+	if all := s.Dashboard.Troubles(); len(all) != 0 {
+		t.Errorf("a healthy server shows %v", all)
+	}
+	disk.SetFull(func([]byte) bool { return true })
+	trouble(t, s, dashboard.TroubleFull, "The disk is full.")
+	disk.SetFull(nil)
+	trouble(t, s, dashboard.TroubleFull, "")
+}
+
+func TestTroubleOfACluster(t *testing.T) {
+	nats := natstest.Start(t, true)
+	a, b := startNode(t, nats, nats.URL, nil), startNode(t, nats, nats.URL, nil)
+	trouble(t, a, "nodes", "")
+	trouble(t, b, "nodes", "")
+	wrong := startNode(t, nats, nats.URL, func() time.Time { return time.Now().Add(2 * time.Hour) })
+	trouble(t, wrong, "clock", "The clock of this node is wrong.")
+	trouble(t, a, "nodes", "")
+	wrong.Stop()
+	trouble(t, a, "nodes", "2 of 3 nodes")
+	trouble(t, b, "nodes", "2 of 3 nodes")
+}
