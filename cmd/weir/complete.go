@@ -85,4 +85,3 @@ func projectNames(ctx context.Context, data string) (map[weir.ProjectID]string, 
 	}
 	return names, nil
 }
-

@@ -18,7 +18,7 @@ func (c *call) streamDelete() error {
 	if err := s.Delete(c.r.Context()); err != nil {
 		return err
 	}
-	c.note("stream deleted", s.Name+" "+c.route.id)
+	c.note("stream deleted", s.Name()+" "+c.route.id)
 	c.head(http.StatusNoContent, "", none, none)
 	return nil
 }

@@ -213,7 +213,7 @@ func TestWaitForAPage(t *testing.T) {
 		h := open(t, e, Options{})
 		defer h.Close()
 		s := made(t, h, nil)
-		wait := func(s *Stream, q PageQuery, d time.Duration) (*Page, error, time.Duration) {
+		wait := func(s *Stream, q PageQuery, d time.Duration) (*Page, time.Duration, error) {
 			q.Limit, q.Bytes = 10, 1<<20
 			p, err := s.Page(ctx, q)
 			if err != nil {
@@ -222,30 +222,30 @@ func TestWaitForAPage(t *testing.T) {
 			begun := time.Now()
 			err = p.Wait(ctx, d)
 			p.Close()
-			return p, err, time.Since(begun)
+			return p, time.Since(begun), err
 		}
-		if p, err, took := wait(s, PageQuery{From: Head}, 20*time.Second); err != nil || !p.IsEmpty() || took != 20*time.Second || p.Next() != 0 {
+		if p, took, err := wait(s, PageQuery{From: Head}, 20*time.Second); err != nil || !p.IsEmpty() || took != 20*time.Second || p.Next() != 0 {
 			t.Errorf("without a batch: %v after %v, next %d", err, took, p.Next())
 		}
 		time.AfterFunc(3*time.Second, func() { publish(t, s, at(0, payloadOf(0))) })
-		if p, err, took := wait(s, PageQuery{From: Head}, 20*time.Second); err != nil || p.IsEmpty() || took != 3*time.Second {
+		if p, took, err := wait(s, PageQuery{From: Head}, 20*time.Second); err != nil || p.IsEmpty() || took != 3*time.Second {
 			t.Errorf("with a batch: %v after %v", err, took)
 		}
 		// A batch below the start, and one that was stored before the time, do not end the wait.
 		time.AfterFunc(time.Second, func() { publish(t, s, at(1, payloadOf(1))) })
 		time.AfterFunc(2*time.Second, func() { publish(t, s, at(2, payloadOf(2))) })
-		if p, err, took := wait(s, PageQuery{From: After(1)}, 20*time.Second); err != nil || p.IsEmpty() || took != 2*time.Second {
+		if p, took, err := wait(s, PageQuery{From: After(1)}, 20*time.Second); err != nil || p.IsEmpty() || took != 2*time.Second {
 			t.Errorf("from the future: %v after %v", err, took)
 		}
 		for d := range 3 {
 			time.AfterFunc(time.Duration(1+d)*time.Second, func() { publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}}) })
 		}
-		if p, err, took := wait(s, PageQuery{Since: h.now().Add(2500 * time.Millisecond)}, 20*time.Second); err != nil || p.next != 5 || took != 3*time.Second {
+		if p, took, err := wait(s, PageQuery{Since: h.now().Add(2500 * time.Millisecond)}, 20*time.Second); err != nil || p.next != 5 || took != 3*time.Second {
 			t.Errorf("since a future time: %v after %v, at %d", err, took, p.next)
 		}
 		gone := made(t, h, nil)
 		time.AfterFunc(time.Second, func() { gone.Delete(ctx) })
-		if _, err, _ := wait(gone, PageQuery{From: Head}, time.Hour); !errors.Is(err, ErrDeleted) {
+		if _, _, err := wait(gone, PageQuery{From: Head}, time.Hour); !errors.Is(err, ErrDeleted) {
 			t.Errorf("a deleted stream: %v", err)
 		}
 		left, leave := context.WithTimeout(ctx, time.Second)
@@ -256,7 +256,7 @@ func TestWaitForAPage(t *testing.T) {
 		}
 		p.Close()
 		time.AfterFunc(time.Second, h.StopSubscriptions)
-		if _, err, _ := wait(s, PageQuery{From: Head}, time.Hour); !errors.Is(err, ErrStopping) {
+		if _, _, err := wait(s, PageQuery{From: Head}, time.Hour); !errors.Is(err, ErrStopping) {
 			t.Errorf("a stopping hub: %v", err)
 		}
 	})
