@@ -40,15 +40,16 @@ func (c *call) batches() error {
 	}
 	defer page.Close()
 	if wait > 0 && page.IsEmpty() && !c.isHead() {
-		if err := c.await(s, page, wait); err != nil {
+		if err := c.await(s, func(ctx context.Context) error { return page.Wait(ctx, wait) }); err != nil {
 			return err
 		}
 	}
 	return c.sendPage(s.Mode, page)
 }
 
-// await waits until the page has something to say, or the time has passed.
-func (c *call) await(s *hub.Stream, page *hub.Page, wait time.Duration) error {
+// await calls the function wait, which waits for something to happen to the stream, as a long poll:
+// with a place of a subscription (D34), and until the client leaves or its key is revoked.
+func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 	of, at := c.holder(), access.Network(c.client())
 	if err := c.takePlace(of, at); err != nil {
 		return err
@@ -58,12 +59,14 @@ func (c *call) await(s *hub.Stream, page *hub.Page, wait time.Duration) error {
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
-	c.ended = c.grant.Ended()
+	if c.ended = c.grant.Ended(); c.ended == nil {
+		c.ended = make(chan struct{})
+	}
 	ender := &ender{cancel: cancel}
 	c.h.open.add(c.ended, ender)
 	defer c.h.open.remove(c.ended, ender)
 
-	err := page.Wait(ctx, wait)
+	err := wait(ctx)
 	select {
 	case <-c.ended:
 		_, err := c.h.Access.Authenticate(c.r.Header["Authorization"])
@@ -136,13 +139,8 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page) error {
 // readRun reads the next run of a page, borrows the memory for it, and appends the batches to b.
 func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error) {
 	if bytes := page.Plan(pageRun); bytes > unlent {
-		size := int64(bytes + hub.EncodedSize(mode, bytes)) // the payloads in the store's buffer, and b
-		if c.loan == nil {
-			control := http.NewResponseController(c.w)
-			c.loan = c.h.Batches.Open(c.holder(), -1, func() { _ = control.SetWriteDeadline(longAgo) })
-		}
-		c.loan.Shrink(size)
-		if err := c.borrow(size); err != nil {
+		// The memory holds the payloads in the store's buffer, and b.
+		if err := c.borrowToSend(int64(bytes + hub.EncodedSize(mode, bytes))); err != nil {
 			return b, err
 		}
 	}
@@ -154,6 +152,16 @@ func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error)
 		count++
 		return appendBatch(b, mode, batch)
 	})
+}
+
+// borrowToSend makes the loan of the call as large as a response that is about to be read.
+func (c *call) borrowToSend(size int64) error {
+	if c.loan == nil {
+		control := http.NewResponseController(c.w)
+		c.loan = c.h.Batches.Open(c.holder(), -1, func() { _ = control.SetWriteDeadline(longAgo) })
+	}
+	c.loan.Shrink(size)
+	return c.borrow(size)
 }
 
 // sendRun sends a part of the response. If the client does not accept it, sendRun cuts the response

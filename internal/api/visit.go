@@ -101,16 +101,58 @@ func (v *Visit) Refuse(status int, code weir.Code, message string) error {
 	return v.c.answer(status, b)
 }
 
+// Reserve reserves memory for a response before it is read from the store (D34). It fails if no
+// memory becomes free in time.
+func (v *Visit) Reserve(bytes int) error {
+	if bytes <= unlent {
+		return nil
+	}
+	return v.c.borrowToSend(int64(bytes))
+}
+
+// Await calls the function wait as a long poll. It takes a place of a subscription (D34). The context
+// of wait ends when the client leaves or its key is revoked; Await then returns an error. If the
+// stream was deleted while wait waited, Await returns StreamNotFound. It ignores ErrStopping.
+func (v *Visit) Await(s *hub.Stream, wait func(context.Context) error) error {
+	return v.c.await(s, wait)
+}
+
+// Events sends the events of a subscription.
+type Events struct {
+	c *call
+	w *writer
+}
+
+// Send sends and flushes frames, and then frees the memory that Reserve reserved.
+func (e *Events) Send(frames ...[]byte) error {
+	err := e.w.send(frames...)
+	e.w.loan.Shrink(0)
+	return err
+}
+
+// Reserve reserves memory for frames before they are read from the store. If it fails, the
+// subscription should end, so that the client reconnects later.
+func (e *Events) Reserve(bytes int) error {
+	if bytes <= unlent {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(e.w.ended, e.c.h.memoryWait)
+	defer cancel()
+	if e.w.loan.Grow(ctx, int64(bytes)) != nil {
+		return errMemory
+	}
+	return nil
+}
+
 // Stay sends events until the function follow returns. It takes a place of a subscription (D34). The
-// context of follow ends when the client leaves or its key is revoked, and send sends and flushes
-// frames.
-func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, send func(...[]byte) error) error) error {
+// context of follow ends when the client leaves or its key is revoked.
+func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, out *Events) error) error {
 	c := v.c
 	if c.ended = c.grant.Ended(); c.ended == nil {
 		c.ended = make(chan struct{})
 	}
 	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(sub *hub.Subscription, w *writer) error {
-		err := follow(w.ended, sub, w.send)
+		err := follow(w.ended, sub, &Events{c, w})
 		if c.whyEnded(err, w) == endFailed && err != nil {
 			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
 		}

@@ -3,6 +3,7 @@ package durable_test
 import (
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -118,4 +119,25 @@ func TestEvicted(t *testing.T) {
 	if got := send(t, "GET", url, key, "").want(t, 200, "").body; len(got) != 800_000 || got[0] != 'c' {
 		t.Errorf("got %d bytes that begin with %.1s", len(got), got)
 	}
+}
+
+// A long poll takes a place of a subscription (D34), and ends when its key is revoked (D18).
+func TestLongPollIsASubscription(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "1", "--ds-long-poll", "5m"}})
+	record, key, err := s.Access.CreateKey(t.Context(), access.KeySpec{Project: s.Project, Kind: access.Live, Permissions: []access.Permission{access.Read}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := s.URL() + "/ds/polled"
+	send(t, "PUT", url, s.Key, "", "Content-Type", "text/plain").want(t, 201, "")
+	polled := make(chan answer)
+	go func() { polled <- send(t, "GET", url+"?offset=now&live=long-poll", key.Reveal(), "") }()
+	for s.API.Subscribers() == 0 {
+		runtime.Gosched()
+	}
+	send(t, "GET", url+"?offset=now&live=sse", s.Key, "").want(t, 503, "")
+	if _, err := s.Access.Revoke(t.Context(), record.ID); err != nil {
+		t.Fatal(err)
+	}
+	(<-polled).want(t, 401, "")
 }

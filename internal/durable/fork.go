@@ -51,7 +51,7 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 	}
 	for pos := oldest; pos < end; {
 		var copies []*hub.Publish
-		e, err := from.Read(ctx, pos, 1<<20, func(b *weir.Batch) {
+		e, err := from.Read(ctx, pos, 1<<20, unreserved, func(b *weir.Batch) {
 			if b.Seq < end {
 				p := &hub.Publish{Chosen: true, Seq: b.Seq, Batch: *b}
 				p.Batch.Payload = bytes.Clone(b.Payload)
@@ -85,7 +85,7 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 // messages, or its first bytes.
 func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 	var p *hub.Publish
-	_, err := t.Read(ctx, w.pos, 1, func(b *weir.Batch) {
+	_, err := t.Read(ctx, w.pos, 1, unreserved, func(b *weir.Batch) {
 		if p == nil {
 			p = &hub.Publish{Batch: *b}
 			p.Batch.Payload = bytes.Clone(b.Payload)
@@ -119,3 +119,6 @@ func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 	p.Batch.Payload, p.Batch.Events = k.bytes(), uint32(w.Sub)
 	return p, nil
 }
+
+// unreserved is for reads that need little memory, which is freed at once.
+func unreserved(int) error { return nil }

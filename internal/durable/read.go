@@ -13,6 +13,7 @@ import (
 
 	"weir"
 	"weir/internal/access"
+	"weir/internal/api"
 	"weir/internal/hub"
 )
 
@@ -65,7 +66,8 @@ func (c *call) read() error {
 // catchUp sends what is stored from a position on.
 func (c *call) catchUp(t target, from start, cursor string) error {
 	k := content{json: t.isJSON()}
-	e, err := t.Read(c.r.Context(), from.pos, chunk, k.add)
+	reserve := func(bytes int) error { return c.Reserve(2 * bytes) } // the payloads, and the response
+	e, err := t.Read(c.r.Context(), from.pos, chunk, reserve, k.add)
 	if err != nil {
 		return err
 	}
@@ -117,11 +119,12 @@ func (c *call) poll(t target, from start, cursor string) error {
 		return err
 	}
 	defer sub.Close()
-	some, err := sub.Await(c.r.Context(), from.pos, c.h.LongPoll)
-	switch {
-	case errors.Is(err, hub.ErrDeleted), errors.Is(err, hub.ErrExpired):
-		return weir.Errorf(weir.StreamNotFound, "the stream was deleted")
-	case err != nil && !errors.Is(err, hub.ErrStopping):
+	some := false
+	err = c.Await(t.Stream, func(ctx context.Context) (err error) {
+		some, err = sub.Await(ctx, from.pos, c.h.LongPoll)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	_, e, err := t.Bounds(c.r.Context())
@@ -165,16 +168,18 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 		c.Set("Stream-SSE-Data-Encoding", "base64")
 	}
 	c.Cache("no-cache")
-	return c.Stay(t.Stream, func(ctx context.Context, sub *hub.Subscription, send func(...[]byte) error) error {
+	return c.Stay(t.Stream, func(ctx context.Context, sub *hub.Subscription, out *api.Events) error {
+		reserve := func(bytes int) error { return out.Reserve(4 * bytes) } // the payloads, and frames that may be base64
 		until, quiet := time.Now().Add(lasts), false
 		for {
 			k := content{json: t.isJSON()}
-			e, err := t.Read(ctx, pos, liveChunk, k.add)
+			e, err := t.Read(ctx, pos, liveChunk, reserve, k.add)
+			var refused *weir.Error
+			if e.Gone || errors.As(err, &refused) && refused.Code == weir.Overloaded {
+				return nil // the client reconnects, and gets 410 or waits for memory
+			}
 			if err != nil {
 				return err
-			}
-			if e.Gone {
-				return nil // the client reconnects and gets 410
 			}
 			end := e.Next >= e.Tail
 			if pos = e.Next; !k.empty() || !quiet || end && e.Ended {
@@ -182,7 +187,7 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 				if !k.empty() {
 					frame = append(event(t.attributes, k.bytes()), frame...)
 				}
-				if err := send(frame); err != nil {
+				if err := out.Send(frame); err != nil {
 					return err
 				}
 				quiet = true
@@ -198,7 +203,7 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 				return err
 			}
 			if !some {
-				if err := send([]byte(":\n\n")); err != nil {
+				if err := out.Send([]byte(":\n\n")); err != nil {
 					return err
 				}
 			}

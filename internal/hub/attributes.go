@@ -80,8 +80,9 @@ func (s *Stream) Bounds(ctx context.Context) (oldest weir.Seq, e Extent, err err
 
 // Read calls visit for the batches from the position pos upwards, in order, until about limit bytes
 // were read or there are no more. It reads at least one batch if there is one. A batch is valid only
-// during its visit. Read counts as a use of the stream.
-func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, visit func(*weir.Batch)) (Extent, error) {
+// during its visit. Before that, Read calls reserve with the number of bytes that it will read, and
+// fails with the error of reserve. Read counts as a use of the stream.
+func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func(bytes int) error, visit func(*weir.Batch)) (Extent, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return Extent{}, err
@@ -109,7 +110,19 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, visit func(*
 		return e, nil
 	}
 	bytes := 0
-	e.Next = step.Last + 1
+	f.log.Headers(step.First, func(h engine.Header) bool {
+		if h.Seq > step.Last || bytes >= limit {
+			return false
+		}
+		if h.Kind == engine.Batch {
+			bytes += int(h.Size)
+		}
+		return true
+	})
+	if err := reserve(bytes); err != nil {
+		return e, err
+	}
+	bytes, e.Next = 0, step.Last+1
 	err = f.log.Scan(ctx, step.First, min(limit, 1<<20), func(entry *engine.Entry) bool {
 		if entry.Seq > step.Last {
 			return false
