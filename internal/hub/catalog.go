@@ -285,11 +285,12 @@ func (c *catalog) remove(s *Stream, r *room) {
 }
 
 // reserve checks that the id is free and that the project may have one more stream, and counts the
-// stream as being created. The caller must call unreserve when Create has ended.
-func (c *catalog) reserve(s *Spec, limit int) *weir.Error {
+// stream as being created. The id counts as free if the stream expired has it. The caller must call
+// unreserve when Create has ended.
+func (c *catalog) reserve(s *Spec, limit int, expired *Stream) *weir.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byID[s.ID] != nil {
+	if known := c.byID[s.ID]; known != nil && known != expired {
 		return weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
 	}
 	ps := c.project(s.Project)
@@ -322,17 +323,19 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
 		s.ID = weir.NewStreamID()
 	}
-	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject)
-	if s, err := h.lookup(s.ID); err == nil && s.expired(h.now()) { // the sweeper has not deleted it yet
-		if err := s.Delete(ctx); err != nil && !isNotFound(err) {
+	var expired *Stream
+	if known, err := h.lookup(s.ID); err == nil && known.expired(h.now()) { // the sweeper has not deleted it yet
+		if err := known.Delete(ctx); err != nil && !isNotFound(err) {
 			return weir.Stream{}, err
 		}
+		expired = known // if the sweeper deletes it just now, the catalog may still have it
 	}
+	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
 	if refused != nil { // another node may have deleted a stream in the meantime
 		if err := h.engine.CatchUp(ctx); err != nil {
 			return weir.Stream{}, clientError(s.ID, err)
 		}
-		refused = h.catalog.reserve(&s, h.opts.StreamsPerProject)
+		refused = h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
 	}
 	if refused != nil {
 		return weir.Stream{}, refused

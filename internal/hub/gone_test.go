@@ -105,10 +105,10 @@ func TestCreationsReachTheLimit(t *testing.T) {
 				t.Errorf("the catalog has %d streams, want 1", h.Count("p"))
 			}
 			second := Spec{ID: weir.NewStreamID(), Project: "p"}
-			if refused := h.catalog.reserve(&second, limit); refused != nil {
+			if refused := h.catalog.reserve(&second, limit, nil); refused != nil {
 				t.Error("the second stream was refused:", refused)
 			}
-			if h.catalog.reserve(&Spec{ID: weir.NewStreamID(), Project: "p"}, limit) == nil {
+			if h.catalog.reserve(&Spec{ID: weir.NewStreamID(), Project: "p"}, limit, nil) == nil {
 				t.Error("a third stream was not refused")
 			}
 			h.catalog.unreserve(&second)

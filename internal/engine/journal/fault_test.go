@@ -252,9 +252,9 @@ func TestRefusedDirectories(t *testing.T) {
 		{"foreign format", func() *faulty.FS { fs := faulty.New(); put(fs, formatFile, []byte("something else\n")); return fs }, ErrForeign, "something else"},
 		{"newer", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			put(fs, formatFile, []byte("weir journal 3\nwhatever\n"))
+			put(fs, formatFile, []byte("weir journal 4\nwhatever\n"))
 			return fs
-		}, ErrNewer, "format 3"},
+		}, ErrNewer, "format 4"},
 		{"locked", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
 			if _, err := fs.Lock(lockFile); err != nil {
