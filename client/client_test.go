@@ -181,7 +181,7 @@ func TestForeignResponses(t *testing.T) {
 		{404, `{"error":"gone"}`, "status 404: the response is not from Weir: 404 Not Found"},
 		{403, strings.Repeat("x", 1<<20), "status 403: the response is not from Weir: 403 Forbidden"},
 		{200, "<html>", "the response is not from Weir: invalid character"},
-		{200, strings.Repeat(" ", 10<<20), "the response is not from Weir: it is larger than"},
+		{200, strings.Repeat(" ", 13<<20), "the response is not from Weir: it is larger than"},
 	} {
 		status.Store(int32(x.status))
 		text.Store(x.text)

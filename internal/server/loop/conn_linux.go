@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime/debug"
 	"syscall"
-	"unsafe"
 )
 
 // conn is a connection. Only the goroutine of its loop uses it. An idle connection has no buffer.
@@ -263,17 +262,6 @@ func (c *conn) handOver(raw []byte) {
 		return
 	}
 	c.l.set.options.HandOver(to, c.place, raw, c.end)
-}
-
-// read and write do not tell the scheduler about the system call, because the call never blocks.
-func read(fd int, b []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	return result(n, errno)
-}
-
-func write(fd int, b []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	return result(n, errno)
 }
 
 func result(n uintptr, errno syscall.Errno) (int, error) {
