@@ -12,6 +12,7 @@ import (
 
 	"weir"
 	"weir/client"
+	"weir/internal/settings"
 )
 
 func readCommand() *cobra.Command {
@@ -67,7 +68,7 @@ func parseSince(s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	if period, ok := parsePeriod(s); ok {
+	if period, ok := settings.ParsePeriod(s); ok {
 		return time.Now().Add(-period), nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, s)

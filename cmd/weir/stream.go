@@ -15,6 +15,7 @@ import (
 
 	"weir"
 	"weir/client"
+	"weir/internal/settings"
 )
 
 func streamCommand() *cobra.Command {
@@ -61,7 +62,7 @@ func createStream(r *remote) *cobra.Command {
 			if n.RetentionSeconds, n.MaxBytes, err = l.parse(); err != nil {
 				return misuse{err, c.CommandPath()}
 			}
-			if n.TTLSeconds, err = periodOf("--ttl", ttl); err != nil {
+			if n.TTLSeconds, err = settings.Seconds("--ttl", ttl); err != nil {
 				return misuse{err, c.CommandPath()}
 			}
 			return r.run(c, func(ctx context.Context, cl *client.Client) error {
@@ -173,7 +174,7 @@ func (l *limits) flags(f *pflag.FlagSet, retention, maxBytes string) {
 
 // parse returns the values of the flags, and 0 for a flag that is not set.
 func (l *limits) parse() (retentionSeconds, maxBytes int64, err error) {
-	if retentionSeconds, err = periodOf("--retention", l.retention); err != nil {
+	if retentionSeconds, err = settings.Seconds("--retention", l.retention); err != nil {
 		return 0, 0, err
 	}
 	if l.maxBytes != "" {
@@ -184,28 +185,6 @@ func (l *limits) parse() (retentionSeconds, maxBytes int64, err error) {
 		maxBytes = n
 	}
 	return retentionSeconds, maxBytes, nil
-}
-
-// periodOf returns the value of a flag in seconds, and 0 if the flag is not set.
-func periodOf(flag, value string) (seconds int64, err error) {
-	if value == "" {
-		return 0, nil
-	}
-	d, ok := parsePeriod(value)
-	if !ok {
-		return 0, fmt.Errorf("%s %q: not a time such as 90m, 24h or 7d, in whole seconds", flag, value)
-	}
-	return int64(d / time.Second), nil
-}
-
-// parsePeriod parses a positive time in whole seconds. Besides the units of Go, it knows d for days.
-func parsePeriod(s string) (time.Duration, bool) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseInt(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err == nil && n > 0
-	}
-	d, err := time.ParseDuration(s)
-	return d, err == nil && d > 0 && d%time.Second == 0
 }
 
 func removeStream(r *remote) *cobra.Command {

@@ -19,9 +19,9 @@ const flushers = 32
 
 // Flush stores the last use of each key and management token, at most once per minute for each of
 // them. It leaves out keys that revoke themselves: their last use is kept in memory only, because a
-// service may have very many of them. Call Flush periodically, but not while the store is full: its writes would use up the space that is reserved
-// for revoking keys. It stops at the first error, and the next call writes the rest. It also drops
-// rate windows that have ended.
+// service may have very many of them. Call Flush periodically, but not while the store is full: its
+// writes would use up the space that is reserved for revoking keys. It stops at the first error, and
+// the next call writes the rest. It also drops rate windows that have ended.
 func (a *Access) Flush(ctx context.Context) error { return a.flush(ctx, flushEvery) }
 
 // Close stores the last use of all keys. Access has nothing else to close.

@@ -279,9 +279,8 @@ export class Subscription {
 
   /** @returns {import("./call.js").Call} */
   #call() {
-    // The fetch of Node decompresses in the background. When the connection breaks, it drops what has arrived but is not yet
-    // decompressed, so a subscription whose connections break early would make no progress. Browsers ignore this field, and
-    // compress.
+    // In tests with Node, a compressed subscription whose connections broke early made no progress. The fetch of Node
+    // probably drops what has arrived but is not decompressed yet. Browsers ignore this field, and compress.
     const headers = { accept: "text/event-stream", "accept-encoding": "identity" };
     const start = this.#cursor === "oldest" ? "0" : "head";
     if (this.#seq === undefined) return { method: "GET", path: `${this.#path}?cursor=${start}`, headers };
