@@ -99,13 +99,9 @@ func withPlace(ctx context.Context, c net.Conn) context.Context {
 }
 
 // watch is called by net/http when the state of a connection changes. It records whether the
-// connection is in use or idle. A connection that was handed over may then return to its loop. watch
-// cannot refuse a request, so it ignores the result of begin, and patience.ServeHTTP refuses the
-// request.
+// connection is in use or idle. It cannot refuse a request, so it ignores the result of begin, and
+// patience.ServeHTTP refuses the request.
 func watch(c net.Conn, s http.ConnState) {
-	if r, ok := c.(*replayed); ok {
-		r.idle.Store(s == http.StateIdle)
-	}
 	switch s {
 	case http.StateActive:
 		placeIn(c).begin()

@@ -66,36 +66,27 @@ func (f *front) accept() {
 
 // add gives a connection to a loop.
 func (f *front) add(c net.Conn) {
-	if n, ok := c.(*counted); ok {
-		n.enter(f.loops.Add)
+	n, ok := c.(*counted)
+	if !ok {
+		f.pass(c)
 		return
 	}
-	f.pass(c)
-}
-
-// enter gives a connection to a loop. The parameter to is Loops.Add or Loops.Return.
-func (c *counted) enter(to func(*net.TCPConn, loop.Place) (evict func())) {
-	evict := to(c.TCPConn, seat{c.connections, c.place})
-	if c.place != nil {
-		c.place.close.Store(&evict)
-		c.place.rest(time.Now())
+	evict := f.loops.Add(n.TCPConn, seat{n.connections, n.place})
+	if n.place != nil {
+		n.place.close.Store(&evict)
+		n.place.rest(time.Now())
 	}
 }
 
-// handOver receives a connection from a loop. If end is not 0, the connection returns to a loop after
-// the request of this length that raw begins with.
-func (f *front) handOver(c net.Conn, of loop.Place, raw []byte, end int) {
+// handOver receives a connection from a loop.
+func (f *front) handOver(c net.Conn, of loop.Place, raw []byte) {
 	s := of.(seat)
 	n := &counted{TCPConn: c.(*net.TCPConn), connections: s.connections, place: s.place}
 	if s.place != nil {
 		end := func() { n.Close() }
 		s.place.close.Store(&end)
 	}
-	r := newReplayed(n, raw, f.oversized)
-	if end > 0 {
-		r.end, r.back = end, func() { n.enter(f.loops.Return) }
-	}
-	go f.pass(r) // net/http may be busy accepting another connection
+	go f.pass(newReplayed(n, raw, f.oversized)) // net/http may be busy accepting another connection
 }
 
 // pass gives a connection to net/http.

@@ -3,12 +3,10 @@ package server
 import (
 	"bytes"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"runtime"
 	"sync"
-	"sync/atomic"
 )
 
 // replayed is a cleartext connection that net/http serves. Its Read first returns the data that an
@@ -31,15 +29,6 @@ type replayed struct {
 	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not part of one
 
 	oversized http.Handler
-
-	// A connection can return to its event loop after a request of known length. When net/http waits
-	// for the next request, and has read exactly the first one, Read reports the end of the
-	// connection. Then net/http calls Close, and Close gives the connection back.
-	end       int         // length of the first request; 0 if the connection does not return
-	back      func()      // gives the connection back
-	read      int         // bytes that Read has returned
-	idle      atomic.Bool // net/http waits for a request
-	returning atomic.Bool // Read has reported the end, so that Close gives the connection back
 }
 
 // newReplayed returns a connection whose Read returns raw first. It treats the connection as HTTP/2
@@ -59,29 +48,6 @@ type aheadBuffer [16 << 10]byte
 var aheadBuffers = sync.Pool{New: func() any { return new(aheadBuffer) }}
 
 func (c *replayed) Read(p []byte) (int, error) {
-	if c.end == 0 {
-		return c.receive(p)
-	}
-	if c.read == c.end && c.idle.Load() {
-		c.returning.Store(true)
-		return 0, io.EOF
-	}
-	n, err := c.receive(p)
-	c.read += n
-	return n, err
-}
-
-// Close closes the connection, or gives it back to its event loop.
-func (c *replayed) Close() error {
-	if c.returning.CompareAndSwap(true, false) {
-		c.back()
-		return nil
-	}
-	return c.Conn.Close()
-}
-
-// receive reads what the event loop has read, and then from the network.
-func (c *replayed) receive(p []byte) (int, error) {
 	if len(c.raw) == 0 {
 		if !c.frames || len(p) <= frameHeader || len(p) >= len(aheadBuffer{}) {
 			n, err := c.Conn.Read(p)

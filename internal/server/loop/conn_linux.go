@@ -23,7 +23,6 @@ type conn struct {
 	served   bool      // the connection has had a request
 	last     bool      // the connection is closed after the response that is being sent
 	in       []byte    // data that was read and belongs to no request yet
-	end      int       // length of the plain request that begins in the field in; 0 if it is not known
 	out      []byte    // the part of a response that the client has not accepted yet
 	exchange *exchange // the request that a handler is answering; nil if there is none
 
@@ -101,17 +100,12 @@ func (c *conn) take(raw []byte) bool {
 	r, head, v := c.l.parser.next(c.previous, raw)
 	switch v {
 	case other:
-		c.end = 0
 		c.handOver(raw)
 		return true
 	case partial:
 		c.keep(raw)
-		if c.end = 0; r != nil {
-			c.end = head + int(r.ContentLength)
-		}
 		return false
 	}
-	c.end = 0
 	if !c.place.Begin() {
 		c.close()
 		return true
@@ -261,7 +255,7 @@ func (c *conn) handOver(raw []byte) {
 		c.place.Leave()
 		return
 	}
-	c.l.set.options.HandOver(to, c.place, raw, c.end)
+	c.l.set.options.HandOver(to, c.place, raw)
 }
 
 func result(n uintptr, errno syscall.Errno) (int, error) {

@@ -21,9 +21,8 @@ type parser struct {
 	in  *bufio.Reader
 }
 
-// next parses the request that raw begins with. If the verdict is whole, or if it is partial and only
-// a part of the body is missing, r is the request without its body, and head is the length of its
-// head. The parameter m holds the previous request of the
+// next parses the request that raw begins with. If the verdict is whole, r is the request without its
+// body, and head is the length of its head. The parameter m holds the previous request of the
 // connection, and then r, which is valid until the next call with m.
 func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v verdict) {
 	if r, head = m.recall(raw); r == nil {
@@ -50,7 +49,7 @@ func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v v
 	case r.ContentLength > MaxBody:
 		return nil, 0, other
 	case int64(len(raw)-head) < r.ContentLength:
-		return r, head, partial
+		return nil, 0, partial
 	}
 	return r, head, whole
 }

@@ -8,9 +8,8 @@
 // unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
 // little by itself: http.ReadRequest parses requests, and the same handler answers them. Anything
 // else goes to net/http with the data read so far (Options.HandOver), and everything that follows on
-// the connection too. So does a large request. A small request that does not arrive at once also goes
-// to net/http, but the connection returns after it. When in doubt, a request goes to net/http: that
-// is slower, but never wrong.
+// the connection too. The same happens to a request that is large or does not arrive at once. When
+// in doubt, a request goes to net/http: that is slower, but never wrong.
 //
 // A handler can notice two differences from net/http. The response is sent when the handler has
 // finished, so a handler cannot stream. And the context of the request never ends: the server
@@ -58,10 +57,9 @@ type Options struct {
 	Logger  *slog.Logger
 
 	// HandOver takes a connection that the loop does not serve any more. raw is the data that was
-	// read from the connection and belongs to no request that the loop has answered. If end is not
-	// 0, raw is the beginning of a plain request of this length, and the connection may come back
-	// (Loops.Return) after that request. HandOver must not block.
-	HandOver func(c net.Conn, place Place, raw []byte, end int)
+	// read from the connection and belongs to no request that the loop has answered. HandOver must
+	// not block.
+	HandOver func(c net.Conn, place Place, raw []byte)
 
 	Head time.Duration // how long a new connection may take to send its first request
 	Idle time.Duration // how long a connection may have no request; also how long a client may take to receive a response

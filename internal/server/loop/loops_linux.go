@@ -42,16 +42,7 @@ func New(o Options) (*Loops, error) {
 // must not use the connection any more. The returned function closes the connection if it has no
 // request, and may be called from any goroutine.
 func (ls *Loops) Add(from *net.TCPConn, place Place) (evict func()) {
-	return ls.add(from, place, false)
-}
-
-// Return does the same as Add with a connection that has had a request.
-func (ls *Loops) Return(from *net.TCPConn, place Place) (evict func()) {
-	return ls.add(from, place, true)
-}
-
-func (ls *Loops) add(from *net.TCPConn, place Place, served bool) (evict func()) {
-	c := &conn{place: place, fd: -1, remote: from.RemoteAddr().String(), served: served}
+	c := &conn{place: place, fd: -1, remote: from.RemoteAddr().String()}
 	c.l = ls.all[ls.next.Add(1)%uint32(len(ls.all))]
 	raw, err := from.SyscallConn()
 	if err == nil {
@@ -308,7 +299,7 @@ func (l *loop) add(c *conn) {
 		c.close()
 		return
 	}
-	c.await()
+	l.waits[forHead].add(c, l.now)
 }
 
 // edgeTriggered is EPOLLET without its sign: an event is reported once, not until it is handled.

@@ -16,9 +16,6 @@ func New(Options) (*Loops, error) { return nil, ErrUnsupported }
 // Add is never called.
 func (*Loops) Add(*net.TCPConn, Place) func() { panic(ErrUnsupported) }
 
-// Return is never called.
-func (*Loops) Return(*net.TCPConn, Place) func() { panic(ErrUnsupported) }
-
 // Stop is never called.
 func (*Loops) Stop() {}
 
