@@ -126,7 +126,7 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// The responses of a connection have the order of the requests, whoever answers them.
+// Responses are sent in the order of the requests, even if a later request is answered first.
 func TestLaterPipelined(t *testing.T) {
 	s, h := defers(t)
 	defer s.Shutdown(context.Background())
