@@ -19,9 +19,5 @@ func (c *call) streamClose() error {
 	if err != nil {
 		return err
 	}
-	p := buffers.Get().(*[]byte)
-	b := appendStream(*p, &object)
-	err = c.answer(http.StatusOK, b)
-	putBuffer(p, b)
-	return err
+	return c.sendStream(http.StatusOK, &object)
 }

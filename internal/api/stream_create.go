@@ -47,11 +47,7 @@ func (c *call) streamCreate() error {
 	}
 	c.created = object.CreatedAt.String()
 	c.note("stream created", object.Name+" "+string(object.ID))
-	p := buffers.Get().(*[]byte)
-	b := appendStream(*p, &object)
-	err = c.answer(http.StatusCreated, b)
-	putBuffer(p, b)
-	return err
+	return c.sendStream(http.StatusCreated, &object)
 }
 
 // readSettings reads a body with the settings of a stream. It refuses a wrong content type (415) and

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 
+	"weir"
 	"weir/internal/access"
 	"weir/internal/hub"
 )
@@ -30,9 +31,14 @@ func (c *call) show(s *hub.Stream) error {
 	if err != nil {
 		return err
 	}
+	return c.sendStream(http.StatusOK, &object)
+}
+
+// sendStream sends a stream object.
+func (c *call) sendStream(status int, object *weir.Stream) error {
 	p := buffers.Get().(*[]byte)
-	b := appendStream(*p, &object)
-	err = c.answer(http.StatusOK, b)
+	b := appendStream(*p, object)
+	err := c.answer(status, b)
 	putBuffer(p, b)
 	return err
 }

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"weir"
-	"weir/internal/disk/faulty"
 	"weir/internal/engine"
-	"weir/internal/engine/journal"
 )
 
 // endOf reads a subscription to the end of the stream, and returns the sequences that it got.
@@ -109,47 +107,18 @@ func TestClosedStream(t *testing.T) {
 // A close that was acknowledged survives every power cut. One that was not acknowledged is there or
 // not, and the batches before it are not affected.
 func TestCloseSurvivesPowerCut(t *testing.T) {
-	for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
-		fs := faulty.New()
-		j, err := journal.Open(fs, journal.Options{SegmentSize: 256 << 10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := open(t, j, Options{})
-		s := made(t, h, nil)
+	work := func(s *Stream, acknowledged *atomic.Uint64) {
 		publish(t, s, at(1, "a"))
-		var cuts atomic.Uint64
-		check := func(fs *faulty.FS, want bool) {
-			j, err := journal.Open(fs, journal.Options{SegmentSize: 256 << 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer j.Close()
-			h := open(t, j, Options{})
-			defer h.Close()
-			s, err := h.Stream(s.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o, err := s.Object(ctx)
-			if err != nil || o.Cursor != 1 || want && !o.Closed {
-				t.Errorf("after a power cut: %+v, %v; the close was acknowledged: %v", o, err, want)
-			}
-			cuts.Add(1)
-		}
-		fs.OnCall(func(faulty.Call) error {
-			check(fs.Crash(loss, nil), false)
-			return nil
-		})
+		acknowledged.Store(1)
 		if _, err := s.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
-		fs.OnCall(nil)
-		check(fs.Crash(loss, nil), true)
-		if cuts.Load() < 3 {
-			t.Errorf("only %d power cuts", cuts.Load())
-		}
-		h.Close()
-		j.Close()
+		acknowledged.Store(2)
 	}
+	powerCuts(t, 5, work, func(s *Stream, acknowledged uint64) {
+		o, err := s.Object(ctx)
+		if err != nil || acknowledged > 0 && o.Cursor != 1 || acknowledged > 1 && !o.Closed || o.Closed && o.Cursor != 1 {
+			t.Errorf("after a power cut: %+v, %v; of the batch and the close, %d were acknowledged", o, err, acknowledged)
+		}
+	})
 }

@@ -15,17 +15,49 @@ func TestProducersSurvivePowerCut(t *testing.T) {
 	by := func(n uint64) *Publish {
 		return &Publish{Writer: &Writer{Producer: "p", Seq: n}, Batch: weir.Batch{Events: 1, Payload: []byte("x")}}
 	}
+	work := func(s *Stream, acknowledged *atomic.Uint64) {
+		for n := range uint64(5) {
+			if ack := publish(t, s, by(n)); ack.Duplicate {
+				t.Errorf("number %d is a duplicate: %+v", n, ack)
+			}
+			acknowledged.Store(n + 1)
+		}
+	}
+	powerCuts(t, 10, work, func(s *Stream, acknowledged uint64) {
+		o, err := s.Object(ctx)
+		if err != nil || uint64(o.Cursor) < acknowledged {
+			t.Fatalf("the stream is %+v, %v; %d batches were acknowledged", o, err, acknowledged)
+		}
+		stored := uint64(o.Cursor)
+		for n := range stored + 1 {
+			p := by(n)
+			ack, err := s.Publish(ctx, p)
+			if err != nil || ack.Duplicate != (n < stored) || ack.Duplicate && p.Known.Seq != stored-1 {
+				t.Errorf("with %d batches stored, number %d got %+v, %+v, %v", stored, n, ack, p.Known, err)
+			}
+		}
+	})
+}
+
+// powerCuts calls work with a new stream, and cuts the power at every call to the disk and at the
+// end. After each cut it opens the store, and calls check with the stream and with the value that
+// acknowledged had before the cut. The function work stores there what the hub has acknowledged. There
+// must be at least this many cuts.
+func powerCuts(t *testing.T, least uint64, work func(s *Stream, acknowledged *atomic.Uint64), check func(s *Stream, acknowledged uint64)) {
+	t.Helper()
+	small := journal.Options{SegmentSize: 256 << 10}
 	for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
 		fs := faulty.New()
-		j, err := journal.Open(fs, journal.Options{SegmentSize: 256 << 10})
+		j, err := journal.Open(fs, small)
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := open(t, j, Options{})
 		s := made(t, h, nil)
 		var acknowledged, cuts atomic.Uint64
-		check := func(fs *faulty.FS, acknowledged uint64) {
-			j, err := journal.Open(fs, journal.Options{SegmentSize: 256 << 10})
+		cut := func(faulty.Call) error {
+			before := acknowledged.Load()
+			j, err := journal.Open(fs.Crash(loss, nil), small)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,33 +68,15 @@ func TestProducersSurvivePowerCut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o, err := s.Object(ctx)
-			if err != nil || uint64(o.Cursor) < acknowledged {
-				t.Fatalf("the stream is %+v, %v; %d batches were acknowledged", o, err, acknowledged)
-			}
-			stored := uint64(o.Cursor)
-			for n := range stored + 1 {
-				p := by(n)
-				ack, err := s.Publish(ctx, p)
-				if err != nil || ack.Duplicate != (n < stored) || ack.Duplicate && p.Known.Seq != stored-1 {
-					t.Errorf("with %d batches stored, number %d got %+v, %+v, %v", stored, n, ack, p.Known, err)
-				}
-			}
+			check(s, before)
 			cuts.Add(1)
-		}
-		fs.OnCall(func(faulty.Call) error {
-			check(fs.Crash(loss, nil), acknowledged.Load())
 			return nil
-		})
-		for n := range uint64(5) {
-			if ack := publish(t, s, by(n)); ack.Duplicate {
-				t.Errorf("number %d is a duplicate: %+v", n, ack)
-			}
-			acknowledged.Store(n + 1)
 		}
+		fs.OnCall(cut)
+		work(s, &acknowledged)
 		fs.OnCall(nil)
-		check(fs.Crash(loss, nil), acknowledged.Load())
-		if cuts.Load() < 10 {
+		cut(faulty.Call{})
+		if cuts.Load() < least {
 			t.Errorf("only %d power cuts", cuts.Load())
 		}
 		h.Close()
