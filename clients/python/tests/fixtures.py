@@ -64,6 +64,13 @@ class TestCase(unittest.TestCase):
         self.addCleanup(check)  # the first cleanup to be added runs last
 
 
+def background(test: unittest.TestCase, work: Callable[[], Any]) -> None:
+    """Runs ``work`` in a thread. The test waits for its end before the clients and servers made earlier close."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    test.addCleanup(thread.join, PATIENCE)
+
+
 class Server:
     """A running ``weir serve`` with its own data directory. Both are removed after the test."""
 

@@ -62,6 +62,17 @@ class ClientTest(TestCase):
         keys = {line for request in server.requests for line in request.split(b"\r\n") if line.startswith(b"Idempotency-Key")}
         self.assertEqual((len(server.requests), len(keys)), (3, 1))
 
+    def test_closed_during_a_call(self) -> None:
+        """A call that ends after its client was closed keeps no connection open."""
+
+        def answer(request: bytes) -> bytes:
+            client.close()
+            return response(202, ack())
+
+        client = weir.Client(Scripted(self, answer).url)
+        self.assertEqual(client.publish(STREAM, [1]).seq, 1)
+        del client, answer  # the fixture fails the test if this leaves a connection open
+
     def test_outcome_unknown(self) -> None:
         """When the client gives up, the error has the key with which the program can find out more."""
         server = Scripted(self, lambda request: None)

@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Iterator, List
 
-from .fixtures import PATIENCE, Scripted, Server, TestCase, refused, response
+from .fixtures import PATIENCE, Scripted, Server, TestCase, background, refused, response
 from .test_client import STREAM, different_key
 
 import weir
@@ -27,7 +27,7 @@ class SubscriptionTest(TestCase):
         self.assertEqual(next(client.subscribe(stream, after=4).events()), 5)
         opened = threading.Event()
         head = client.subscribe(stream, on_open=opened.set)
-        threading.Thread(target=lambda: (opened.wait(PATIENCE), client.publish(stream, [6])), daemon=True).start()
+        background(self, lambda: (opened.wait(PATIENCE), client.publish(stream, [6])))
         self.assertEqual(take(iter(head), 1), [6])
         self.assertEqual(head.position, weir.Position(6, stream.created_at))
 
@@ -59,7 +59,7 @@ class SubscriptionTest(TestCase):
             server.again()
             client.publish_at(stream, 0, ["zero"])
 
-        threading.Thread(target=publish, daemon=True).start()
+        background(self, publish)
         self.assertEqual(next(batches).events, ["zero"])
 
     def test_gap(self) -> None:
@@ -116,7 +116,7 @@ class SubscriptionTest(TestCase):
         stream = client.create_stream("x")
         opened = threading.Event()
         subscription = client.subscribe(stream, on_open=opened.set)
-        threading.Thread(target=lambda: opened.wait(PATIENCE) and subscription.close(), daemon=True).start()  # type: ignore[func-returns-value]
+        background(self, lambda: opened.wait(PATIENCE) and subscription.close())  # type: ignore[func-returns-value]
         self.assertEqual(list(subscription), [])
 
     def test_close_after_connection_close(self) -> None:

@@ -125,9 +125,12 @@ class Caller:
         self.give_up = give_up
         self._lock = threading.Lock()
         self._idle: List[http.client.HTTPConnection] = []
+        self._closed = False
 
     def close(self) -> None:
+        """Closes idle connections. A call that is still running closes its connection when it ends."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -200,16 +203,17 @@ class Caller:
             connection.request(method, self.endpoint.base + path, body=body, headers=dict(headers))
             response = connection.getresponse()
             answer = Answer(response.status, lower(dict(response.getheaders())), response.read())
-            keep = not response.will_close
+            close = response.will_close
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise ConnectionFailed(f"{method} {path}: {error or type(error).__name__}") from error
         except BaseException:
             connection.close()
             raise
-        if keep:
-            with self._lock:
+        with self._lock:
+            close = close or self._closed
+            if not close:
                 self._idle.append(connection)
-        else:
+        if close:
             connection.close()
         return answer

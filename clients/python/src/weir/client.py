@@ -48,7 +48,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes idle connections. Publishers and subscriptions have connections of their own."""
+        """Closes the connections of the client. A call that is still running closes its connection when it ends.
+
+        Publishers and subscriptions have connections of their own.
+        """
         self._caller.close()
 
     def create_stream(
