@@ -12,7 +12,15 @@ import (
 type keys struct {
 	queue queue
 	place places // hash table that finds a key's position in queue by its digest
+	// A restored state fills the hash table step by step, because filling it at once would delay the
+	// first publish. Until then a search reads through the keys that are not in the table.
+	unplaced int    // number of keys at the front of the queue that are not in the table yet
+	absent   digest // no key in the queue has this digest; zero if unknown
 }
+
+// placeStep is the number of keys that enter the hash table with each key that is added. Entering
+// them takes about as long as reading through a million keys.
+const placeStep = 1 << 17
 
 // key holds the digest of an idempotency key, and the values that an acknowledgement of its batch
 // needs. They are packed into 32 bytes, because there may be millions of keys.
@@ -58,15 +66,28 @@ func (k *key) ended(now weir.Time) bool { return k.time().Add(weir.IdempotencyKe
 // find returns the remembered key with this digest. The second result is false if there is none or
 // if its lifetime has ended.
 func (ks *keys) find(d digest, now weir.Time) (key, bool) {
-	if ks.queue.len() == 0 {
+	found := ks.lookUp(d)
+	if found == nil {
 		return key{}, false
 	}
-	slot, ok := ks.locate(d)
-	if !ok {
-		return key{}, false
+	return *found, !found.ended(now)
+}
+
+// lookUp returns the newest key with this digest, or nil.
+func (ks *keys) lookUp(d digest) *key {
+	if ks.place.used > 0 {
+		if slot, ok := ks.locate(d); ok {
+			return ks.queue.at(uint32(ks.place.slots[slot]))
+		}
 	}
-	found := *ks.queue.at(uint32(ks.place.slots[slot]))
-	return found, !found.ended(now)
+	if ks.unplaced == 0 || d == ks.absent {
+		return nil
+	}
+	if found := ks.queue.search(d, ks.unplaced); found != nil {
+		return found
+	}
+	ks.absent = d // a publish is looked up twice: when it is decided on, and when it is applied
+	return nil
 }
 
 // locate returns the slot of a digest in the hash table. If the digest is not there, ok is false
@@ -77,32 +98,40 @@ func (ks *keys) locate(d digest) (slot int, ok bool) {
 
 // add remembers the key of the newest batch. It replaces an expired entry for the same key.
 func (ks *keys) add(h Header) {
-	ks.place.grow()
+	ks.placeMore()
+	ks.absent = digest{}
+	ks.place.reserve(1)
 	slot, _ := ks.locate(h.Key)
 	ks.place.set(slot, h.Key, ks.queue.push(keyOf(&h)))
 }
 
-// collect adds a key without entering it into the hash table. find does not find collected keys
-// until index was called.
+// collect adds a key to a state that is being restored. The caller must call index after the last
+// key.
 func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 
-// index enters the collected keys into the hash table, except those that forget would drop. The
-// arguments are those of forget.
+// index makes the collected keys known, except those that forget would drop. The arguments are
+// those of forget.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
 	ks.queue.pop(ks.over(low, now, most))
-	n := ks.queue.len()
-	if n == 0 {
+	ks.unplaced = ks.queue.len()
+}
+
+// placeMore enters the newest of the unplaced keys into the hash table.
+func (ks *keys) placeMore() {
+	if ks.unplaced == 0 {
 		return
 	}
-	slots, pos, skip := make([]uint64, 0, n), ks.queue.start(), ks.queue.first
-	for _, piece := range ks.queue.pieces {
-		for i := range piece[skip:] {
-			slots = append(slots, tagOf(piece[skip+i].digest)|uint64(pos))
-			pos++
-		}
-		skip = 0
+	if ks.place.slots == nil {
+		ks.place.reserve(ks.unplaced)
 	}
-	ks.place.build(slots, func(pos, other uint32) bool { return ks.queue.at(pos).digest == ks.queue.at(other).digest })
+	n := min(ks.unplaced, placeStep)
+	ks.unplaced -= n
+	slots := make([]uint64, n)
+	for i := range slots {
+		pos := ks.queue.start() + uint32(ks.unplaced+i)
+		slots[i] = tagOf(ks.queue.at(pos).digest) | uint64(pos)
+	}
+	ks.place.fill(slots, func(pos, other uint32) bool { return ks.queue.at(pos).digest == ks.queue.at(other).digest })
 }
 
 // evicted returns how many keys belong to batches below low.
@@ -141,14 +170,18 @@ func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	for i := range n {
 		ks.drop(i)
 	}
+	ks.unplaced = max(ks.unplaced-n, 0)
 	if ks.queue.pop(n); ks.queue.len() == 0 {
 		ks.place = places{}
 	}
 }
 
-// drop removes the i-th key of the queue from the hash table, unless the slot already belongs to a
-// newer entry for the same key.
+// drop removes the i-th key of the queue from the hash table, unless the key is not there yet or the
+// slot already belongs to a newer entry for the same key.
 func (ks *keys) drop(i int) {
+	if i < ks.unplaced {
+		return
+	}
 	pos := ks.queue.start() + uint32(i)
 	if slot, ok := ks.locate(ks.queue.at(pos).digest); ok && uint32(ks.place.slots[slot]) == pos {
 		ks.place.remove(slot)
@@ -162,4 +195,5 @@ func (ks *keys) takeBack(n int) {
 		ks.drop(i)
 	}
 	ks.queue.cut(n)
+	ks.unplaced = min(ks.unplaced, ks.queue.len())
 }

@@ -61,3 +61,53 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 		}
 	}
 }
+
+// A restored state fills the hash table over several publishes. Until then and afterwards, find must
+// return the newest key with a digest, while keys are added and removed at both ends of the queue.
+func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
+	const count = 3*placeStep + 100
+	name := func(i int) digest { return weir.DigestKey(fmt.Sprint(i)) }
+	ks := &keys{queue: queue{base: 1<<32 - 300}}
+	for i := range count {
+		h := Header{Key: name(i), Seq: weir.Seq(i), Time: weir.Time(i)}
+		if i == count-7 || i == count/2 {
+			h.Key = name(50) // the stream remembers only the newest of these
+		}
+		ks.collect(&h)
+	}
+	ks.index(20, 0, 0)
+	low, next := 20, count
+	check := func(what string) {
+		t.Helper()
+		for _, i := range []int{0, low - 1, low, low + 1, 50, placeStep, count / 2, 2 * placeStep, count - 7, count - 1, next - 1, next} {
+			want, known := i, i >= low && i < next && i != count/2 && i != count-7
+			if i == 50 && next > count-7 {
+				want, known = count-7, true
+			}
+			if got, ok := ks.find(name(i), 0); ok != known || ok && got.seq() != weir.Seq(want) {
+				t.Fatalf("%s: key %d has sequence %d (found: %t), want %d (found: %t)", what, i, got.seq(), ok, want, known)
+			}
+		}
+	}
+	check("before the first publish")
+	for range 6 {
+		ks.add(Header{Key: name(next), Seq: weir.Seq(next), Time: weir.Time(next)})
+		next++
+		check("after a publish")
+		low += 1000
+		ks.forget(weir.Seq(low), 0, 0)
+		check("after an eviction")
+		ks.takeBack(1)
+		next--
+		check("after an undone publish")
+	}
+	if ks.unplaced != 0 || ks.place.used != ks.queue.len()-1 {
+		t.Errorf("%d keys are unplaced, and the hash table has %d of %d; want all except the one that a newer key replaces",
+			ks.unplaced, ks.place.used, ks.queue.len())
+	}
+	ks = &keys{queue: ks.queue}
+	ks.index(0, 0, 0)
+	ks.takeBack(ks.queue.len() - 5)
+	next = low + 5
+	check("after most keys were undone before they entered the table")
+}

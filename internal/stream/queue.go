@@ -40,6 +40,22 @@ func (q *queue) index(i int) *key {
 	return &q.pieces[i>>pieceBits][i&(pieceKeys-1)]
 }
 
+// search returns the newest of the first n keys that has the digest d, or nil.
+func (q *queue) search(d digest, n int) *key {
+	for end := q.first + n; end > q.first; {
+		piece := (end - 1) >> pieceBits
+		from := max(piece<<pieceBits, q.first)
+		keys := q.pieces[piece][from&(pieceKeys-1) : (end-1)&(pieceKeys-1)+1]
+		for i := len(keys) - 1; i >= 0; i-- {
+			if keys[i].digest == d {
+				return &keys[i]
+			}
+		}
+		end = from
+	}
+	return nil
+}
+
 // push adds a key at the end and returns its position.
 func (q *queue) push(k key) uint32 {
 	switch n := len(q.pieces); {
