@@ -50,7 +50,7 @@ func ruleHeaders(entries iter.Seq[*engine.Header]) iter.Seq[*stream.Header] {
 	return func(yield func(*stream.Header) bool) {
 		var r stream.Header
 		for h := range entries {
-			if r = toRules(h); !yield(&r) {
+			if convert(&r, h); !yield(&r) {
 				return
 			}
 		}

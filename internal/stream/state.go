@@ -54,8 +54,8 @@ func (h *Header) charge() int64 {
 	return max(int64(h.Size), weir.MinCharge) + int64(h.KeySize)
 }
 
-// State is the state of one stream. The methods Apply, Follow, Due, Pause, Evict, EvictBelow, Raise
-// and Back need exclusive access. The others only read and may run concurrently.
+// State is the state of one stream. The methods Decide, Apply, Follow, Due, Pause, Evict, EvictBelow,
+// Raise and Back need exclusive access. The others only read and may run concurrently.
 type State struct {
 	rules Rules
 

@@ -64,10 +64,10 @@ type head struct {
 	first  weir.Seq // for a closed gap: its first sequence
 }
 
-// header sets all fields of h as Judge.Restore expects them.
+// header sets those fields of h that Judge.Restore expects. The others must be empty.
 func (d *head) header(h *engine.Header) {
 	d.fill(h)
-	h.Count, h.KeyDigest, h.First = d.count, d.digest, d.first
+	h.Count, h.KeyDigest, h.First, h.Tag = d.count, d.digest, d.first, ""
 }
 
 // batch is a result of heads.read.

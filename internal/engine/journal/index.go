@@ -90,12 +90,19 @@ func (c *chunk) pack(it item) (packed, bool) {
 	return p, true
 }
 
-func (c *chunk) item(i int) item {
-	p := c.items[i]
-	it := item{seq: c.seq + weir.Seq(p.seq), time: c.time + weir.Time(p.time), place: place{p.segment, p.off}, head: p.head, key: p.key,
-		size: p.size & maxPayload, kind: kind(p.size >> kindShift & 3), keyed: p.size&keyedBit != 0,
-		flags: engine.Flags(p.size >> flagShift & flagMask), tag: p.size&tagBit != 0}
+func (c *chunk) item(i int) (it item) {
+	c.unpack(i, &it)
 	return it
+}
+
+// unpack sets all fields of it to those of the i-th item.
+func (c *chunk) unpack(i int, it *item) {
+	p := &c.items[i]
+	it.seq, it.time = c.seq+weir.Seq(p.seq), c.time+weir.Time(p.time)
+	it.place.segment, it.place.off = p.segment, p.off
+	it.head, it.key, it.size = p.head, p.key, p.size&maxPayload
+	it.kind, it.flags = kind(p.size>>kindShift&3), engine.Flags(p.size>>flagShift&flagMask)
+	it.keyed, it.tag = p.size&keyedBit != 0, p.size&tagBit != 0
 }
 
 func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1].seq) }
@@ -300,7 +307,8 @@ func (x *index) take(seq weir.Seq, into []head, n int) []head {
 			if len(into) == n {
 				return into
 			}
-			into = append(into, head{item: chunk.item(i)})
+			into = append(into, head{})
+			chunk.unpack(i, &into[len(into)-1].item)
 		}
 	}
 	return into

@@ -147,7 +147,8 @@ func (it *item) header() (h engine.Header) {
 // fill sets those fields of a header that the index holds. Count, ContentType, Key and First are
 // not in the index. KeySize is in the index if the log was opened before.
 func (it *item) fill(h *engine.Header) {
-	*h = engine.Header{Kind: engine.Kind(it.kind), Flags: it.flags, Seq: it.seq, Time: it.time, Size: it.size, KeySize: it.key}
+	h.Kind, h.Flags, h.Seq, h.Time = engine.Kind(it.kind), it.flags, it.seq, it.time
+	h.Size, h.KeySize = it.size, it.key
 	if it.kind == kindGapClosed {
 		h.Size = 0
 	}
