@@ -7,7 +7,7 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build client test browser clients chaos sim bench lint fmt run screenshots
+.PHONY: help build client test browser clients chaos sim bench lint fmt run screenshots release installed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ sim: ## run simulations for 10 minutes, or as ARGS="-time 1h" says, with a proce
 
 bench: ## measure Weir, the limits of this machine and other servers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)
+
+release: ## build the archives and packages of a release into bin/dist; see tools/release
+	@tools/release
+
+installed: ## install the packages of bin/dist in a clean Debian system, run the service, remove them
+	@tools/installed
 
 lint: ## run gofmt, go vet and staticcheck, and lint the OpenAPI description
 	@echo '== gofmt -l .'

@@ -8,6 +8,7 @@ elif ! getent passwd weir >/dev/null; then
 	useradd --system --user-group --home-dir /var/lib/weir --shell /usr/sbin/nologin weir
 fi
 chmod 0600 /etc/default/weir # an upgrade keeps the file and its mode
+chgrp weir /etc/weir/weir.toml
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
 	systemctl try-restart weir.service # an upgrade restarts a running service
