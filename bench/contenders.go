@@ -322,8 +322,8 @@ func (n *numbers) Admit(e *engine.Entry) bool {
 }
 
 // pass records the last sequence of the log, and returns the sequence recorded four calls ago. It
-// returns 0 if that sequence equals the one recorded three calls ago: nothing was appended in between,
-// so there is nothing new to trim.
+// returns 0 if that sequence equals the one recorded three calls ago: nothing was appended in
+// between, so there is nothing new to trim.
 func (n *numbers) pass() weir.Seq {
 	low := n.passes[0]
 	copy(n.passes[:], n.passes[1:])

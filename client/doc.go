@@ -1,6 +1,6 @@
-// Package client is the Go client for Weir. It creates, changes and deletes streams, publishes to them and
-// subscribes to them. It has no dependencies beyond the standard library, and leaves no goroutines
-// behind once everything that was opened is closed.
+// Package client is the Go client for Weir. It creates, changes, closes and deletes streams,
+// publishes to them and subscribes to them. It has no dependencies beyond the standard library, and
+// leaves no goroutines behind once everything that was opened is closed.
 //
 //	c, err := client.New(client.Options{URL: "http://127.0.0.1:8080", Key: key})
 //	s, err := c.CreateStream(ctx, client.NewStream{Name: "orders"})

@@ -17,7 +17,7 @@ import (
 type PageOptions struct {
 	From  weir.Seq      // first sequence number; 0 means the oldest stored batch
 	Head  bool          // start above the cursor, with batches that are not stored yet
-	Last  int           // start so that this many batches follow: the newest, at most 1,000
+	Last  int           // start with the newest batches; the value is their number, at most 1,000
 	Since time.Time     // start with the first batch that was stored at this time or later
 	Limit int           // maximum number of batches per page, up to 1,000; by default 100, or Last
 	Wait  time.Duration // if there is no batch yet, wait for one for up to this long: whole seconds, at most 30
@@ -61,7 +61,7 @@ type page struct {
 
 func (p *page) check(decoding error) error {
 	if decoding == nil && p.Batches == nil {
-		return errors.New("it is no page of batches")
+		return errors.New("not a page of batches")
 	}
 	return decoding
 }

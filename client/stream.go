@@ -105,7 +105,7 @@ type StreamChange struct {
 }
 
 // UpdateStream changes the name or the limits of a stream and returns its new state. Batches that
-// exceed smaller limits are evicted at once.
+// exceed the new limits are evicted at once.
 func (c *Client) UpdateStream(ctx context.Context, id weir.StreamID, s StreamChange) (weir.Stream, error) {
 	b, err := json.Marshal(s)
 	if err != nil {

@@ -141,8 +141,9 @@ func (s *Subscriber) State() State {
 	return s.state
 }
 
-// End returns why the service ended the subscription: [StreamDeleted], [StreamExpired], [StreamClosed], or a reason
-// that only later versions of the service know. It returns "" while the service has not ended it.
+// End returns why the service ended the subscription: [StreamDeleted], [StreamExpired],
+// [StreamClosed], or a reason that only later versions of the service know. It returns "" while the
+// service has not ended the subscription.
 func (s *Subscriber) End() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +172,8 @@ func (s *Subscriber) turn(open bool, err error) {
 // missed batches it yields a [Batch] with a Gap. If the stream was created again or restored from
 // an older backup, it yields a [Batch] with a Reset. The iteration ends
 //
-//   - without an error when the stream is deleted, or when it is closed and all its batches were
-//     yielded; [Subscriber.End] says which,
+//   - without an error when the stream is deleted or expires, or when it is closed and all its
+//     batches were yielded; [Subscriber.End] says which,
 //   - with the context's error when the context ends,
 //   - with [ErrGivenUp] if the first connection cannot be opened in time,
 //   - with a permanent error of the service, such as an unknown stream or a revoked key.

@@ -56,9 +56,9 @@ oldest stored batch. The output has the same form as that of weir tail, which al
 	}
 	f := c.Flags()
 	f.StringVar(&from, "from", "0", "first sequence `number` to print; 0 means the oldest stored batch")
-	f.IntVar(&last, "last", 0, "print the newest batches, this `many`, up to 1000")
+	f.IntVar(&last, "last", 0, "print only this `number` of newest batches, up to 1000")
 	f.StringVar(&since, "since", "", "print the batches stored at this `time` or later: a timestamp such as 2026-11-15T00:00:00Z, or a period such as 90m or 7d before now")
-	f.IntVar(&limit, "limit", 0, "print at most this `many` batches; 0 means all")
+	f.IntVar(&limit, "limit", 0, "maximum `number` of batches to print; 0 means all")
 	f.BoolVar(&t.raw, "raw", false, "write the bytes of a raw stream as they are")
 	return t.r.flags(c)
 }

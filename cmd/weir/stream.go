@@ -113,8 +113,8 @@ func showStream(r *remote) *cobra.Command {
 func closeStream(r *remote) *cobra.Command {
 	c := &cobra.Command{
 		Use: "close ID", Short: "Close a stream for good", Example: "  weir stream close 0000000000000000000001",
-		Long: `Close a stream for good. It takes no more batches, and what it holds can still be read. Subscribers receive everything
-that is stored, and then the end of the stream. Gaps that are open are closed first.`,
+		Long: `Close a stream for good. It takes no more batches, and its stored batches can still be read. Subscribers receive
+everything that is stored, and then the end of the stream. Open gaps are closed first.`,
 	}
 	return ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
 		s, err := cl.CloseStream(ctx, id)
@@ -134,8 +134,8 @@ func setStream(r *remote) *cobra.Command {
 	var change client.StreamChange
 	c := &cobra.Command{
 		Use: "set ID", Short: "Change the name or the limits of a stream",
-		Long: `Change the name or the limits of a stream, and print its id. Batches that exceed smaller limits are evicted at once.
-Larger limits do not bring evicted batches back.`,
+		Long: `Change the name or the limits of a stream, and print its id. Batches that exceed the new limits are evicted at once.
+Higher limits do not bring evicted batches back.`,
 		Example: "  weir stream set 0000000000000000000001 --name orders\n  weir stream set 0000000000000000000001 --retention 7d --max-bytes 4GiB",
 	}
 	l.flags(c.Flags(), "", "")

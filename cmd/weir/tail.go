@@ -41,9 +41,9 @@ func tailCommand() *cobra.Command {
 	t := &tailing{}
 	c := &cobra.Command{
 		Use: "tail STREAM", Short: "Print the events of a stream", Args: args("STREAM"),
-		Long: `Print the events of a stream, one per line, until the stream is deleted or closed, or the command gets a signal. If
-the connection breaks or the server restarts, the command resumes where it stopped: it prints every event once and in
-order.
+		Long: `Print the events of a stream, one per line, until the stream is closed, expires or is deleted, or the command gets a
+signal. If the connection breaks or the server restarts, the command resumes where it stopped: it prints every event
+once and in order.
 
 On a terminal, each event is preceded by the sequence number and the time of its batch. With --json every batch is one
 line: an object with its sequence number, its time and its events. Each batch of a raw stream is printed as a line of
@@ -131,8 +131,8 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	return cmp.Or(err, t.save(sub, true))
 }
 
-// printAll prints batches until the iteration ends. It reports whether the stream was deleted
-// or closed.
+// printAll prints batches until the iteration ends. It reports whether the stream itself has ended:
+// it was deleted, expired or was closed.
 func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (ended bool, err error) {
 	for b, err := range sub.Batches(ctx) {
 		if ctx.Err() != nil {

@@ -19,10 +19,10 @@ func CheckDocument(doc engine.Document) (err error) {
 	return err
 }
 
-// Suspend revokes the API key or management token in a document whose newest revision was lost, because that revision
-// may have been a revocation. It returns the value that the caller must write to the document, or
-// nil if there is nothing to revoke. It needs no Access, because it repairs stores that no server
-// has open.
+// Suspend revokes the API key or management token in a document whose newest revision was lost,
+// because that revision may have been a revocation. It returns the value that the caller must write
+// to the document, or nil if there is nothing to revoke. It needs no Access, because it repairs
+// stores that no server has open.
 func Suspend(doc engine.Document, now weir.Time) (value []byte, key Key, err error) {
 	if !IsKeyDocument(doc.Key) {
 		return nil, key, nil

@@ -90,9 +90,9 @@ func (a *Access) SetClock(clock func() time.Time) {
 // plan puts a key or token on the agenda that it belongs to. Called with a.mu held.
 func (a *Access) plan(e *entry) { a.planAt(e, a.steady.now(), a.steady.wallTime()) }
 
-// planAt is the method plan at the time now of the steady clock, when the clock by which records are
-// written says wall. The difference between the two clocks stays out of account: a key lives as long
-// as it was meant to, even if the wall clock was wrong when the key was created.
+// planAt does the work of plan. The parameter now is the time of the steady clock, and wall is the
+// time of the clock that records show. planAt compares the times in a record only with wall: a key
+// lives as long as it was meant to, even if the wall clock was wrong when the key was created.
 func (a *Access) planAt(e *entry, now, wall weir.Time) {
 	e.leave()
 	k := &e.record
@@ -190,7 +190,7 @@ func fresh[K comparable, V any](m map[K]V) map[K]V {
 	return small
 }
 
-// toForget takes the records that Forget deletes off the agenda.
+// toForget returns the records that Forget deletes, and takes them off the agenda.
 func (a *Access) toForget() (due []*entry) {
 	now := a.steady.now()
 	young := a.steady.wallTime() - weir.Time(keepExpired.Milliseconds())
@@ -238,7 +238,7 @@ func (a *Access) forget(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// putBack puts a record on the agenda again that toForget took off it.
+// putBack puts a record that toForget took off the agenda back on it.
 func (a *Access) putBack(e *entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -112,8 +112,8 @@ func TestKeyRevokesItselfOnEveryNode(t *testing.T) {
 	refused(t, b, "on the other node", secret, weir.KeyRevoked)
 }
 
-// A clock that is wrong never gives a key a longer life. A key that is created while the clock is
-// wrong lives as long as it should.
+// A wrong clock never gives a key a longer life. A key that is created while the clock is wrong
+// lives as long as it should.
 func TestRevokeAfterWithWrongClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := time.Duration(0)
@@ -269,8 +269,8 @@ func TestForgetKeepsTheLastKeyOfAProject(t *testing.T) {
 
 var keysPerDay = flag.Int("access.keys", 2880, "keys that TestShortLivedKeys creates per simulated day")
 
-// A program creates keys for an hour all day long. Memory and store hold only those of the last
-// hours, and in the end none.
+// All day long, a program creates keys that revoke themselves after an hour. Memory and store hold
+// only the keys of the last hours, and in the end none.
 func TestShortLivedKeys(t *testing.T) {
 	run := func(t *testing.T, docs engine.Documents, report func(what string)) {
 		clock := newClock()

@@ -1,8 +1,8 @@
 package access
 
-// OpenGrant returns a grant for callers without a key that may do everything in the project with this
-// name. An operator opens a project in this way on purpose. It returns nil if there is no such
-// project.
+// OpenGrant returns a grant for callers without a key. They may do everything in the project with
+// this name. Use it only for a project that the operator has opened on purpose. OpenGrant returns nil
+// if there is no such project.
 func (a *Access) OpenGrant(project string) *Grant {
 	p, ok := a.ProjectNamed(project)
 	if !ok {

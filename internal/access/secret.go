@@ -25,9 +25,9 @@ const KeyForm = livePrefix + " or " + testPrefix + " followed by 32 lowercase he
 // TokenForm describes the form of a management token, for messages and help texts.
 const TokenForm = tokenPrefix + " followed by 32 lowercase hexadecimal digits"
 
-// digest is the SHA-256 of a key or a management token. The store holds digests, never keys. A fast hash is enough: a key
-// of 128 random bits cannot be found in a dictionary. A pepper would not help, because it would be
-// stored next to the digests and leak together with them.
+// digest is the SHA-256 of a key or a management token. The store holds digests, never keys. A fast
+// hash is enough: a key of 128 random bits cannot be found in a dictionary. A pepper would not help,
+// because it would be stored next to the digests and leak together with them.
 type digest [sha256.Size]byte
 
 // digestOf returns the digest of a string that has the form of a key or a token.
@@ -99,8 +99,8 @@ func IsToken(s string) bool {
 // masked returns a key or a token in the masked form shown in lists (D21).
 func masked(key string) string { return key[:12] + "..." + key[len(key)-4:] }
 
-// Redacted returns s with every key and every management token in it masked. Use it for strings that end up in logs and
-// messages: a person may have entered a key in the wrong place.
+// Redacted returns s with every key and every management token in it masked. Use it for strings that
+// end up in logs and messages: a person may have entered a key in the wrong place.
 func Redacted(s string) string {
 	for i := 0; i+keyLength <= len(s); i++ {
 		if _, ok := formOf(s[i : i+keyLength]); ok {

@@ -116,7 +116,7 @@ func (a *Access) AuthenticateToken(authorization []string) (*Grant, error) {
 	return g, nil
 }
 
-// idempotencyHour is how long CreateKeyOnce remembers an idempotency key, at least.
+// idempotencyHour is the minimum time for which CreateKeyOnce remembers an idempotency key.
 const idempotencyHour = time.Hour
 
 // CreateKeyOnce is like CreateKey, but a repeated call with the same management token and the same

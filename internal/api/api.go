@@ -1,6 +1,6 @@
-// Package api implements the HTTP API: everything under /v1 and /manage/v1, on net/http. It translates requests
-// into calls to the hub, and results into responses. It keeps neither the state of streams, which
-// belongs to the hub, nor the permissions of keys, which belong to package access.
+// Package api implements the HTTP API: everything under /v1 and /manage/v1, on net/http. It
+// translates requests into calls to the hub, and results into responses. It keeps neither the state
+// of streams, which belongs to the hub, nor the permissions of keys, which belong to package access.
 //
 // Each endpoint has a file of its own. The comment in that file says what the endpoint does, which
 // requests it refuses, and which decisions (D1 and up, in docs/decisions.md) require that.

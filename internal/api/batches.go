@@ -47,8 +47,9 @@ func (c *call) batches() error {
 	return c.sendPage(s.Mode, page)
 }
 
-// await calls the function wait, which waits for something to happen to the stream, as a long poll:
-// with a place of a subscription (D34), and until the client leaves or its key is revoked.
+// await calls the function wait, which waits for something to happen to the stream. Meanwhile the
+// request counts as a subscription (D34). The wait also ends when the client leaves or its key is
+// revoked.
 func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 	of, at := c.holder(), access.Network(c.client())
 	if err := c.takePlace(of, at); err != nil {
@@ -259,8 +260,8 @@ func parseCount(value string, low, high weir.Seq) (int, error) {
 	return int(n), err
 }
 
-// parseSince parses an RFC 3339 time. It rounds up to the millisecond, because the batches of an
-// earlier millisecond were stored before.
+// parseSince parses an RFC 3339 time. It rounds up to the millisecond: batches have times in
+// milliseconds, and one with the time rounded down was stored before the given time.
 func parseSince(value string) (weir.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, value)
 	return weir.TimeOf(t.Add(time.Millisecond - 1)), err

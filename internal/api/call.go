@@ -146,7 +146,7 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 	if c.publisher != "" {
 		field(weir.HeaderPublisher, c.publisher)
 	}
-	// A management token does not belong into a browser.
+	// Pages of other origins must not use a management token.
 	if !c.route.manages && c.h.cors.allow(c.r, c.w.Header()) && c.route.kind == besideRoute {
 		c.w.Header()["Access-Control-Expose-Headers"] = besideExposed
 	}

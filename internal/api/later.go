@@ -21,9 +21,9 @@ type laterWriter interface {
 var errPending = errors.New("the outcome is pending")
 
 // ServeLater begins to answer a publish and never waits, neither for the disk nor for another
-// request. It returns true and false if the outcome of the publish is still to come; then the
-// response is complete once w has called Finish. It does not take requests that may have to wait
-// earlier, and returns false and false for them:
+// request. If the outcome of the publish is still to come, taken is true and done is false, and the
+// response is complete once w has called Finish. ServeLater does not take requests that may have to
+// wait before they are proposed to the store. Then both results are false:
 //
 //   - requests that are not publishes
 //   - bodies that need memory from the budget
@@ -43,8 +43,8 @@ func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, don
 	return true, !c.begin()
 }
 
-// begin handles a request until its outcome is known or pending. If it is pending, other goroutines
-// may already use the call.
+// begin handles a request until its outcome is known or pending. If the outcome is pending, other
+// goroutines may already use the call.
 func (c *call) begin() (pending bool) {
 	defer func() {
 		if !pending {
@@ -61,8 +61,8 @@ func (c *call) begin() (pending bool) {
 	return false
 }
 
-// publishLater publishes a batch whose header fields were checked. If it must wait for anything but
-// the disk, it waits in a goroutine of its own.
+// publishLater publishes a batch after its header fields were checked. If the publish must wait for
+// anything but the disk, it waits in a goroutine of its own.
 func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
 	needsBody, err := s.Foresee(p)
 	if err == nil && !needsBody {

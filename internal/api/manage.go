@@ -17,7 +17,7 @@ import (
 
 // This file has what the endpoints under /manage/v1 share (D36). Programs use them to manage
 // projects and keys, with a management token. The responses have the header fields, error objects
-// and rate limits of /v1. There is no CORS, because a management token does not belong into a
+// and rate limits of /v1. There is no CORS, because a management token must not be used in a
 // browser.
 
 var errManageTooLarge = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 64 KiB (65536 bytes)"}
@@ -120,7 +120,7 @@ func (p place) compare(q place) int {
 }
 
 // pageOf sorts a list, and returns the page that the query parameters limit and cursor ask for. The
-// cursor must be of a page of the same list, which the string of names.
+// parameter of is the name of the list. A cursor is valid only for the list that it came from.
 func pageOf[T any](query, of string, all []T, at func(*T) place) (page[T], error) {
 	limit, after := weir.DefaultPage, place{}
 	if value, given, ok := queryParameter(query, "limit"); given {

@@ -58,11 +58,11 @@ var (
 	errDemoKey          = &weir.Error{Code: weir.InvalidRequest, Message: "the demo key is built in and cannot be revoked"}
 )
 
-// keyCreate serves POST /manage/v1/keys. It creates a key and responds with 201 and the key, which
-// is shown only in this response. If a request with the same token and Idempotency-Key created the
+// keyCreate serves POST /manage/v1/keys. It creates a key and responds with 201 and the key. No
+// other endpoint shows the key. If a request with the same token and Idempotency-Key created the
 // key before, keyCreate responds with 200 and the same key. It refuses unknown members and an empty
-// list of permissions or streams (400), because access would take them for a key that may do more
-// than the program meant.
+// list of permissions or streams (400). Package access would take an empty list for no restriction,
+// and the key could do more than the program meant.
 func (c *call) keyCreate() error {
 	once, err := idempotencyKey(c.r.Header)
 	if err != nil {
@@ -104,8 +104,8 @@ func (c *call) keyCreate() error {
 	return c.answerObject(status, object)
 }
 
-// setMember sets one member of the body of a keyCreate. The result known is false if there is no
-// such member.
+// setMember sets the field of spec that a member of the body names. The result known is false if
+// there is no such member.
 func setMember(spec *access.KeySpec, member string, value jsontext.Value) (known bool, err error) {
 	switch member {
 	case "project":

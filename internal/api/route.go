@@ -168,8 +168,8 @@ func pick(parts []string) route {
 	return route{}
 }
 
-// outsideRoute returns the route of a path that does not begin with "/v1/". The path "/v1" does not
-// match any route either, but it does not count as outside.
+// outsideRoute returns the route of a path that begins with neither "/v1/" nor "/manage/v1/". The
+// path "/v1" does not match any route either, but it does not count as outside.
 func outsideRoute(path string) route {
 	return route{outside: path != "/v1"}
 }

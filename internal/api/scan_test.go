@@ -150,16 +150,16 @@ func TestEventsMemory(t *testing.T) {
 	}
 }
 
-// The loops of the scanner examine eight bytes at a time. So every byte value is tried at every
-// offset of a string and of white space, and random mixtures of bytes that matter. The scanner accepts
-// a body if encoding/json accepts it and it is valid UTF-8.
+// The loops of the scanner examine eight bytes at a time. So the test tries every byte value at
+// every offset of a string and of white space, and then random mixtures of bytes that matter. The
+// scanner accepts a body if encoding/json accepts it and it is valid UTF-8.
 func TestEventsAgainstEncodingJSON(t *testing.T) {
 	compare := func(body string) {
 		t.Helper()
 		want := json.Valid([]byte(body)) && utf8.ValidString(body)
 		_, _, err := events([]byte(body))
 		if (err == nil) != want {
-			t.Fatalf("%q: the scanner returned %v, but whether encoding/json accepts the body is %v", body, err, want)
+			t.Fatalf("%q: the scanner returned %v; encoding/json accepts the body: %v", body, err, want)
 		}
 		if compacted := new(bytes.Buffer); want {
 			got, _, _ := events([]byte(body))

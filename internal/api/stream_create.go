@@ -62,7 +62,7 @@ func (c *call) readSettings() ([]byte, error) {
 	return c.readBody(weir.MaxCreateBody, errCreateTooLarge)
 }
 
-// parseSpec parses the body of a create.
+// parseSpec parses the body of a request that creates a stream.
 func parseSpec(body []byte) (hub.Spec, error) {
 	spec := hub.Spec{RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON}
 	change, err := parseSettings(body, func(member string, value jsontext.Value) (err error) {

@@ -9,14 +9,15 @@ import (
 	"weir/internal/hub"
 )
 
-// Visit is a request outside /v1 that another room serves under the rules of the API. It has a
-// request id, is authenticated and counted in a rate window, and its response has the header fields
-// that every response of the API has.
+// Visit is a request outside /v1 that another package serves under the rules of the API. It has a
+// request id, is authenticated and counts in a rate window. Its response has the header fields that
+// every response of the API has.
 type Visit struct{ c *call }
 
 // Visit serves a request with the function serve. A request without an Authorization header field
-// gets the grant open; if that is nil, it needs a key. If serve returns an error, nothing was sent,
-// and Visit sends the error. A preflight is answered without calling serve.
+// gets the permissions of the parameter open, or is refused if open is nil. If serve returns an
+// error, it must not have sent anything, and Visit sends the error. Visit answers a preflight without
+// calling serve.
 func (h *Handler) Visit(w http.ResponseWriter, r *http.Request, open *access.Grant, serve func(*Visit) error) {
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), route{kind: besideRoute}
@@ -58,7 +59,7 @@ func (c *call) admit(open *access.Grant) error {
 // Request returns the request.
 func (v *Visit) Request() *http.Request { return v.c.r }
 
-// Grant returns what the caller may do.
+// Grant returns the permissions of the caller.
 func (v *Visit) Grant() *access.Grant { return v.c.grant }
 
 // Stream returns the stream with this id, if the caller may perform the action on it.
@@ -110,9 +111,10 @@ func (v *Visit) Reserve(bytes int) error {
 	return v.c.borrowToSend(int64(bytes))
 }
 
-// Await calls the function wait as a long poll. It takes a place of a subscription (D34). The context
-// of wait ends when the client leaves or its key is revoked; Await then returns an error. If the
-// stream was deleted while wait waited, Await returns StreamNotFound. It ignores ErrStopping.
+// Await calls the function wait as a long poll, which counts as a subscription (D34). The context of
+// wait ends when the client leaves or its key is revoked; Await then returns an error. If the stream
+// was deleted while wait waited, Await returns StreamNotFound. If wait returns ErrStopping, Await
+// returns nil.
 func (v *Visit) Await(s *hub.Stream, wait func(context.Context) error) error {
 	return v.c.await(s, wait)
 }
@@ -144,8 +146,8 @@ func (e *Events) Reserve(bytes int) error {
 	return nil
 }
 
-// Stay sends events until the function follow returns. It takes a place of a subscription (D34). The
-// context of follow ends when the client leaves or its key is revoked.
+// Stay sends events until the function follow returns. The request counts as a subscription (D34).
+// The context of follow ends when the client leaves or its key is revoked.
 func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, out *Events) error) error {
 	c := v.c
 	if c.ended = c.grant.Ended(); c.ended == nil {

@@ -16,8 +16,8 @@ const leastZipped = 1 << 10
 // zipBuffers is a pool of buffers for compressed pieces.
 var zipBuffers = sync.Pool{New: func() any { b := make([]byte, 0, piece); return &b }}
 
-// compresses reports whether a response with a body of this size, or of at least this size, is
-// compressed.
+// compresses reports whether a response is compressed. The parameter size is the least size that its
+// body can have.
 func (c *call) compresses(size int) bool {
 	return size >= leastZipped && c.r.Method == http.MethodGet && acceptsGzip(c.r.Header["Accept-Encoding"])
 }
@@ -87,8 +87,8 @@ func (w *writer) writeZipped(b []byte) error {
 	return nil
 }
 
-// packed returns a frame of this package in the form in which it is sent. Such frames are too short
-// to be compressed.
+// packed returns a frame that is too short to be compressed, in the form in which the response sends
+// it.
 func (w *writer) packed(frame []byte) []byte {
 	if w.zip == nil {
 		return frame

@@ -94,8 +94,8 @@ func (a *Answer) madeKey() madeKey {
 	return k
 }
 
-// isRevoked checks that a key or token is refused because it was revoked. In a cluster, D18 allows the
-// other nodes 2 seconds.
+// isRevoked checks that a key or token is refused because it was revoked. In a cluster, D18 allows
+// the other nodes 2 seconds.
 func isRevoked(t *T, path string, o Option) {
 	t.Helper()
 	if t.Spread {
@@ -104,7 +104,7 @@ func isRevoked(t *T, path string, o Option) {
 	t.Get(path, o).Refused(401, "key_revoked")
 }
 
-// stated is what every case below checks a part of.
+// stated is the beginning of the statement that each case below checks.
 const stated = `D36: `
 
 var manageCases = []Case{

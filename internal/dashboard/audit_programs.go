@@ -70,7 +70,7 @@ func (p *programs) take(now time.Time, all bool) (unnoted map[string]int, since 
 	return unnoted, since
 }
 
-// keep adds an entry to the audit log for each kind of action that programs took too often in the last hour.
+// keep adds one entry to the audit log for each kind of action that was only counted.
 func (p *programs) keep(ctx context.Context, d *Dashboard, all bool) {
 	unnoted, since := p.take(d.Now(), all)
 	for _, what := range slices.Sorted(maps.Keys(unnoted)) {

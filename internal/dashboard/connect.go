@@ -88,72 +88,24 @@ func (v *visit) connectKey() error {
 var examples = map[string][]program{
 	"publish json": {
 		{"curl", "curl", `curl -sS{curl} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{"events":["hello"]}' {url}/v1/streams/{stream}/publish`},
-		{"shell", "Shell", `export WEIR_URL={url} WEIR_KEY={key}
-echo '"hello"' | weir publish {stream}`},
-		{"javascript", "JavaScript", `import { Client } from "{url}/client.js";
-
-const client = new Client({ url: "{url}", key: "{key}" });
-await client.publish("{stream}", ["hello"]);`},
-		{"go", "Go", `package main
-
-import (
-	"context"
-	"log"
-
-	"weir/client"
-)
-
-func main() {
-	c, err := client.New(client.Options{URL: "{url}", Key: "{key}"})
-	if err != nil {
+		shell(`echo '"hello"' | weir publish {stream}`),
+		javaScript(`await client.publish("{stream}", ["hello"]);`),
+		goProgram(`	"log"`, `	if _, err := c.Publish(context.Background(), "{stream}", client.Events("hello")); err != nil {
 		log.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.Publish(context.Background(), "{stream}", client.Events("hello")); err != nil {
-		log.Fatal(err)
-	}
-}`},
-		{"python", "Python", `import weir
-
-client = weir.Client("{url}", key="{key}")
-client.publish("{stream}", ["hello"])`},
+	}`),
+		python(`client.publish("{stream}", ["hello"])`),
 	},
 	"publish raw": {
 		{"curl", "curl", `curl -sS{curl} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/octet-stream' --data-binary hello {url}/v1/streams/{stream}/publish`},
-		{"javascript", "JavaScript", `import { Client } from "{url}/client.js";
-
-const client = new Client({ url: "{url}", key: "{key}" });
-await client.publish("{stream}", new TextEncoder().encode("hello"));`},
-		{"python", "Python", `import weir
-
-client = weir.Client("{url}", key="{key}")
-client.publish("{stream}", b"hello")`},
+		javaScript(`await client.publish("{stream}", new TextEncoder().encode("hello"));`),
+		python(`client.publish("{stream}", b"hello")`),
 	},
 	"subscribe json": {
-		{"curl", "curl", `curl -sSN{curl} -H 'Authorization: Bearer {key}' -H 'Accept: text/event-stream' '{url}/v1/streams/{stream}?cursor=0'`},
-		{"shell", "Shell", `export WEIR_URL={url} WEIR_KEY={key}
-weir tail {stream} --cursor 0`},
-		{"javascript", "JavaScript", `import { Client } from "{url}/client.js";
-
-const client = new Client({ url: "{url}", key: "{key}" });
-for await (const batch of client.subscribe("{stream}", { cursor: "oldest" })) console.log(batch.seq, batch.events);`},
-		{"go", "Go", `package main
-
-import (
-	"context"
-	"fmt"
-	"log"
-
-	"weir/client"
-)
-
-func main() {
-	c, err := client.New(client.Options{URL: "{url}", Key: "{key}"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Close()
-	sub := c.Subscriber("{stream}", client.SubscriberOptions{From: client.Oldest})
+		curlSubscribe,
+		shell(`weir tail {stream} --cursor 0`),
+		javaScript(`for await (const batch of client.subscribe("{stream}", { cursor: "oldest" })) console.log(batch.seq, batch.events);`),
+		goProgram(`	"fmt"
+	"log"`, `	sub := c.Subscriber("{stream}", client.SubscriberOptions{From: client.Oldest})
 	for batch, err := range sub.Batches(context.Background()) {
 		if err != nil {
 			log.Fatal(err)
@@ -161,23 +113,57 @@ func main() {
 		for _, event := range batch.Events {
 			fmt.Println(batch.Seq, string(event))
 		}
-	}
-}`},
-		{"python", "Python", `import weir
-
-client = weir.Client("{url}", key="{key}")
-for batch in client.subscribe("{stream}", "oldest"):
-    print(batch.seq, batch.events, flush=True)`},
+	}`),
+		python(`for batch in client.subscribe("{stream}", "oldest"):
+    print(batch.seq, batch.events, flush=True)`),
 	},
 	"subscribe raw": {
-		{"curl", "curl", `curl -sSN{curl} -H 'Authorization: Bearer {key}' -H 'Accept: text/event-stream' '{url}/v1/streams/{stream}?cursor=0'`},
-		{"shell", "Shell", `export WEIR_URL={url} WEIR_KEY={key}
-weir tail {stream} --cursor 0`},
-		{"javascript", "JavaScript", `import { Client } from "{url}/client.js";
+		curlSubscribe,
+		shell(`weir tail {stream} --cursor 0`),
+		javaScript(`for await (const batch of client.subscribe("{stream}", { cursor: "oldest" })) console.log(batch.seq, batch.data);`),
+	},
+}
+
+var curlSubscribe = program{"curl", "curl", `curl -sSN{curl} -H 'Authorization: Bearer {key}' -H 'Accept: text/event-stream' '{url}/v1/streams/{stream}?cursor=0'`}
+
+func shell(command string) program {
+	return program{"shell", "Shell", "export WEIR_URL={url} WEIR_KEY={key}\n" + command}
+}
+
+// javaScript, goProgram and python return a program that creates a client and then does what the
+// parameter body says.
+func javaScript(body string) program {
+	return program{"javascript", "JavaScript", `import { Client } from "{url}/client.js";
 
 const client = new Client({ url: "{url}", key: "{key}" });
-for await (const batch of client.subscribe("{stream}", { cursor: "oldest" })) console.log(batch.seq, batch.data);`},
-	},
+` + body}
+}
+
+func goProgram(imports, body string) program {
+	return program{"go", "Go", `package main
+
+import (
+	"context"
+` + imports + `
+
+	"weir/client"
+)
+
+func main() {
+	c, err := client.New(client.Options{URL: "{url}", Key: "{key}"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+` + body + `
+}`}
+}
+
+func python(body string) program {
+	return program{"python", "Python", `import weir
+
+client = weir.Client("{url}", key="{key}")
+` + body}
 }
 
 // eventSource works only without a key, because EventSource cannot send header fields.

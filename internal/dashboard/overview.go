@@ -60,7 +60,8 @@ func (v *visit) look() overviewView {
 	return w
 }
 
-// High returns from how many used bytes on the meter of the disk is yellow (0) or red (1).
+// High returns the number of used bytes above which the meter of the disk is yellow (level 0) or red
+// (level 1).
 func (w overviewView) High(level int) int64 {
 	return int64([]float64{diskHigh, diskVeryHigh}[level] * float64(w.Store.Size))
 }

@@ -88,7 +88,7 @@ func TestPlotsShowOnlyWhatIsKnown(t *testing.T) {
 	}
 	for _, v := range f.Plots["delay_median"] {
 		if v != nil {
-			t.Errorf("the plot shows the delay of a delivery that never was: %v", v)
+			t.Errorf("the plot shows the delay of a delivery that did not happen: %v", v)
 		}
 	}
 }

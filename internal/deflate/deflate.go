@@ -20,7 +20,7 @@ import (
 type Part struct {
 	Bytes []byte
 	crc   uint32 // checksum of the uncompressed bytes
-	shift uint32 // what appending as many bytes does to a checksum: see combine
+	shift uint32 // what appending this many bytes does to a checksum: see power
 	size  uint32 // number of uncompressed bytes, modulo 2^32
 }
 

@@ -29,7 +29,7 @@ func (c *call) append() error {
 	}
 	if len(body) == 0 {
 		if !ends {
-			return weir.Errorf(weir.InvalidRequest, "the body is empty; only a request with Stream-Closed: true needs none")
+			return weir.Errorf(weir.InvalidRequest, "the body is empty; only a request with Stream-Closed: true may have an empty body")
 		}
 		return c.close(t, w)
 	}
@@ -78,7 +78,7 @@ func (c *call) append() error {
 
 var errNoMessage = &weir.Error{Code: weir.InvalidRequest, Message: "the array is empty: there is no message to append"}
 
-// publish returns a publish of a body, in the form in which the stream stores it.
+// publish returns the publish that stores a body, in the form in which the stream stores batches.
 func (t *target) publish(body []byte) (*hub.Publish, error) {
 	if !t.isJSON() {
 		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.contentType(), Payload: body}}, nil

@@ -11,7 +11,7 @@ import (
 	"weir/internal/hub"
 )
 
-// attributes are what a stream under /ds has besides the settings of every stream.
+// attributes are the settings that only a stream under /ds has.
 type attributes struct {
 	Path      string `json:"path,omitempty"`
 	Type      string `json:"type,omitempty"`    // content type, as it was given
@@ -30,7 +30,7 @@ const (
 	typeBytes = "application/octet-stream"
 )
 
-// attributesOf returns the attributes of a stream. A stream that was made under /v1 has those that
+// attributesOf returns the attributes of a stream. For a stream that was created under /v1, they
 // follow from its mode.
 func attributesOf(s *hub.Stream) (a attributes) {
 	text := s.Attributes()
@@ -70,10 +70,10 @@ func mediaType(s string) string {
 	return strings.ToLower(strings.TrimSpace(m))
 }
 
-// referenced reports whether a fork of a stream exists that is not deleted itself.
+// referenced reports whether the stream has a fork that is not deleted.
 func (h *Handler) referenced(t target) bool { return h.hasForks(t.Project, t.Path, 0) }
 
-// deepest bounds the chain of forks that hasForks follows.
+// deepest is the length of the longest chain of forks that hasForks follows.
 const deepest = 100
 
 func (h *Handler) hasForks(p weir.ProjectID, path string, depth int) (found bool) {
@@ -90,7 +90,8 @@ func (h *Handler) hasForks(p weir.ProjectID, path string, depth int) (found bool
 	return found
 }
 
-// collect deletes a stream that was kept for its forks, and the streams that were kept for it.
+// collect deletes a stream that was kept only for its forks, and the sources that were kept only for
+// this stream.
 func (h *Handler) collect(ctx context.Context, t target) {
 	for range deepest {
 		if err := t.Delete(ctx); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // messages turns a JSON body into the array in which its messages are stored, and returns their
-// number. An array is taken apart, so that each element is a message. Any other value is one message.
+// number. If the body is an array, each element is a message. Any other value is one message.
 // messages overwrites body, and the array may share its memory.
 func messages(body []byte) (array []byte, count uint32, err error) {
 	v := jsontext.Value(bytes.TrimSpace(body))

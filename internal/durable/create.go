@@ -131,8 +131,8 @@ func (c *call) confirm(t target, w wanted) error {
 	return c.Send(http.StatusOK, t.contentType(), nil)
 }
 
-// abandoned is the age at which a stream whose first content is not complete counts as abandoned: the
-// server stopped while it was created.
+// abandoned is the age at which a stream counts as abandoned if its first content is not complete.
+// The server must have stopped while the stream was created.
 const abandoned = time.Minute
 
 // matches reports whether a stream has the configuration that a PUT asks for.
@@ -157,8 +157,8 @@ func timeOf(s string) weir.Time {
 	return weir.TimeOf(t)
 }
 
-// make creates a stream. If it gets content, it is pending until the content is complete, so that a
-// crash in between leaves no stream with half of it.
+// make creates a stream. A stream with content is pending until the content is complete, so that a
+// crash in between leaves no stream with half of its content.
 func (c *call) make(w wanted, from *target, body []byte) error {
 	a := w.attributes
 	if from != nil {
@@ -219,7 +219,8 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 	return c.Send(http.StatusCreated, t.contentType(), nil)
 }
 
-// firstContent returns the publish of the body of a PUT, or nil if there is nothing to store.
+// firstContent returns the publish that stores the body of a PUT, or nil if there is nothing to
+// store.
 func firstContent(a attributes, body []byte) (*hub.Publish, error) {
 	if len(body) == 0 {
 		return nil, nil
@@ -232,7 +233,8 @@ func firstContent(a attributes, body []byte) (*hub.Publish, error) {
 	return p, err
 }
 
-// fill stores the first content of a stream: what it inherits, the body, and the end.
+// fill stores the first content of a stream: the batches that a fork inherits, the body of the PUT,
+// and the end if the PUT closes the stream.
 func (c *call) fill(ctx context.Context, t *target, w wanted, from *target, first *hub.Publish) error {
 	if from != nil {
 		if err := t.inherit(ctx, w, from); err != nil {

@@ -1,9 +1,9 @@
 // Package durable serves the Durable Streams protocol under /ds. A path there names a stream of the
-// caller's project: its id is a hash of the project and the path. So one log has two faces, and what
-// is written through one of them can be read through the other (docs/manual/durable.md).
+// caller's project: its id is a hash of the project and the path. So a batch that is written through
+// /ds can be read through /v1, and the other way round (docs/manual/durable.md).
 //
-// The package translates only. Order, deduplication of producers, closing and lifetimes are rules of
-// the log (package stream); keys, rate limits and header fields are those of package api.
+// The package only translates. Order, deduplication of producers and closing are rules of package
+// stream, lifetimes are up to the hub, and keys, rate limits and header fields to package api.
 package durable
 
 import (
@@ -138,7 +138,7 @@ func (c *call) find(action access.Action) (t target, ok bool, err error) {
 	return t, true, nil
 }
 
-// head serves HEAD: what is known about a stream. It is no use of the stream.
+// head serves HEAD: what is known about a stream. It does not count as a use of the stream (D37).
 func (c *call) head() error {
 	t, ok, err := c.find(access.ReadStream)
 	if !ok {

@@ -78,8 +78,7 @@ func TestAccess(t *testing.T) {
 	send(t, "GET", url, all, "").want(t, 404, "")
 }
 
-// A stream has two faces: what is written through /ds can be read through /v1, and the other way
-// round.
+// A batch that is written through /ds can be read through /v1, and the other way round.
 func TestTwoFaces(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	key, json := s.NewKey(), []string{"Content-Type", "application/json"}

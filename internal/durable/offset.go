@@ -10,8 +10,9 @@ import (
 )
 
 // An offset is a position in a stream: two numbers of 16 digits. The first is the sequence of the
-// batch before the position. The second is 0, except that 0 and 1 is the position after a batch under
-// sequence 0, which only /v1 can store.
+// batch before the position, and the second is 0. There is one exception: the offset after a batch
+// under sequence 0, which only /v1 can store, has the numbers 0 and 1. The numbers 0 and 0 are the
+// start of the stream.
 
 // offset returns the offset of the position before the batch pos.
 func offset(pos weir.Seq) string {

@@ -17,7 +17,8 @@ import (
 	"weir/internal/hub"
 )
 
-// chunk is about how many bytes one response of a read has at most, and one event of a live read.
+// chunk is about the maximum number of bytes in one response of a read, and liveChunk in one event
+// of a live read.
 const (
 	chunk     = 4 << 20
 	liveChunk = 256 << 10
@@ -144,13 +145,14 @@ func (c *call) poll(t target, from start, cursor string) error {
 	return c.Send(http.StatusNoContent, "", nil)
 }
 
-// Cursors keep caches from answering the polls of a client with the same response forever. They count
-// intervals of time.
+// A cursor is a number that a client repeats in its next poll, so that the URLs of its polls differ
+// and a cache does not answer all of them with the same response. Cursors count intervals of
+// cursorEvery.
 const cursorEvery = 20 * time.Second
 
 var cursorEpoch = time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)
 
-// nextCursor returns the cursor of this moment, or a later one if the client is there already.
+// nextCursor returns the cursor of this moment, or a later one if the client already has that one.
 func nextCursor(client string) string {
 	now := uint64(time.Since(cursorEpoch) / cursorEvery)
 	if n, ok := natural(client); ok && n >= now {
@@ -159,10 +161,10 @@ func nextCursor(client string) string {
 	return number(now)
 }
 
-// lasts is how long an event stream stays open. Clients then reconnect where they are.
+// lasts is how long an event stream stays open. Clients then reconnect and continue where they were.
 const lasts = 60 * time.Second
 
-// events sends what is stored from a position on, and then what comes, as server-sent events.
+// events sends the stored batches from a position on, and then new ones, as server-sent events.
 func (c *call) events(t target, pos weir.Seq, cursor string) error {
 	if !t.isText() {
 		c.Set("Stream-SSE-Data-Encoding", "base64")

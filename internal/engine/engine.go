@@ -150,7 +150,7 @@ type Log interface {
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// ContentType and Publisher are not set, and Tag is. The header of an entry with a key has
+	// ContentType and Publisher are not set; Tag is set. The header of an entry with a key has
 	// Count, KeySize and KeyDigest, but not Key. Restore must not keep the pointers: the engine may
 	// use the same memory for the next header.
 	Restore(note []byte, entries iter.Seq[*Header]) error
@@ -332,8 +332,9 @@ type Documents interface {
 	// when visit has received everything that was acknowledged to any client before the call. If
 	// this process makes a change, visit receives it before three things happen: the method that
 	// makes the change returns, another method is refused because of the change, and Judge.Dropped
-	// is called. If changes of one document follow each other closely, visit may get only the last one. Visit
-	// must not block, and must not call the engine. Visit is called until the store is closed.
+	// is called. If changes of one document follow each other closely, visit may get only the last
+	// one. Visit must not block, and must not call the engine. Visit is called until the store is
+	// closed.
 	Watch(ctx context.Context, visit func(Change)) error
 
 	// CatchUp returns when watchers have received every change of a document that was acknowledged

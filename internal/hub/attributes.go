@@ -9,8 +9,8 @@ import (
 	"weir/internal/stream"
 )
 
-// This file serves rooms that show streams in another form than /v1. They keep attributes with a
-// stream, and read ranges of batches.
+// This file serves packages that show streams in another form than /v1 does, such as package
+// durable. They keep attributes with a stream, and read ranges of batches.
 
 // Attributes returns the attributes of the stream. The hub does not know what they mean. They are
 // empty for a stream that was created without them.

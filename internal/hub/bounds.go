@@ -48,7 +48,7 @@ func (c *catalog) share(b bounds) *bounds {
 	return &shared.bounds
 }
 
-// unshare records that one stream less has these bounds. Called with c.mu held.
+// unshare records that one stream fewer has these bounds. Called with c.mu held.
 func (c *catalog) unshare(b bounds) {
 	if shared := c.bounds[b]; shared.streams > 1 {
 		shared.streams--

@@ -63,7 +63,7 @@ type Stream struct {
 	lapsed  bool // the stream was deleted because its lifetime had ended
 
 	// The fields below are guarded by sweeper.mu, except opened, which is guarded by catalog.mu, and
-	// ended.
+	// ended, which is atomic.
 	opened  int32       // position in catalog.opened, counted from 1; 0 if the stream has no feed
 	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
 	gone    bool        // the stream was deleted and must not be queued again
@@ -285,8 +285,8 @@ func (c *catalog) remove(s *Stream, r *room) {
 }
 
 // reserve checks that the id is free and that the project may have one more stream, and counts the
-// stream as being created. The id counts as free if the stream expired has it. The caller must call
-// unreserve when Create has ended.
+// stream as being created. The parameter expired is a stream whose lifetime has ended, or nil: its
+// id counts as free. The caller must call unreserve when Create has ended.
 func (c *catalog) reserve(s *Spec, limit int, expired *Stream) *weir.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

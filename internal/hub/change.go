@@ -37,7 +37,7 @@ func (c *Change) Apply(s Spec) Spec {
 }
 
 // Change changes the settings of the stream, durably, and returns the stream object. Batches that
-// exceed smaller limits are evicted when it returns. It fails with StreamNotFound, even if another
+// exceed the new limits are evicted when it returns. It fails with StreamNotFound, even if another
 // stream with the same id has been created since, or with StorageUnavailable. Like Delete, Change
 // ignores the end of ctx.
 func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
@@ -89,8 +89,8 @@ func (s *Stream) change(ctx context.Context, edit func(*Spec) error) error {
 	}
 }
 
-// trimEvicted trims what was evicted under the current limits. Otherwise a restart would find the
-// evicted batches in the log, and larger limits would bring them back.
+// trimEvicted trims the batches that were evicted under the current limits. Otherwise a restart
+// would find them in the log, and higher limits would bring them back.
 func trimEvicted(ctx context.Context, s *Stream) error {
 	f, err := s.acquire(ctx)
 	if err != nil {

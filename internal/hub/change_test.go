@@ -38,8 +38,9 @@ func kept(s *Stream, last weir.Seq) (all []weir.Seq) {
 	return all
 }
 
-// Smaller limits evict at once, whether the log is open or closed, and subscribers get a gap. Larger
-// limits bring nothing back, and keep what is stored from then on. All of it survives a restart.
+// Lower limits evict at once, whether the log is open or closed, and subscribers get a gap. Higher
+// limits bring no batch back, and apply to batches stored from then on. All of this survives a
+// restart.
 func TestChangeOfLimits(t *testing.T) {
 	for _, idle := range []bool{false, true} {
 		engines(t, func(t *testing.T, e engine.Engine) {
@@ -134,7 +135,7 @@ func TestLargerLimitsBringNothingBack(t *testing.T) {
 }
 
 // Every node applies the change: reads that start afterwards, on any node, see neither the old
-// settings nor what the new limits exclude.
+// settings nor the batches that the new limits exclude.
 func TestChangeOnAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})

@@ -104,8 +104,8 @@ func TestClosedStream(t *testing.T) {
 	}
 }
 
-// A close that was acknowledged survives every power cut. One that was not acknowledged is there or
-// not, and the batches before it are not affected.
+// A close that was acknowledged survives every power cut. A close that was not acknowledged may or
+// may not be stored. The batches before it are not affected.
 func TestCloseSurvivesPowerCut(t *testing.T) {
 	work := func(s *Stream, acknowledged *atomic.Uint64) {
 		publish(t, s, at(1, "a"))

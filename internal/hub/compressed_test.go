@@ -37,7 +37,8 @@ func (z *zipped) until(t *testing.T, next weir.Seq) (last []byte) {
 }
 
 // A compressed subscription delivers the same frames as a plain one, as one gzip member, whether
-// they are read from the log or from the tail. Subscribers at the tail share the compressed bytes.
+// the frames are read from the log or from the tail (the recent batches in memory). Subscribers at
+// the tail share the compressed bytes.
 func TestCompressedSubscriptions(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{TailBytes: 100 << 10})

@@ -135,9 +135,9 @@ func (f *feed) restartGrace() {
 }
 
 // admitMarker turns an entry into the marker that closes the gaps whose grace has ended, or, if c is
-// not nil, the whole stream. It refuses the entry if there is nothing to close. Since closeGaps proposed the
-// entry, the gaps may have been filled, or a request for one of the missing sequences may have
-// arrived.
+// not nil, the whole stream. It refuses the entry if there is nothing to close. Since closeGaps
+// proposed the entry, the gaps may have been filled, or a request for one of the missing sequences
+// may have arrived.
 func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	m, due := f.ahead.Due(now, f.held.seq)
 	if c != nil {

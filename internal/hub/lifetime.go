@@ -16,9 +16,9 @@ import (
 // batches, or the start of a subscription.
 //
 // The hub keeps the time of the last use in memory, so that a use costs no write. It stores the time
-// in the document of the stream at most once per saveEvery. After a restart, and for the other nodes
-// of a shared store, the stream may have been used up to that much later than the document says. The
-// hub assumes that it was, so no stream expires too early.
+// in the document of the stream at most once per saveEvery. So the last use before a restart, or on
+// another node of a shared store, may be up to saveEvery later than the document says. The hub
+// assumes that it is, so no stream expires too early.
 
 // life is the lifetime of one stream.
 type life struct {
@@ -29,7 +29,7 @@ type life struct {
 	// Guarded by lives.mu.
 	saved weir.Time // the last use according to the document
 	at    weir.Time // when the sweeper looks at the stream again
-	place int       // position in lives.queue, counted from 1; 0: not in it
+	place int       // position in lives.queue, counted from 1; 0 if the stream is not in the queue
 }
 
 // lives are the streams with a limited lifetime.
@@ -65,8 +65,8 @@ func (q *lifeQueue) Pop() any {
 	return l
 }
 
-// saveEvery returns how often the last use of a stream is stored at most: an eighth of its time to
-// live, but at least five seconds.
+// saveEvery returns the least time between two writes of the last use: an eighth of the stream's
+// time to live, but at least five seconds.
 func (o *origin) saveEvery() time.Duration {
 	return max(time.Duration(o.TTLSeconds)*time.Second/8, 5*time.Second)
 }
@@ -124,7 +124,7 @@ func (s *Stream) use() {
 	}
 }
 
-// touch records a use at a time, unless a later use is known.
+// touch records a use at the time now, unless a later use is known.
 func (l *life) touch(now weir.Time) {
 	for {
 		before := l.used.Load()

@@ -9,9 +9,9 @@ import (
 	"weir/internal/engine"
 )
 
-// A stream with a time to live is deleted when it was not used for that long. Publishing, reading a
-// batch and starting a subscription are uses, and asking for the stream object is none. The uses
-// survive a restart: the stream does not expire early, and at most saveEvery late.
+// A stream with a time to live is deleted when it has not been used for that time. Publishing,
+// reading a batch and starting a subscription are uses; asking for the stream object is not. The
+// uses survive a restart: the stream does not expire early, and at most saveEvery late.
 func TestTimeToLive(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -121,7 +121,7 @@ func (p *Page) refresh() error {
 	return nil
 }
 
-// IsEmpty reports whether the page has nothing to say: neither a batch, nor a gap, nor that the
+// IsEmpty reports whether the page has nothing to report: neither a batch, nor a gap, nor that the
 // stream is closed.
 func (p *Page) IsEmpty() bool { return p.Gap == nil && p.count == 0 && p.next == p.end && !p.IsLast() }
 
@@ -218,8 +218,8 @@ func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Bat
 	return b, nil
 }
 
-// Wait waits until the page has something to say (see IsEmpty), but for at most this long. It fails
-// with the error of the context, with ErrDeleted, or with ErrStopping.
+// Wait waits until the page has something to report (see IsEmpty), but at most for the time wait. It
+// fails with the error of the context, with ErrDeleted, or with ErrStopping.
 func (p *Page) Wait(ctx context.Context, wait time.Duration) error {
 	from := Oldest
 	if p.next > 0 {

@@ -149,8 +149,8 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 
 func (s *Stream) retention() time.Duration { return s.bounds.Load().retention() }
 
-// checkTime returns when the sweeper opens an idle stream of which the first batch expires at the
-// given time.
+// checkTime returns when the sweeper opens an idle stream whose first batch expires at the given
+// time.
 func (s *Stream) checkTime(expiry weir.Time) weir.Time {
 	return expiry.Add(min(s.retention()/lateShare, latest))
 }

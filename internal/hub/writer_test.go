@@ -9,8 +9,9 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// A producer is as durable as its batch. After a power cut at any time, the batch is stored and its
-// repetition is a duplicate, or neither is there and the repetition is stored once.
+// The number of a producer is as durable as its batch. After a power cut at any time, either the
+// batch is stored and its repetition is a duplicate, or the batch is not stored and its repetition
+// is stored once.
 func TestProducersSurvivePowerCut(t *testing.T) {
 	by := func(n uint64) *Publish {
 		return &Publish{Writer: &Writer{Producer: "p", Seq: n}, Batch: weir.Batch{Events: 1, Payload: []byte("x")}}
@@ -39,10 +40,11 @@ func TestProducersSurvivePowerCut(t *testing.T) {
 	})
 }
 
-// powerCuts calls work with a new stream, and cuts the power at every call to the disk and at the
-// end. After each cut it opens the store, and calls check with the stream and with the value that
-// acknowledged had before the cut. The function work stores there what the hub has acknowledged. There
-// must be at least this many cuts.
+// powerCuts calls the function work with a new stream, and cuts the power at every call to the disk
+// and at the end. The function work counts in acknowledged what the hub has acknowledged. After each
+// cut, powerCuts opens the store and calls the function check with the stream and with the value
+// that acknowledged had before the cut. The test fails if there were fewer cuts than the parameter
+// least.
 func powerCuts(t *testing.T, least uint64, work func(s *Stream, acknowledged *atomic.Uint64), check func(s *Stream, acknowledged uint64)) {
 	t.Helper()
 	small := journal.Options{SegmentSize: 256 << 10}

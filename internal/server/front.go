@@ -98,7 +98,7 @@ func (f *front) pass(c net.Conn) {
 	}
 }
 
-// wait waits for the requests in the loops; see loop.Loops.
+// wait waits until no request is in flight in the loops; see loop.Loops.Wait.
 func (f *front) wait(ctx context.Context) error {
 	err := f.loops.Wait(ctx)
 	f.work.Wait()

@@ -86,8 +86,8 @@ func (c *chained) publish(id weir.StreamID, round int) {
 	}
 }
 
-// back takes a backup. If chain is true, the backup leaves out what the newest backup of the
-// directory, and those before it, already hold.
+// back takes a backup. If the parameter chain is true, the backup leaves out the files that earlier
+// backups of the directory already hold.
 func (c *chained) back(name string, chain bool) *backup.Summary {
 	c.t.Helper()
 	var since bytes.Buffer

@@ -317,8 +317,8 @@ func (svc *Service) health() (string, bool) {
 	return "ok", true
 }
 
-// expireEvery is how often keys are checked that revoke themselves. D18 allows two seconds until the
-// subscriptions of such a key end.
+// expireEvery is how often the service checks whether keys must revoke themselves. D18 allows two
+// seconds until the subscriptions of such a key end.
 const expireEvery = 500 * time.Millisecond
 
 // expireKeys ends the grants of keys that revoke themselves, until stopping is closed.

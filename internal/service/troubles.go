@@ -6,12 +6,16 @@ import (
 
 	"weir/internal/dashboard"
 	"weir/internal/engine"
+	"weir/internal/settings"
 )
 
 // troubles returns what the dashboard shows at the top of every page: the state of the store and of
 // the cluster. It asks no other node, so that a page does not wait for a node that is gone.
 func (s *store) troubles(status engine.Status, lease func() error) (all []dashboard.Trouble) {
-	if t, ok := storeTrouble(status); ok {
+	if t, ok := storeTroubles[status.State]; ok {
+		if status.Reason != nil && status.State != engine.Full { // the state of a full disk says it all
+			t.Reason = sentence(status.Reason.Error()) + " " + t.Reason
+		}
 		all = append(all, t)
 	}
 	if lease != nil && lease() != nil {
@@ -38,39 +42,28 @@ func (s *store) troubles(status engine.Status, lease func() error) (all []dashbo
 	return all
 }
 
-// storeTrouble describes a store that does not take all writes.
-func storeTrouble(status engine.Status) (dashboard.Trouble, bool) {
-	reason := ""
-	if status.Reason != nil {
-		reason = sentence(status.Reason.Error())
-	}
-	switch status.State {
-	case engine.Full:
-		return dashboard.Trouble{
-			Kind: dashboard.TroubleFull, Bad: true, State: "The disk is full.",
-			Reason: "The server refuses to publish and to create streams (503). Reading, deleting and revoking work.",
-			Remedy: "Free space on the disk, delete streams, or use a larger disk. The server accepts writes again by itself.",
-		}, true
-	case engine.ReadOnly:
-		return dashboard.Trouble{
-			Kind: "read-only", Bad: true, State: "The store is read-only.",
-			Reason: reason + " The server refuses every change (503). Reading works.",
-			Remedy: "Check the disk and the log of the server, then restart the server.",
-		}, true
-	case engine.Unreachable:
-		return dashboard.Trouble{
-			Kind: "unreachable", Bad: true, State: "The servers that hold the store do not answer.",
-			Reason: reason + " This node refuses every change (503).",
-			Remedy: "Check the network and the other nodes. Clients can use another node.",
-		}, true
-	case engine.Skewed:
-		return dashboard.Trouble{
-			Kind: "clock", Bad: true, State: "The clock of this node is wrong.",
-			Reason: reason + " This node refuses to publish (503). Reading works.",
-			Remedy: "Set the clock, for example with NTP. This node accepts writes again by itself. Clients can use another node.",
-		}, true
-	}
-	return dashboard.Trouble{}, false
+// storeTroubles describes the states in which a store does not take all writes.
+var storeTroubles = map[engine.State]dashboard.Trouble{
+	engine.Full: {
+		Kind: dashboard.TroubleFull, Bad: true, State: "The disk is full.",
+		Reason: "The server refuses to publish and to create streams (503). Reading, deleting and revoking work.",
+		Remedy: "Free space on the disk, delete streams, or use a larger disk. The server accepts writes again by itself.",
+	},
+	engine.ReadOnly: {
+		Kind: "read-only", Bad: true, State: "The store is read-only.",
+		Reason: "The server refuses every change (503). Reading works.",
+		Remedy: "Check the disk and the log of the server, then restart the server.",
+	},
+	engine.Unreachable: {
+		Kind: "unreachable", Bad: true, State: "The servers that hold the store do not answer.",
+		Reason: "This node refuses every change (503).",
+		Remedy: "Check the network and the other nodes. Clients can use another node.",
+	},
+	engine.Skewed: {
+		Kind: "clock", Bad: true, State: "The clock of this node is wrong.",
+		Reason: "This node refuses to publish (503). Reading works.",
+		Remedy: "Set the clock, for example with NTP. This node accepts writes again by itself. Clients can use another node.",
+	},
 }
 
 // sentence returns an error text as a sentence.
@@ -79,14 +72,26 @@ func sentence(text string) string {
 }
 
 // presentNodes returns how many nodes are connected, and how many there should be. If the settings
-// name the other nodes, these count; otherwise the nodes that were connected within the last hour.
+// name the other nodes, all of these should be connected; otherwise those that were connected within
+// the last hour.
 func (s *store) presentNodes() (present, expected int) {
 	if s.nodes == nil {
 		return 1, 1
 	}
 	present, expected = len(s.nodes.Names()), s.nodes.Known()
-	if n := len(s.settings.Engine.Peers); n > 0 {
+	if n := otherNodes(&s.settings.Engine); n > 0 {
 		expected = n + 1
 	}
 	return present, expected
+}
+
+// otherNodes returns the number of other nodes that the settings name. The list of peers may include
+// the address of this node, so that it can be the same on all nodes.
+func otherNodes(e *settings.Engine) (n int) {
+	for _, p := range e.Peers {
+		if p != e.Listen {
+			n++
+		}
+	}
+	return n
 }

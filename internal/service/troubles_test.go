@@ -11,8 +11,8 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// trouble waits until the dashboard shows trouble of this kind, or until it shows none if the state
-// is empty.
+// trouble waits until the dashboard shows trouble of this kind in this state. If the state is empty,
+// it waits until the dashboard shows no trouble of this kind.
 func trouble(t *testing.T, s *servicetest.Service, kind, state string) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -17,9 +17,10 @@ type visits struct {
 	counts map[api.Requests]uint64 // in each map key, the field Count is 0
 }
 
-// v1First passes requests under /v1 to v1, those under /ds to ds, and all others to pages. It comes before the other
-// handlers, because every handler that passes a subscription on stays on the stack while the
-// subscription lasts. With fewer handlers in front of /v1, a subscription takes less memory.
+// v1First passes requests under /v1 to v1, those under /ds to ds, and all others to pages. It comes
+// before the other handlers, because every handler that passes a subscription on stays on the stack
+// while the subscription lasts. With fewer handlers in front of /v1, a subscription takes less
+// memory.
 func v1First(v1, ds, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {

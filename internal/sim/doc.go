@@ -7,5 +7,5 @@
 // It may also let time pass, cut the power, fail the call or fill the disk. A model of the contract,
 // written from the decisions in docs/decisions.md, checks every response and every delivery.
 //
-// The package has no code but tests. make sim runs as many seeds as it is told.
+// The package consists of tests only. make sim runs as many seeds as you ask for.
 package sim

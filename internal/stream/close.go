@@ -12,9 +12,9 @@ import "weir"
 func Ended(s *State) bool { return s.ended }
 
 // Closing returns the verdict on a request to close the stream. If the outcome is Stored, the caller
-// makes the header, a marker, durable and then passes it to Apply. If the stream is closed already,
-// the request is a duplicate, unless a writer sends it that did not close the stream. The parameter w
-// is nil if no writer is named.
+// makes the header, a marker, durable and then passes it to Apply. The parameter w is nil if no
+// writer is named. If the stream is closed already, a request without a writer is a duplicate, and
+// so is the repeated request of the writer that closed the stream. Other requests are refused.
 func Closing(s *State, w *Writer, now weir.Time) Verdict {
 	standing, done := judgeWriter(s, w)
 	switch {

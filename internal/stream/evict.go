@@ -83,8 +83,8 @@ func (s *State) shrink(headers func(weir.Seq, func(Header) bool)) (evicted int) 
 	return evicted
 }
 
-// SetBounds changes two of the rules (D37). The next call of Evict applies smaller bounds. Larger
-// bounds do not bring back what was evicted.
+// SetBounds changes two of the rules (D37). The next call of Evict applies lower bounds. Higher
+// bounds do not bring evicted batches back.
 func SetBounds(s *State, maxBytes int64, retention time.Duration) {
 	s.rules.MaxBytes, s.rules.Retention = maxBytes, retention
 }

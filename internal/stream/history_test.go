@@ -220,7 +220,8 @@ func (h *history) resume(*rapid.T) {
 	h.model.restartGrace(h.now)
 }
 
-// close closes the stream, but not in every history that draws it: little happens afterwards.
+// close closes the stream in some of the histories in which it is drawn. If it did so in all of
+// them, little would happen afterwards.
 func (h *history) close(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "really") < 4 {
 		return

@@ -50,9 +50,9 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 // fold adds the entries from the low mark upwards to the state. It returns the last sequence of
 // each marker, and the caller must close the gaps up to there. fold cannot close them itself: in
 // increasing order a marker comes before the batch above its gap, so the gap does not exist yet
-// when fold reads the marker. For the same reason the caller must call end if s.ended is set. No
-// sequence from limit on was ever stored, because the stream was closed below it. fold only collects
-// keys; the caller must call keys.index.
+// when fold reads the marker. For the same reason the caller must call end if s.ended is set. If the
+// stream was closed, the result limit is a sequence above everything that was stored. fold only
+// collects keys; the caller must call keys.index.
 func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, limit weir.Seq, err error) {
 	low := s.low
 	next := low

@@ -52,8 +52,8 @@ const (
 	End                  // say that the stream is closed, then end (D37)
 )
 
-// Step is the next thing for a subscription to do. First and Last are inclusive. For Wait and End both
-// are zero.
+// Step is the next thing for a subscription to do. First and Last are inclusive. For Wait and End
+// both are zero.
 type Step struct {
 	Kind        StepKind
 	First, Last weir.Seq

@@ -8,15 +8,16 @@ import (
 	"weir"
 )
 
-// Writer says who wrote an entry, and under which numbers of its own. It is part of the entry, so a
-// state knows the writers of exactly the entries that it contains, after any crash.
+// Writer is the client that wrote an entry, with the numbers that the client gave the entry. It is
+// part of the entry, so a state knows the writers of exactly the entries that it contains, after any
+// crash.
 //
 // A producer numbers its batches from 0, in each of its epochs. The next batch of a producer has the
 // next number of the same epoch, or number 0 of a higher epoch. A batch with a known number is a
 // duplicate, and a batch of a lower epoch is refused: a newer instance of the producer is at work.
 //
-// Independent of that, entries may have an order mark. The mark of an entry must be greater than all
-// earlier ones, compared byte by byte.
+// Independent of its producer, an entry may have an order mark (Stream-Seq of the Durable Streams
+// protocol). It must be greater than all earlier marks of the stream, compared byte by byte.
 type Writer struct {
 	Producer string // empty if the entry has no producer
 	Epoch    uint64
@@ -174,8 +175,7 @@ func (w *Writer) Tag() string {
 	return string(appendText(b, w.Order))
 }
 
-// ParseTag returns the writer that Tag has encoded. It returns nil if there is none, or if the tag is
-// not one.
+// ParseTag returns the writer that Tag has encoded. It returns nil if the tag is empty or malformed.
 func ParseTag(tag string) *Writer {
 	if tag == "" {
 		return nil

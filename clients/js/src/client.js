@@ -59,7 +59,7 @@ import { Subscription } from "./subscription.js";
  * @typedef {object} PageOptions at most one of `from`, `last` and `since` may be set
  * @property {number | "head"} [from] the first sequence number; 0, the default, is the oldest stored batch, and `head` starts above
  *   the cursor
- * @property {number} [last] the newest batches, this many, up to 1,000
+ * @property {number} [last] start with the newest batches; the value is their number, up to 1,000
  * @property {Date} [since] the batches that were stored at this time or later
  * @property {number} [limit] maximum number of batches per page, up to 1,000; 100 by default, or `last`
  * @property {number} [wait] if there is no batch yet, wait for one for up to this many seconds, at most 30

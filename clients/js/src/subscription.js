@@ -40,8 +40,9 @@ const defaultSilence = 45_000;
 /**
  * Subscription yields every batch from its starting point on, each once and in order. It reconnects when the connection
  * breaks or the service restarts. Missing batches are yielded as a batch with a `gap`. The loop ends when the stream is
- * deleted, when it is closed and read to its end, or when the signal is aborted. It throws a {@link ResetError} if the stream was deleted and created again, and a
- * {@link WeirError} that a retry cannot fix, such as an unknown stream or a revoked key.
+ * deleted or expires, when it is closed and read to its end, or when the signal is aborted. The loop throws a
+ * {@link ResetError} if the stream was deleted and created again, and a {@link WeirError} that a retry cannot fix, such as
+ * an unknown stream or a revoked key.
  *
  * It connects when a loop starts. A second loop over the same subscription continues after the last batch that was yielded.
  *
@@ -201,7 +202,7 @@ export class Subscription {
 
   /**
    * Connects once and yields the batches of that connection. It also yields undefined after each read, to show that the
-   * connection works. Returns when the stream is deleted or closed, and throws when the connection ends for another reason.
+   * connection works. Returns when the stream has ended, and throws when the connection ends for another reason.
    *
    * @param {number} left milliseconds until the subscription gives up, unless the service answers
    * @returns {AsyncGenerator<import("./payload.js").Batch | undefined, void, void>}

@@ -14,7 +14,7 @@ var restoreCases = []testCase{
 	{"Open calls Restore once, before any other method of the judge", []string{
 		"Open attaches a judge to the log of the document whose field Created is id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
-		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType and Publisher are not set, and Tag is. The header of an entry with a key has Count, KeySize and KeyDigest, but not Key.",
+		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType and Publisher are not set; Tag is set. The header of an entry with a key has Count, KeySize and KeyDigest, but not Key.",
 	}, restoreFirst},
 	{"a judge may do without old keys", []string{
 		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading these keys.",

@@ -175,7 +175,8 @@ func (r *record) decodeHead(b []byte, seed uint32) error {
 
 // checkHead verifies the head of the record at the start of b. It returns three offsets: where the
 // content type ends, where the key ends, and where the head ends. The content type begins at
-// recordSize, the key follows the content type, and the publisher and the tag take the rest of the head.
+// recordSize, the key follows the content type, and the publisher and the tag take the rest of the
+// head.
 func checkHead(b []byte, seed uint32) (ct, key, head int, err error) {
 	if len(b) < recordSize {
 		return 0, 0, 0, errShort

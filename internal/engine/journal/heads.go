@@ -20,9 +20,9 @@ const (
 	headBridge = 4 << 10
 )
 
-// restore passes the content of the log to a judge. The ranges of closed gaps, the tags, and the digest and
-// event count that the judge needs for each key, are read from disk, because the index does not
-// hold them. From then on the index knows the size of every key.
+// restore passes the content of the log to a judge. It reads from the disk what the index does not
+// hold: the ranges of closed gaps, the tags, and for each key the digest and the event count that
+// the judge needs. From then on the index knows the size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	since := weir.Time(math.MinInt64)
 	if f, ok := judge.(engine.Forgetful); ok {

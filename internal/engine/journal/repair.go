@@ -254,7 +254,8 @@ func (p *repair) mend() error {
 		if !h.known || h.Fate != Lost || !h.slot.kind.entry() {
 			continue
 		}
-		// The First of a closed gap is lost, but Seq suffices: the gap covers every missing sequence up to Seq.
+		// The field First of a closed gap is lost, but Seq suffices: the gap covers every missing
+		// sequence up to Seq.
 		e := engine.Header{
 			Kind: engine.Kind(h.slot.kind), Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags,
 		}

@@ -191,7 +191,7 @@ func (c *conn) send(x *exchange) {
 	}
 }
 
-// write sends b, or the part of it that the client accepts now. Then it keeps the rest in c.out.
+// write sends b, or the part of it that the client accepts now, and keeps the rest in c.out.
 func (c *conn) write(b []byte) {
 	n, err := write(c.fd, b)
 	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {

@@ -88,7 +88,8 @@ func (ls *Loops) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// loop serves some of the connections. Only its goroutine (run) uses the fields without a comment.
+// loop serves some of the connections. Only its goroutine (run) uses the fields, except those that
+// mu guards.
 type loop struct {
 	set    *Loops
 	ep     int // the epoll descriptor
@@ -96,7 +97,7 @@ type loop struct {
 	raw    syscall.RawConn
 	events [256]syscall.EpollEvent
 	ready  int                // number of events
-	poll   func(uintptr) bool // the method look, kept because it is passed on each time
+	poll   func(uintptr) bool // the method look; a new method value for each wait would allocate
 	conns  []*conn            // by descriptor
 	open   int                // number of connections
 	parser parser
@@ -188,10 +189,10 @@ func (l *loop) run() {
 	}
 }
 
-// wait waits for events, messages or the end of a connection's wait. No thread is blocked meanwhile:
-// the runtime's own poller watches the epoll descriptor of the loop. A thread that blocks in
-// epoll_wait gives up its processor, and has to get one again before it can go on. A message wakes
-// the loop by moving its deadline into the past, which needs no system call.
+// wait waits for events, for messages, or until the time of a waiting connection is up. No thread is
+// blocked meanwhile: the runtime's own poller watches the epoll descriptor of the loop. A thread that
+// blocks in epoll_wait gives up its processor, and has to get one again before it can go on. A
+// message wakes the loop by moving its deadline into the past, which needs no system call.
 func (l *loop) wait() {
 	l.ready = 0
 	l.setAlarm()
@@ -214,7 +215,8 @@ func (l *loop) wait() {
 }
 
 // look gets the events that have happened, without waiting. It returns false if there are none. The
-// runtime calls it after it has forgotten earlier events, so that none is missed.
+// runtime's poller forgets what it knows about the descriptor before it calls look, so no event is
+// missed.
 func (l *loop) look(uintptr) bool {
 	n, err := syscall.EpollWait(l.ep, l.events[:], 0)
 	if err != nil && !errors.Is(err, syscall.EINTR) {
@@ -224,8 +226,8 @@ func (l *loop) look(uintptr) bool {
 	return n > 0
 }
 
-// setAlarm sets the deadline to the earliest end of a wait. An alarm that is too early does no harm,
-// so a later end does not move it.
+// setAlarm sets the deadline to the time at which the first wait of a connection ends. If that time
+// moves to later, the deadline stays: waking too early does no harm.
 func (l *loop) setAlarm() {
 	var due time.Time
 	for i := range l.waits {
@@ -302,7 +304,8 @@ func (l *loop) add(c *conn) {
 	l.waits[forHead].add(c, l.now)
 }
 
-// edgeTriggered is EPOLLET without its sign: an event is reported once, not until it is handled.
+// edgeTriggered is EPOLLET as a positive number. With it, the kernel reports an event only once,
+// even if the loop does not handle it at once.
 const edgeTriggered = 1 << 31
 
 // stop closes the connections without a request.

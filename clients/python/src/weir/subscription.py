@@ -23,9 +23,9 @@ class Subscription:
 
     It reconnects when the connection breaks or the service restarts, and continues after the last batch
     that was yielded. Evicted batches are yielded as one batch with a ``gap``. The loop ends when the
-    stream is deleted, when it is closed and read to its end, or when :meth:`close` is called. It raises :class:`StreamReset` if the stream was deleted
-    and created again, and :class:`Refused` if a retry cannot help, for example because the key was
-    revoked.
+    stream is deleted or expires, when it is closed and read to its end, or when :meth:`close` is
+    called. It raises :class:`StreamReset` if the stream was deleted and created again, and
+    :class:`Refused` if a retry cannot help, for example because the key was revoked.
 
     It connects when a loop starts. A second loop continues where the first one stopped.
     """
