@@ -201,13 +201,10 @@ func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Bat
 		}
 		return b[:start], fmt.Errorf("read stream %s from %d: %w", f.s.ID, p.next, err)
 	}
-	f.mu.Lock()
-	f.evict(f.hub.now())
-	evicted, dropped := f.state.Low() > p.next, f.dropped
-	f.mu.Unlock()
+	evicted, err := f.evictedFrom(p.next)
 	switch {
-	case dropped:
-		return b[:start], notFound(f.s.ID)
+	case err != nil:
+		return b[:start], err
 	case evicted && p.count > 0:
 		p.end = p.next
 		return b[:start], nil
