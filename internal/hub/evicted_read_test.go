@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,7 @@ func evicting(t *testing.T, e engine.Engine) (*Hub, *Stream) {
 	}
 	on.call = func() {
 		on.call = nil
-		publish(t, s, at(6, strings.Repeat("y", 3000)))
+		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte(strings.Repeat("y", 3000))}})
 		if err := s.openFeed().trim(); err != nil {
 			t.Error(err)
 		}
@@ -64,4 +65,44 @@ func TestEvictedDuringRead(t *testing.T) {
 			t.Errorf("Read visited %v and returned %+v, %v; want Gone and the position 1", visited, got, err)
 		}
 	})
+}
+
+// The gap of a page has all sequences before its first batch that can no longer be read, also those
+// that were evicted while the page was read. A page that asks for what is kept has no gap (D37).
+func TestGapGrowsWhileReadingAPage(t *testing.T) {
+	for _, c := range []struct {
+		q   PageQuery
+		gap *Gap
+	}{
+		{PageQuery{From: After(0)}, &Gap{From: 1, To: 4}},
+		{PageQuery{From: Oldest}, nil},
+		{PageQuery{Last: 4}, nil},
+		{PageQuery{Since: 1}, nil},
+	} {
+		engines(t, func(t *testing.T, e engine.Engine) {
+			h, s := evicting(t, e)
+			defer h.Close()
+			publish(t, s, at(6, strings.Repeat("x", 1000))) // evicts 1
+			c.q.Limit, c.q.Bytes = 10, 1<<20
+			p, err := s.Page(ctx, c.q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			var got []weir.Seq
+			for !p.IsDone() {
+				p.Plan(1 << 20)
+				got = nil
+				if _, err := p.Read(ctx, nil, func(b []byte, batch *weir.Batch) []byte { got = append(got, batch.Seq); return b }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(got, []weir.Seq{5, 6, 7}) {
+				t.Errorf("%+v: got the batches %v, want 5 to 7", c.q, got)
+			}
+			if (p.Gap == nil) != (c.gap == nil) || c.gap != nil && *p.Gap != *c.gap {
+				t.Errorf("%+v: the gap is %v, want %v", c.q, p.Gap, c.gap)
+			}
+		})
+	}
 }
