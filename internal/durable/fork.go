@@ -17,6 +17,9 @@ func (c *call) source(w wanted) (t target, ok bool, err error) {
 		return t, false, err
 	}
 	t = target{s, attributesOf(s)}
+	if t.Pending {
+		return t, false, weir.Errorf(weir.StreamNotFound, "the source of the fork is still being created")
+	}
 	if t.Gone {
 		return t, false, c.Refuse(http.StatusConflict, weir.StreamNameTaken, "the source of the fork was deleted")
 	}

@@ -9,6 +9,7 @@ import (
 	"weir"
 	"weir/internal/engine"
 	"weir/internal/engine/memory"
+	"weir/internal/hub"
 	"weir/internal/service/servicetest"
 )
 
@@ -67,4 +68,12 @@ func TestForkOfAnEvictingStream(t *testing.T) {
 	if got := send(t, "GET", s.URL()+"/ds/fork?offset=-1&live=long-poll", key, ""); got.body != body("b")+body("c") {
 		t.Errorf("the fork has %d bytes that begin with %.1s", len(got.body), got.body)
 	}
+}
+
+// A stream whose first content is not complete does not exist yet, so no fork of it can be made.
+func TestForkOfAPendingStream(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	id := string(s.NewStream(hub.Spec{Attributes: `{"type":"text/plain","pending":true}`}))
+	send(t, "GET", s.URL()+"/ds/"+id, s.Key, "").want(t, 404, "")
+	send(t, "PUT", s.URL()+"/ds/fork", s.Key, "", "Stream-Forked-From", id).want(t, 404, "")
 }
