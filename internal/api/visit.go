@@ -149,9 +149,7 @@ func (e *Events) Reserve(bytes int) error {
 // client is expected to reconnect.
 func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, out *Events) error) error {
 	c := v.c
-	if c.ended = c.grant.Ended(); c.ended == nil {
-		c.ended = make(chan struct{})
-	}
+	c.ended = c.grant.Ended()
 	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(sub *hub.Subscription, w *writer) error {
 		err := follow(w.ended, sub, &Events{c, w})
 		if c.whyEnded(err, w) == endFailed {
