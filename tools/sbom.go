@@ -1,4 +1,4 @@
-// Sbom prints the modules that a Go program was built from, as a software bill of materials in the
+// Command sbom prints the modules that a Go program was built from, as a software bill of materials in the
 // CycloneDX format. It reads them from the program itself, so the list cannot differ from what the
 // program contains.
 package main

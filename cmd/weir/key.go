@@ -7,13 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"weir"
 	"weir/internal/access"
 	"weir/internal/admin"
+	"weir/internal/settings"
 )
 
 func keyCommand() *cobra.Command {
@@ -57,11 +57,11 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	var spec admin.NewKey
 	var kind string
 	var permissions, streams []string
-	var revokeAfter time.Duration
+	var revokeAfter string
 	c := &cobra.Command{
 		Use: "create", Short: "Create a key and print it; it is shown only once", Args: args(),
 		Example: "  weir key create --project default --kind live\n  weir key create --project default --kind live --permissions read --streams STREAM_ID --name browser",
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if spec.Project == "" {
 				return misuse{fmt.Errorf("missing --project"), c.CommandPath()}
 			}
@@ -75,10 +75,9 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 				}
 				spec.Permissions = append(spec.Permissions, access.Permission(p))
 			}
-			if revokeAfter < 0 || revokeAfter%time.Second != 0 {
-				return misuse{fmt.Errorf("--revoke-after %v: not a whole number of seconds", revokeAfter), c.CommandPath()}
+			if spec.RevokeAfter, err = settings.Seconds("--revoke-after", revokeAfter); err != nil || spec.RevokeAfter == 0 && c.Flags().Changed("revoke-after") {
+				return misuse{cmp.Or(err, fmt.Errorf(`--revoke-after "": not a time such as 1h`)), c.CommandPath()} // an empty variable of a script must not mean never
 			}
-			spec.RevokeAfter = int64(revokeAfter / time.Second)
 			for _, s := range streams {
 				spec.Streams = append(spec.Streams, weir.StreamID(s))
 			}
@@ -102,7 +101,7 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	completeProject(c, data)
 	complete(c, "kind", "live", "test")
 	complete(c, "permissions", "read", "publish", "manage")
-	f.DurationVar(&revokeAfter, "revoke-after", 0, "time after which the key revokes itself, 1s to 8760h (default: never)")
+	f.StringVar(&revokeAfter, "revoke-after", "", "time after which the key revokes itself, 1s to 365d (default: never)")
 	return c
 }
 

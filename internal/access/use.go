@@ -21,7 +21,7 @@ const flushers = 32
 // them. It leaves out keys that revoke themselves: their last use is kept in memory only, because a
 // service may have very many of them. Call Flush periodically, but not while the store is full: its
 // writes would use up the space that is reserved for revoking keys. It stops at the first error, and
-// the next call writes the rest. It also drops rate windows that have ended.
+// the next call writes the rest.
 func (a *Access) Flush(ctx context.Context) error { return a.flush(ctx, flushEvery) }
 
 // Close stores the last use of all keys. Access has nothing else to close.
@@ -39,8 +39,6 @@ func (a *Access) flush(ctx context.Context, every time.Duration) error {
 		}
 	}
 	a.mu.RUnlock()
-	a.windows.demoClients.forget(now.Unix())
-	a.windows.anonymousClients.forget(now.Unix())
 
 	var (
 		group sync.WaitGroup

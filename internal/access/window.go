@@ -265,6 +265,14 @@ func (c *clients) forget(now int64) {
 	}
 }
 
+// DropWindows frees the memory of the rate windows of client addresses that have ended. Call it
+// periodically.
+func (a *Access) DropWindows() {
+	now := a.now().Unix()
+	a.windows.demoClients.forget(now)
+	a.windows.anonymousClients.forget(now)
+}
+
 // rotate starts a new generation.
 func (s *shard) rotate(now int64) {
 	s.old, s.young, s.born = s.young, map[netKey]uint64{}, now

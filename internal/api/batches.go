@@ -60,9 +60,7 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
-	if c.ended = c.grant.Ended(); c.ended == nil {
-		c.ended = make(chan struct{})
-	}
+	c.ended = c.grant.Ended()
 	ender := &ender{cancel: cancel}
 	c.h.open.add(c.ended, ender)
 	defer c.h.open.remove(c.ended, ender)

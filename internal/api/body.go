@@ -15,7 +15,7 @@ import (
 
 var (
 	errBodyTooLarge   = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 8 MiB (8388608 bytes); split it into several batches"}
-	errCreateTooLarge = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 64 KiB (65536 bytes); send only the members of the stream"}
+	errObjectTooLarge = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 64 KiB (65536 bytes)"}
 	errBodyBroken     = &weir.Error{Code: weir.InvalidRequest, Message: "the body is incomplete or its framing is invalid; check Content-Length or the chunked encoding, and send it again"}
 	errBodySlow       = &weir.Error{Code: weir.InvalidRequest, Message: "the body did not arrive in time; send at least 256 KiB every 30 s"}
 )

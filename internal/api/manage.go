@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"io"
 	"net/http"
 	"slices"
 
@@ -20,8 +19,6 @@ import (
 // and rate limits of /v1. There is no CORS, because a management token must not be used in a
 // browser.
 
-var errManageTooLarge = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 64 KiB (65536 bytes)"}
-
 // note records a change in the audit log, as made by the caller.
 func (c *call) note(what, detail string) { c.h.Note(c.r.Context(), c.grant.String(), what, detail) }
 
@@ -29,46 +26,17 @@ func (c *call) note(what, detail string) { c.h.Note(c.r.Context(), c.grant.Strin
 // members. If that function returns false, the member is unknown, and the request is refused: a
 // misspelt restriction of a key must not be ignored.
 func (c *call) object(member func(name string, value jsontext.Value) (known bool, err error)) error {
-	if _, err := contentType(c.r.Header, jsonType); err != nil {
-		return err
-	}
-	if c.r.ContentLength > weir.MaxCreateBody {
-		return errManageTooLarge
-	}
-	body, err := c.readBody(weir.MaxCreateBody, errManageTooLarge)
+	body, err := c.readObject()
 	if err != nil {
 		return err
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(body))
-	if d.PeekKind() != '{' {
-		return badBody("it is not a JSON object")
-	}
-	d.ReadToken()
-	for d.PeekKind() == '"' {
-		token, err := d.ReadToken()
-		if err != nil {
-			return syntaxError(err)
-		}
-		name := token.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			return syntaxError(err)
-		}
+	return eachMember(body, func(name string, value jsontext.Value) error {
 		known, err := member(name, value)
-		if err != nil {
-			return err
+		if err == nil && !known {
+			err = badBody("it has an unknown member; the API reference lists the members")
 		}
-		if !known {
-			return badBody("it has an unknown member; the API reference lists the members")
-		}
-	}
-	if _, err := d.ReadToken(); err != nil { // the end of the object, or a syntax error
-		return syntaxError(err)
-	}
-	if _, err := d.ReadToken(); err != io.EOF {
-		return badBody("unexpected data after the object")
-	}
-	return nil
+		return err
+	})
 }
 
 // list returns the strings of a JSON array, and false if the value is not an array of strings.
@@ -122,18 +90,14 @@ func (p place) compare(q place) int {
 // pageOf sorts a list, and returns the page that the query parameters limit and cursor ask for. The
 // parameter of is the name of the list. A cursor is valid only for the list that it came from.
 func pageOf[T any](query, of string, all []T, at func(*T) place) (page[T], error) {
-	limit, after := weir.DefaultPage, place{}
-	if value, given, ok := queryParameter(query, "limit"); given {
-		n, err := weir.ParseSeq(value)
-		if !ok || err != nil || n < 1 || n > weir.MaxPage {
-			return page[T]{}, errLimit
-		}
-		limit = int(n)
+	limit, err := parseLimit(query)
+	if err != nil {
+		return page[T]{}, err
 	}
 	slices.SortFunc(all, func(a, b T) int { return at(&a).compare(at(&b)) })
 	if value, given, ok := queryParameter(query, "cursor"); given {
-		var valid bool
-		if after, valid = parsePlace(of, value); !ok || !valid {
+		after, valid := parsePlace(of, value)
+		if !ok || !valid {
 			return page[T]{}, errPlace
 		}
 		first, _ := slices.BinarySearchFunc(all, after, func(a T, after place) int {

@@ -41,7 +41,7 @@ type shard struct {
 const other = "other"
 
 // methodNames are the methods that are counted separately.
-var methodNames = [...]string{other, "GET", "HEAD", "POST", "DELETE", "OPTIONS", "PATCH"}
+var methodNames = [...]string{other, "GET", "HEAD", "POST", "DELETE", "OPTIONS", "PATCH", "PUT"}
 
 // MethodName returns the name of a method in metrics and logs. It is "other" if the API does not
 // use the method.
@@ -61,12 +61,15 @@ func methodPlace(method string) int {
 		return 5
 	case http.MethodPatch:
 		return 6
+	case http.MethodPut:
+		return 7
 	}
 	return 0
 }
 
-// statuses are the statuses that the API sends. A test compares them with the table of faults.
-var statuses = [...]int{200, 201, 202, 204, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429, 431, 500, 503}
+// statuses are the statuses that the API and the rooms beside it (visit.go) send. A test compares them
+// with the table of faults.
+var statuses = [...]int{200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 429, 431, 500, 503}
 
 // statusPlace maps a status to its index in statuses. It maps unknown statuses to the index after
 // the last.
@@ -99,16 +102,17 @@ func windowOf(g *access.Grant) int {
 type end int
 
 const (
-	endClient   end = iota // the client disconnected
-	endSlow                // the client accepted too little: see writer and budget.Loan (D17, D34)
-	endDeleted             // the stream was deleted, or expired
-	endClosed              // the stream was closed, and everything was sent (D37)
-	endRevoked             // the key was revoked (D18)
-	endStopping            // the server is shutting down
-	endFailed              // reading the store failed
+	endClient    end = iota // the client disconnected
+	endSlow                 // the client accepted too little: see writer and budget.Loan (D17, D34)
+	endDeleted              // the stream was deleted, or expired
+	endClosed               // the stream was closed, and everything was sent (D37)
+	endRevoked              // the key was revoked (D18)
+	endStopping             // the server is shutting down
+	endFailed               // reading the store failed
+	endReconnect            // the server ended it so that the client reconnects (visit.go)
 )
 
-var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed"}
+var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed", "reconnect"}
 
 // refusalNames are the reasons why subscriptions are refused: the server has reached its limit, or
 // the caller already holds its share (D34).
@@ -124,6 +128,8 @@ func (c *call) whyEnded(err error, w *writer) end {
 	switch {
 	case w.loan.IsCut():
 		return endSlow
+	case err == nil:
+		return endReconnect
 	case errors.Is(err, hub.ErrDeleted), errors.Is(err, hub.ErrExpired):
 		return endDeleted
 	case errors.Is(err, hub.ErrEnded):

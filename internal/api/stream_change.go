@@ -18,7 +18,7 @@ func (c *call) streamChange() error {
 	if err != nil {
 		return err
 	}
-	body, err := c.readSettings()
+	body, err := c.readObject()
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (c *call) streamCreate() error {
 	if err := c.grant.May(access.CreateStream, access.DemoStream, ""); code(err) != weir.StreamNameTaken {
 		return err
 	}
-	body, err := c.readSettings()
+	body, err := c.readObject()
 	if err != nil {
 		return err
 	}
@@ -50,16 +50,16 @@ func (c *call) streamCreate() error {
 	return c.sendStream(http.StatusCreated, &object)
 }
 
-// readSettings reads a body with the settings of a stream. It refuses a wrong content type (415) and
-// a body of more than 64 KiB (413).
-func (c *call) readSettings() ([]byte, error) {
+// readObject reads a body that is a small JSON object. It refuses a wrong content type (415) and a body
+// of more than 64 KiB (413).
+func (c *call) readObject() ([]byte, error) {
 	if _, err := contentType(c.r.Header, jsonType); err != nil {
 		return nil, err
 	}
 	if c.r.ContentLength > weir.MaxCreateBody {
-		return nil, errCreateTooLarge
+		return nil, errObjectTooLarge
 	}
-	return c.readBody(weir.MaxCreateBody, errCreateTooLarge)
+	return c.readBody(weir.MaxCreateBody, errObjectTooLarge)
 }
 
 // parseSpec parses the body of a request that creates a stream.
@@ -90,25 +90,10 @@ func parseSpec(body []byte) (hub.Spec, error) {
 
 // parseSettings parses the members of a body that can be changed later. It passes each other member
 // to the function other. The error is RetentionOutOfRange only if nothing else is wrong with the
-// body (D10). The body is at most 64 KiB, so jsontext's own check for duplicate names is cheap
-// enough.
+// body (D10).
 func parseSettings(body []byte, other func(member string, value jsontext.Value) error) (c hub.Change, err error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(body))
-	if d.PeekKind() != '{' {
-		return c, badBody(`it is not a JSON object; send one such as {"name":"orders"}`)
-	}
-	d.ReadToken()
 	outOfRange := false
-	for d.PeekKind() == '"' {
-		token, err := d.ReadToken()
-		if err != nil {
-			return c, syntaxError(err)
-		}
-		member := token.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			return c, syntaxError(err)
-		}
+	err = eachMember(body, func(member string, value jsontext.Value) (err error) {
 		var fits bool
 		switch member {
 		case "name":
@@ -127,20 +112,43 @@ func parseSettings(body []byte, other func(member string, value jsontext.Value) 
 		default:
 			err = other(member, value)
 		}
+		return err
+	})
+	if err == nil && outOfRange {
+		err = weir.Errorf(weir.RetentionOutOfRange, "retention_seconds must be from 60 to 2592000")
+	}
+	return c, err
+}
+
+// eachMember calls the function visit for each member of a JSON object, and ends with its first error.
+// A body is at most 64 KiB, so jsontext's own check for duplicate names is cheap enough.
+func eachMember(body []byte, visit func(member string, value jsontext.Value) error) error {
+	d := jsontext.NewDecoder(bytes.NewBuffer(body))
+	if d.PeekKind() != '{' {
+		return badBody("it is not a JSON object")
+	}
+	d.ReadToken()
+	for d.PeekKind() == '"' {
+		token, err := d.ReadToken()
 		if err != nil {
-			return c, err
+			return syntaxError(err)
+		}
+		member := token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return syntaxError(err)
+		}
+		if err := visit(member, value); err != nil {
+			return err
 		}
 	}
 	if _, err := d.ReadToken(); err != nil { // the end of the object, or a syntax error
-		return c, syntaxError(err)
+		return syntaxError(err)
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
-		return c, badBody("unexpected data after the object")
+		return badBody("unexpected data after the object")
 	}
-	if outOfRange {
-		return c, weir.Errorf(weir.RetentionOutOfRange, "retention_seconds must be from 60 to 2592000")
-	}
-	return c, nil
+	return nil
 }
 
 // syntaxError refuses a body with the message of jsontext, which names the byte offset.

@@ -49,13 +49,8 @@ func (c *call) streamList() error {
 // parsePage parses the parameters limit and cursor (D27, D35). It refuses a parameter that occurs
 // twice, because such a request is ambiguous.
 func parsePage(query string, project weir.ProjectID) (limit int, before uint64, err error) {
-	limit = weir.DefaultPage
-	if value, given, ok := queryParameter(query, "limit"); given {
-		n, err := weir.ParseSeq(value) // limit has the same decimal form as a sequence
-		if !ok || err != nil || n < 1 || n > weir.MaxPage {
-			return 0, 0, errLimit
-		}
-		limit = int(n)
+	if limit, err = parseLimit(query); err != nil {
+		return 0, 0, err
 	}
 	if value, given, ok := queryParameter(query, "cursor"); given {
 		var valid bool
@@ -64,6 +59,19 @@ func parsePage(query string, project weir.ProjectID) (limit int, before uint64, 
 		}
 	}
 	return limit, before, nil
+}
+
+// parseLimit parses the parameter limit of a list.
+func parseLimit(query string) (int, error) {
+	value, given, ok := queryParameter(query, "limit")
+	if !given {
+		return weir.DefaultPage, nil
+	}
+	n, err := parseCount(value, 1, weir.MaxPage)
+	if !ok || err != nil {
+		return 0, errLimit
+	}
+	return n, nil
 }
 
 var (

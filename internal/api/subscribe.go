@@ -19,8 +19,6 @@ import (
 // places. A place is the right to one open subscription. The number of places is limited.
 var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project or address has too many open subscriptions, and the remaining places are reserved for others; close subscriptions that you do not need, or retry after the number of seconds in retry-after"}
 
-var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down; retry in a few seconds"}
-
 // subscribe serves GET /v1/streams/{id} to clients that accept text/event-stream. It sends every
 // batch from the requested start on, once and in order, for as long as the client stays connected
 // (D15 to D18).
@@ -76,9 +74,6 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.
 	defer cancel()
 
 	sub, err := s.Subscribe(ctx, from)
-	if errors.Is(err, hub.ErrStopping) {
-		return errStopping
-	}
 	if err != nil {
 		return err
 	}

@@ -146,16 +146,15 @@ func (e *Events) Reserve(bytes int) error {
 	return nil
 }
 
-// Stay sends events until the function follow returns. The request counts as a subscription (D34).
-// The context of follow ends when the client leaves or its key is revoked.
+// Stay sends events until the function follow returns. It takes a place of a subscription (D34). The
+// context of follow ends when the client leaves or its key is revoked. If follow returns nil, the
+// client is expected to reconnect.
 func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, out *Events) error) error {
 	c := v.c
-	if c.ended = c.grant.Ended(); c.ended == nil {
-		c.ended = make(chan struct{})
-	}
+	c.ended = c.grant.Ended()
 	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(sub *hub.Subscription, w *writer) error {
 		err := follow(w.ended, sub, &Events{c, w})
-		if c.whyEnded(err, w) == endFailed && err != nil {
+		if c.whyEnded(err, w) == endFailed {
 			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
 		}
 		return err

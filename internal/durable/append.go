@@ -81,7 +81,7 @@ var errNoMessage = &weir.Error{Code: weir.InvalidRequest, Message: "the array is
 // publish returns the publish that stores a body, in the form in which the stream stores batches.
 func (t *target) publish(body []byte) (*hub.Publish, error) {
 	if !t.isJSON() {
-		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.contentType(), Payload: body}}, nil
+		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.Type, Payload: body}}, nil
 	}
 	array, n, err := messages(body)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *call) close(t target, w *hub.Writer) error {
 	if w != nil && w.Producer != "" {
 		c.known(known)
 	}
-	c.describe(t, e)
+	c.describe(e)
 	return c.Send(http.StatusNoContent, "", nil)
 }
 
@@ -133,7 +133,7 @@ func (c *call) closed(t target) error {
 	if err != nil {
 		return err
 	}
-	c.describe(t, e)
+	c.describe(e)
 	return c.Refuse(http.StatusConflict, weir.StreamClosed, "the stream is closed")
 }
 
@@ -214,12 +214,8 @@ func (c *call) remove() error {
 			a.Gone = true
 			return a.encode(), nil
 		})
-	} else if err = t.Delete(ctx); err == nil && t.From != "" {
-		if s, missing := c.h.Hub.Stream(c.h.idOf(t.Project, t.From)); missing == nil {
-			if source := (target{s, attributesOf(s)}); source.Gone && !c.h.referenced(source) {
-				c.h.collect(ctx, source)
-			}
-		}
+	} else {
+		err = c.h.collect(ctx, t)
 	}
 	if err != nil {
 		return err

@@ -1,7 +1,9 @@
 package durable_test
 
 import (
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"runtime"
 	"strings"
@@ -117,6 +119,46 @@ func TestEvicted(t *testing.T) {
 	send(t, "GET", url+"?offset=0000000000000001_0000000000000000", key, "").want(t, 410, "")
 	if got := send(t, "GET", url, key, "").want(t, 200, "").body; len(got) != 800_000 || got[0] != 'c' {
 		t.Errorf("got %d bytes that begin with %.1s", len(got), got)
+	}
+}
+
+// The metrics name the methods and statuses of the protocol. A live read that the server ends, because
+// what is at its offset is gone, has not failed.
+func TestStats(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	raw := []string{"Content-Type", "application/octet-stream"}
+	made := send(t, "POST", s.URL()+"/v1/streams", s.Key, `{"name":"small","mode":"raw","max_bytes":1048576}`, "Content-Type", "application/json").want(t, 201, "")
+	_, rest, _ := strings.Cut(made.body, `"id":"`)
+	url := s.URL() + "/ds/" + rest[:22]
+	for range 3 {
+		send(t, "POST", url, s.Key, strings.Repeat("x", 400_000), raw...).want(t, 204, "")
+	}
+	const first = "?offset=0000000000000000_0000000000000001"
+	send(t, "GET", url+first, s.Key, "").want(t, 410, "")
+	send(t, "GET", url+first+"&live=sse", s.Key, "").want(t, 200, "")
+	tag := send(t, "GET", url, s.Key, "").want(t, 200, "").header.Get("ETag")
+	send(t, "GET", url, s.Key, "", "If-None-Match", tag).want(t, 304, "")
+	send(t, "PUT", url, s.Key, "", raw...).want(t, 200, "")
+	want := map[string]uint64{"POST 204": 3, "GET 410": 1, "GET 200": 2, "GET 304": 1, "PUT 200": 1}
+	for { // a request is counted a moment after its response
+		got, all, stats := map[string]uint64{}, uint64(0), s.API.Stats()
+		for _, r := range stats.Requests {
+			if r.Route == "/ds/{path}" {
+				got[fmt.Sprint(r.Method, " ", r.Status)] = r.Count
+				all += r.Count
+			}
+		}
+		if all < 8 {
+			runtime.Gosched()
+			continue
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("the requests are %v, want %v", got, want)
+		}
+		if stats.Ended["reconnect"] != 1 || stats.Ended["failed"] != 0 {
+			t.Errorf("subscriptions ended: %v", stats.Ended)
+		}
+		return
 	}
 }
 

@@ -17,6 +17,9 @@ func (c *call) source(w wanted) (t target, ok bool, err error) {
 		return t, false, err
 	}
 	t = target{s, attributesOf(s)}
+	if t.Pending {
+		return t, false, weir.Errorf(weir.StreamNotFound, "the source of the fork is still being created")
+	}
 	if t.Gone {
 		return t, false, c.Refuse(http.StatusConflict, weir.StreamNameTaken, "the source of the fork was deleted")
 	}
@@ -61,12 +64,15 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 		if err != nil {
 			return err
 		}
+		if e.Gone { // the copies may have a hole
+			return from.gone(ctx, pos)
+		}
 		for _, p := range copies {
 			if _, err := t.Publish(ctx, p); err != nil {
 				return err
 			}
 		}
-		if e.Gone || e.Next <= pos {
+		if e.Next <= pos {
 			break
 		}
 		pos = e.Next
@@ -81,11 +87,24 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 	return err
 }
 
+// gone returns the error of a fork that cannot inherit the batches at a position of its source t. If
+// they were evicted, a retry begins with the batches that are kept then.
+func (t *target) gone(ctx context.Context, pos weir.Seq) error {
+	oldest, _, err := t.Bounds(ctx)
+	switch {
+	case err != nil:
+		return err
+	case oldest <= pos:
+		return weir.Errorf(weir.StreamNotFound, "data of the source of the fork is lost: the store was damaged")
+	}
+	return weir.Errorf(weir.Overloaded, "the source of the fork evicted data while it was copied; retry")
+}
+
 // part returns the part of the batch at the offset of a fork that the fork inherits: its first
 // messages, or its first bytes.
 func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 	var p *hub.Publish
-	_, err := t.Read(ctx, w.pos, 1, unreserved, func(b *weir.Batch) {
+	e, err := t.Read(ctx, w.pos, 1, unreserved, func(b *weir.Batch) {
 		if p == nil {
 			p = &hub.Publish{Batch: *b}
 			p.Batch.Payload = bytes.Clone(b.Payload)
@@ -95,7 +114,7 @@ func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 		return nil, err
 	}
 	beyond := weir.Errorf(weir.InvalidRequest, "Stream-Fork-Sub-Offset lies beyond the end of the append at the offset")
-	if p == nil {
+	if p == nil || e.Gone {
 		return nil, beyond
 	}
 	if !t.isJSON() {

@@ -54,7 +54,7 @@ type Extent struct {
 	Next  weir.Seq // the position after the batches that were read
 	Tail  weir.Seq // the position after the last batch that can be read now
 	Ended bool     // the stream is closed (D37)
-	Gone  bool     // batches at the position were evicted or lost; nothing was read
+	Gone  bool     // batches at the position were evicted or lost; the caller must discard what Read has visited
 }
 
 // Bounds returns the position of the oldest batch that is kept, and the position after the newest
@@ -81,14 +81,15 @@ func (s *Stream) Bounds(ctx context.Context) (oldest weir.Seq, e Extent, err err
 // Read calls visit for the batches from the position pos upwards, in order, until about limit bytes
 // were read or there are no more. It reads at least one batch if there is one. A batch is valid only
 // during its visit. Before that, Read calls reserve with the number of bytes that it will read, and
-// fails with the error of reserve. Read counts as a use of the stream.
+// fails with the error of reserve. If batches are evicted while Read reads them, some visits may be
+// missing, and the Extent has Gone set. Read counts as a use of the stream.
 func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func(bytes int) error, visit func(*weir.Batch)) (Extent, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return Extent{}, err
 	}
 	defer f.release()
-	s.use()
+	s.use(ctx)
 	if err := f.catchUp(ctx); err != nil {
 		return Extent{}, err
 	}
@@ -138,7 +139,13 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		}
 		return true
 	})
-	return e, clientError(s.ID, err)
+	if err != nil {
+		return e, clientError(s.ID, err)
+	}
+	if e.Gone, err = f.evictedFrom(step.First); e.Gone {
+		e.Next = pos
+	}
+	return e, err
 }
 
 // Await waits until there is something at the position next: batches, a loss, or the end of the

@@ -74,6 +74,9 @@ func TestClosedStream(t *testing.T) {
 				if _, err := s.Decide(ctx, &Publish{}); code(err) != weir.StreamClosed {
 					t.Errorf("%s: a publish without its body: %v", when, err)
 				}
+				if needsBody, err := s.Foresee(&Publish{}); needsBody || err != nil {
+					t.Errorf("%s: Foresee returned %v, %v for a publish, want that only Decide can tell", when, needsBody, err)
+				}
 				if _, err := s.Publish(ctx, &Publish{}); code(err) != weir.StreamClosed {
 					t.Errorf("%s: a publish: %v", when, err)
 				}

@@ -14,6 +14,55 @@ import (
 	"weir/internal/engine/memory"
 )
 
+// slowTrims is an engine whose trims report to the channel begun, and wait until the channel end is
+// closed.
+type slowTrims struct {
+	engine.Engine
+	begun, end chan struct{}
+}
+
+type slowTrimsLog struct {
+	engine.Log
+	e *slowTrims
+}
+
+func (e *slowTrims) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return &slowTrimsLog{l, e}, err
+}
+
+func (l *slowTrimsLog) Trim(ctx context.Context, low weir.Seq, note []byte) error {
+	l.e.begun <- struct{}{}
+	<-l.e.end
+	return l.Log.Trim(ctx, low, note)
+}
+
+// A log is not closed while it is being trimmed. Otherwise the trim would fail, and the state that the
+// hub keeps of the stream would claim that the log is trimmed.
+func TestLogStaysOpenDuringATrim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &slowTrims{memory.New(), make(chan struct{}), make(chan struct{})}
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
+		publish(t, s, at(1, strings.Repeat("x", 800)))
+		publish(t, s, at(2, strings.Repeat("x", 800)))
+		f, trimmed := s.openFeed(), make(chan error)
+		go func() { trimmed <- f.trim() }()
+		<-e.begun
+		if h.closeFeed(s, false); s.openFeed() != f {
+			t.Error("the log was closed while it was being trimmed")
+		}
+		close(e.end)
+		if err := <-trimmed; err != nil {
+			t.Error(err)
+		}
+		if h.closeFeed(s, false); s.openFeed() != nil {
+			t.Error("the log stays open after the trim")
+		}
+	})
+}
+
 // watched is an engine that counts how often logs are opened and trimmed.
 type watched struct {
 	engine.Engine

@@ -50,7 +50,7 @@ func (s *Stream) Page(ctx context.Context, q PageQuery) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.use()
+	s.use(ctx)
 	p := &Page{f: f, query: q}
 	if err := f.catchUp(ctx); err != nil {
 		p.Close()
@@ -80,18 +80,17 @@ func (p *Page) start() error {
 	case p.query.Since > 0:
 		p.next = firstSince(f.log, low, end, p.query.Since)
 	}
-	err := p.refresh()
-	if p.Gap != nil && !p.Gap.Lost && (p.query.Last > 0 || p.query.Since > 0 || p.query.From == Oldest) {
-		p.Gap = nil // the query asks for what is kept; these batches were evicted since the start was found
-	}
-	return err
+	return p.refresh()
 }
 
-// refresh finds the range of the page again, from p.next upwards. It skips what the page does not
-// have: evicted and lost batches, which it records in p.Gap, and batches that were stored before
-// query.Since.
+// refresh finds the range of the page again, from p.next upwards. No batch of the page was read yet.
+// refresh skips what the page does not have: evicted and lost batches, which it records in p.Gap, and
+// batches that were stored before query.Since.
 func (p *Page) refresh() error {
 	f := p.f
+	if p.Gap != nil { // the new gap includes the sequences of this one
+		p.next, p.Gap = p.Gap.From, nil
+	}
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
@@ -101,7 +100,9 @@ func (p *Page) refresh() error {
 	p.cursor, p.stored, p.ended = f.state.Cursor().Cursor, f.state.Resolve(Head), stream.Ended(f.state)
 	step := f.state.Next(p.next)
 	if step.Kind == stream.Gap || step.Kind == stream.Loss {
-		p.Gap = &Gap{step.First, step.Last, step.Kind == stream.Loss}
+		if step.Kind == stream.Loss || !p.asksForKept() {
+			p.Gap = &Gap{step.First, step.Last, step.Kind == stream.Loss}
+		}
 		p.next = step.Last + 1
 		step = f.state.Next(p.next)
 	}
@@ -119,6 +120,12 @@ func (p *Page) refresh() error {
 	})
 	p.next = first
 	return nil
+}
+
+// asksForKept reports whether the query asks for batches that are kept, whatever their sequences are.
+// Then evicted batches are no gap (D37).
+func (p *Page) asksForKept() bool {
+	return p.query.Last > 0 || p.query.Since > 0 || p.query.From == Oldest
 }
 
 // IsEmpty reports whether the page has nothing to report: neither a batch, nor a gap, nor that the
@@ -201,13 +208,10 @@ func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Bat
 		}
 		return b[:start], fmt.Errorf("read stream %s from %d: %w", f.s.ID, p.next, err)
 	}
-	f.mu.Lock()
-	f.evict(f.hub.now())
-	evicted, dropped := f.state.Low() > p.next, f.dropped
-	f.mu.Unlock()
+	evicted, err := f.evictedFrom(p.next)
 	switch {
-	case dropped:
-		return b[:start], notFound(f.s.ID)
+	case err != nil:
+		return b[:start], err
 	case evicted && p.count > 0:
 		p.end = p.next
 		return b[:start], nil

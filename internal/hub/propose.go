@@ -23,7 +23,7 @@ type Outcome interface {
 // Propose or Publish. It returns an error if the publish is refused. If it returns neither, only
 // Decide can tell. As after Decide, the caller must call Release in any case.
 func (s *Stream) Foresee(p *Publish) (needsBody bool, err error) {
-	if !p.Chosen && p.Key == "" {
+	if !p.Chosen && p.Key == "" && !s.ended.Load() {
 		err = s.refusesBatches()
 		return err == nil, err
 	}
@@ -75,7 +75,7 @@ func (p *proposal) completed(err error) {
 func (p *Publish) report(f *feed, to Outcome, ack weir.Ack, err error) {
 	f.release()
 	if p.settled = err == nil; p.settled {
-		f.s.use()
+		lifeOf(f.s).published()
 	}
 	to.Published(ack, err)
 }

@@ -60,7 +60,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		return weir.Batch{}, err
 	}
 	defer f.release()
-	s.use()
+	s.use(ctx)
 	presence, dropped := f.lookup(seq)
 	if presence == stream.Unknown { // another node may have just stored the batch
 		if err := f.catchUp(ctx); err != nil {
@@ -101,6 +101,19 @@ func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	defer f.mu.Unlock()
 	f.evict(f.hub.now())
 	return f.state.Lookup(seq), f.dropped
+}
+
+// evictedFrom reports whether batches from the sequence first upwards were evicted. A caller that has
+// scanned the log from there must ask: a scan leaves out what was trimmed before it got there, so its
+// result may have a hole. evictedFrom fails with StreamNotFound if the stream was deleted.
+func (f *feed) evictedFrom(first weir.Seq) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dropped {
+		return false, notFound(f.s.ID)
+	}
+	f.evict(f.hub.now())
+	return f.state.Low() > first, nil
 }
 
 // SizeOf returns the payload size of a batch, or 0 if no such batch is known. It does not read the

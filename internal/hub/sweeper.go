@@ -132,6 +132,9 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 	defer s.mu.Unlock()
 	s.setUse(o.Memory)
 	s.ended.Store(o.Ended)
+	if l := lifeOf(s); l != nil {
+		l.touch(o.Newest) // the document may not know of this batch yet
+	}
 	if known && o.Entries == 0 && o.Low == 0 {
 		s.summary = empty(s.CreatedAt)
 		return never, true
@@ -305,7 +308,7 @@ func (f *feed) trim() error {
 		f.mu.Lock()
 	}
 	c, evicted := f.state.Checkpoint(f.ahead), f.evicted
-	f.evicted, f.trimFrom = 0, 0
+	f.trimFrom = 0
 	f.mu.Unlock()
 	low := c.Low()
 	err := f.log.Trim(context.Background(), low, c.Encode())
@@ -313,13 +316,11 @@ func (f *feed) trim() error {
 		if !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
 			f.hub.opts.Logger.Warn("failed to trim evicted batches, will retry", "stream", f.s.ID, "error", err)
 		}
-		f.mu.Lock()
-		f.evicted += evicted
-		f.mu.Unlock()
 		return err
 	}
 	f.mu.Lock()
 	f.trimmed = max(f.trimmed, low)
+	f.evicted = max(f.evicted-evicted, 0) // only now: while the trim runs, the log must not be closed
 	f.mu.Unlock()
 	f.measure()
 	return nil

@@ -336,17 +336,22 @@ func expireKeys(a *access.Access, stopping <-chan struct{}) {
 }
 
 // keepUse stores the last use of each key, and forgets keys that were revoked long ago, once a
-// minute.
+// minute. It writes only while the store accepts everything: the last space of a full store is for
+// revoking keys.
 func (svc *Service) keepUse() {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
+			svc.Access.DropWindows()
+			if svc.engine.Status().State != engine.Ready {
+				continue
+			}
 			if err := svc.Access.Flush(context.Background()); err != nil {
 				svc.logger.Warn("storing the last use of keys failed", "error", err)
 			}
-			if !svc.store.isFirst() || svc.engine.Status().State != engine.Ready {
+			if !svc.store.isFirst() {
 				continue
 			}
 			if err := svc.Access.Forget(context.Background()); err != nil {

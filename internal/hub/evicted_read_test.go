@@ -1,0 +1,108 @@
+package hub
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// beforeScan is an engine whose logs call a function before they scan.
+type beforeScan struct {
+	engine.Engine
+	call func()
+}
+
+type beforeScanLog struct {
+	engine.Log
+	e *beforeScan
+}
+
+func (e *beforeScan) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return &beforeScanLog{l, e}, err
+}
+
+func (l *beforeScanLog) Scan(ctx context.Context, start weir.Seq, run int, visit func(*engine.Entry) bool) error {
+	if l.e.call != nil {
+		l.e.call()
+	}
+	return l.Log.Scan(ctx, start, run, visit)
+}
+
+// evicting returns a stream with the batches 1 to 5, and an engine whose next scan of the stream
+// comes after the batches up to 3 were evicted and trimmed.
+func evicting(t *testing.T, e engine.Engine) (*Hub, *Stream) {
+	t.Helper()
+	on := &beforeScan{Engine: e}
+	h := open(t, on, Options{})
+	s := made(t, h, func(s *Spec) { s.MaxBytes = 5000 })
+	for seq := weir.Seq(1); seq <= 5; seq++ {
+		publish(t, s, at(seq, strings.Repeat("x", 1000)))
+	}
+	on.call = func() {
+		on.call = nil
+		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte(strings.Repeat("y", 3000))}})
+		if err := s.openFeed().trim(); err != nil {
+			t.Error(err)
+		}
+	}
+	return h, s
+}
+
+// If batches are evicted and trimmed while Read reads them, the scan of the log leaves them out. Read
+// must say so: otherwise its caller would take the rest for all that was stored.
+func TestEvictedDuringRead(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h, s := evicting(t, e)
+		defer h.Close()
+		var visited []weir.Seq
+		got, err := s.Read(ctx, 1, 1<<20, func(int) error { return nil }, func(b *weir.Batch) { visited = append(visited, b.Seq) })
+		if err != nil || !got.Gone || got.Next != 1 {
+			t.Errorf("Read visited %v and returned %+v, %v; want Gone and the position 1", visited, got, err)
+		}
+	})
+}
+
+// The gap of a page has all sequences before its first batch that can no longer be read, also those
+// that were evicted while the page was read. A page that asks for what is kept has no gap (D37).
+func TestGapGrowsWhileReadingAPage(t *testing.T) {
+	for _, c := range []struct {
+		q   PageQuery
+		gap *Gap
+	}{
+		{PageQuery{From: After(0)}, &Gap{From: 1, To: 4}},
+		{PageQuery{From: Oldest}, nil},
+		{PageQuery{Last: 4}, nil},
+		{PageQuery{Since: 1}, nil},
+	} {
+		engines(t, func(t *testing.T, e engine.Engine) {
+			h, s := evicting(t, e)
+			defer h.Close()
+			publish(t, s, at(6, strings.Repeat("x", 1000))) // evicts 1
+			c.q.Limit, c.q.Bytes = 10, 1<<20
+			p, err := s.Page(ctx, c.q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			var got []weir.Seq
+			for !p.IsDone() {
+				p.Plan(1 << 20)
+				got = nil
+				if _, err := p.Read(ctx, nil, func(b []byte, batch *weir.Batch) []byte { got = append(got, batch.Seq); return b }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(got, []weir.Seq{5, 6, 7}) {
+				t.Errorf("%+v: got the batches %v, want 5 to 7", c.q, got)
+			}
+			if (p.Gap == nil) != (c.gap == nil) || c.gap != nil && *p.Gap != *c.gap {
+				t.Errorf("%+v: the gap is %v, want %v", c.q, p.Gap, c.gap)
+			}
+		})
+	}
+}
