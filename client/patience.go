@@ -49,7 +49,8 @@ func (l *load) broke(err error) {
 }
 
 // overtakenLimit is how long the batch with the lowest sequence may go without a response while
-// later batches get one. Each cancelled attempt of the batch doubles the time, up to four times.
+// later batches get one. Each cancelled attempt of the batch doubles the time, but only the first
+// four do.
 const overtakenLimit = 2 * time.Second
 
 var errOvertaken = errors.New("later batches were answered before this one")

@@ -126,9 +126,9 @@ func (e *PublishError) Unwrap() error { return e.Err }
 // added before are stored.
 //
 // The publisher writes batches in the order of their sequence numbers, and does not wait for a
-// batch to be acknowledged before it writes the next. It sends a batch without a response again
-// with the same number, so that the batch is stored only once. The service stores a batch of this
-// publisher only after the batch before it (D38). Therefore the service stores the batches in order
+// batch to be acknowledged before it writes the next. If a batch gets no response, the publisher
+// sends it again with the same number, so that it is stored only once. The service stores a batch of
+// this publisher only after the batch before it (D38). Therefore it stores the batches in order
 // and without gaps, however connections break. Each batch carries the publisher's random name, by
 // which the publisher recognises a batch whose acknowledgement was lost. If the service refuses a
 // batch and a retry cannot help, the publisher fails and sends nothing more. A broken connection,
@@ -430,8 +430,8 @@ func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 }
 
 // Unacknowledged returns the batches that were added and not acknowledged, in order. After a failed
-// Close, no other batches can be missing from the stream. A batch that was sent may still be
-// stored: to find out, fetch it by its number with [Client.Batch].
+// Close, only these batches can be missing from the stream. A batch that was sent may be stored: to
+// find out, fetch it by its number with [Client.Batch].
 func (p *Publisher) Unacknowledged() []Unacknowledged {
 	p.mu.Lock()
 	defer p.mu.Unlock()

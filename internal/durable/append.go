@@ -47,7 +47,7 @@ func (c *call) append() error {
 	case kind == "":
 		return weir.Errorf(weir.InvalidRequest, "Content-Type is missing; send the content type of the stream")
 	case mediaType(kind) != mediaType(t.Type):
-		return c.Refuse(http.StatusConflict, weir.UnsupportedMediaType, "the content type is not that of the stream")
+		return c.Refuse(http.StatusConflict, weir.UnsupportedMediaType, "the content type differs from that of the stream")
 	}
 	p, err := t.publish(body)
 	if err != nil {
@@ -148,15 +148,15 @@ func (c *call) conflict(t target, w *hub.Writer, s hub.WriterStanding, err error
 		return c.closed(t)
 	case s.Conflict == hub.Fenced:
 		c.Set("Producer-Epoch", number(s.Epoch))
-		return c.Refuse(http.StatusForbidden, weir.InvalidSequence, "a newer epoch of this producer has written")
+		return c.Refuse(http.StatusForbidden, weir.InvalidSequence, "this epoch of the producer is outdated: a newer epoch has written to the stream")
 	case s.Conflict == hub.BadStart:
-		return c.Refuse(http.StatusBadRequest, weir.InvalidSequence, "a new epoch of a producer begins with number 0")
+		return c.Refuse(http.StatusBadRequest, weir.InvalidSequence, "invalid Producer-Seq: a new epoch of a producer must begin with 0")
 	case s.Conflict == hub.Skipped:
 		c.Set("Producer-Expected-Seq", number(s.Seq))
 		c.Set("Producer-Received-Seq", number(w.Seq))
-		return c.Refuse(http.StatusConflict, weir.InvalidSequence, "numbers of the producer are missing before this one")
+		return c.Refuse(http.StatusConflict, weir.InvalidSequence, "batches of this producer are missing: send the number in Producer-Expected-Seq next")
 	case s.Conflict == hub.Disorder:
-		return c.Refuse(http.StatusConflict, weir.InvalidSequence, "Stream-Seq is not greater than the last one")
+		return c.Refuse(http.StatusConflict, weir.InvalidSequence, "invalid Stream-Seq: it must be greater than the last one of the stream")
 	}
 	return err
 }
@@ -188,7 +188,7 @@ func (c *call) writer() (*hub.Writer, error) {
 	w.Epoch, first = natural(epoch[0])
 	w.Seq, second = natural(seq[0])
 	if !first || !second {
-		return nil, weir.Errorf(weir.InvalidRequest, "Producer-Epoch and Producer-Seq are integers from 0 to %d", maxNumber)
+		return nil, weir.Errorf(weir.InvalidRequest, "invalid Producer-Epoch or Producer-Seq: send integers from 0 to %d", maxNumber)
 	}
 	return w, nil
 }

@@ -61,14 +61,14 @@ func (c *call) wants() (w wanted, err error) {
 	if ttl != "" {
 		n, ok := natural(ttl)
 		if !ok {
-			return w, weir.Errorf(weir.InvalidRequest, "Stream-TTL is an integer number of seconds, without sign and leading zeros")
+			return w, weir.Errorf(weir.InvalidRequest, "invalid Stream-TTL: send an integer number of seconds, without sign and leading zeros")
 		}
 		seconds := int64(n)
 		w.TTL = &seconds
 	}
 	if expires != "" {
 		if _, err := time.Parse(time.RFC3339, expires); err != nil {
-			return w, weir.Errorf(weir.InvalidRequest, "Stream-Expires-At is a time such as 2026-11-15T08:00:00Z")
+			return w, weir.Errorf(weir.InvalidRequest, "invalid Stream-Expires-At: send a time such as 2026-11-15T08:00:00Z")
 		}
 		w.Expires = expires
 	}
@@ -86,7 +86,7 @@ func (c *call) wants() (w wanted, err error) {
 	if some {
 		n, ok := natural(strings.TrimSpace(sub[0]))
 		if !ok || len(sub) > 1 || n > 0 && w.Offset == "" {
-			return w, weir.Errorf(weir.InvalidRequest, "Stream-Fork-Sub-Offset is an integer, and needs Stream-Fork-Offset")
+			return w, weir.Errorf(weir.InvalidRequest, "invalid Stream-Fork-Sub-Offset: send one integer, together with Stream-Fork-Offset")
 		}
 		w.Sub = int64(n)
 	}

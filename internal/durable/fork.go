@@ -24,7 +24,7 @@ func (c *call) source(w wanted) (t target, ok bool, err error) {
 		return t, false, c.Refuse(http.StatusConflict, weir.StreamNameTaken, "the source of the fork was deleted")
 	}
 	if w.typed && mediaType(w.Type) != mediaType(t.Type) {
-		return t, false, c.Refuse(http.StatusConflict, weir.UnsupportedMediaType, "the content type of a fork is that of its source")
+		return t, false, c.Refuse(http.StatusConflict, weir.UnsupportedMediaType, "a fork must have the content type of its source")
 	}
 	_, e, err := t.Bounds(c.r.Context())
 	if err != nil {

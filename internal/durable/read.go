@@ -40,7 +40,7 @@ func (c *call) read() error {
 	}
 	live := q.Get("live")
 	if live != "" && live != "long-poll" && live != "sse" {
-		return weir.Errorf(weir.InvalidRequest, "live is long-poll or sse")
+		return weir.Errorf(weir.InvalidRequest, "invalid live: send long-poll or sse")
 	}
 	if live != "" && !from.given {
 		return weir.Errorf(weir.InvalidRequest, "a live read needs the parameter offset")
@@ -73,7 +73,7 @@ func (c *call) catchUp(t target, from start, cursor string) error {
 		return err
 	}
 	if e.Gone {
-		return c.Refuse(http.StatusGone, weir.StreamNotFound, "what was stored at this offset is not kept any more")
+		return c.Refuse(http.StatusGone, weir.StreamNotFound, "the data at this offset was evicted or lost")
 	}
 	end := e.Next >= e.Tail
 	c.Set("Stream-Next-Offset", offset(e.Next))
