@@ -39,6 +39,7 @@ const (
 type Error struct {
 	Code    Code
 	Message string
+	Unknown bool // the request may have been carried out: its outcome is unknown
 }
 
 // Errorf returns an Error with a formatted message.

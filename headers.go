@@ -10,6 +10,10 @@ const (
 	// name is 1 to MaxPublisher visible ASCII characters (D38).
 	HeaderPublisher = "X-Svc-Publisher"
 
+	// HeaderOutcome is in the response to a publish that failed although the batch may have been
+	// stored. Its only value is "unknown" (D5).
+	HeaderOutcome = "X-Svc-Outcome"
+
 	// HeaderStreamCreated is the creation time of the stream that a response is about (D39).
 	HeaderStreamCreated = "X-Svc-Stream-Created"
 )

@@ -15,7 +15,7 @@ type cors struct {
 var (
 	anyOrigin      = []string{"*"}
 	varyOrigin     = []string{"Origin"}
-	exposedHeaders = []string{"x-request-id, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, retry-after, x-svc-cursor, x-svc-publisher, x-svc-stream-created"}
+	exposedHeaders = []string{"x-request-id, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, retry-after, x-svc-cursor, x-svc-outcome, x-svc-publisher, x-svc-stream-created"}
 	allowedMethods = []string{"GET, HEAD, POST, PATCH, DELETE, OPTIONS"}
 	allowedHeaders = []string{"authorization, content-type, idempotency-key, last-event-id, x-svc-contiguous, x-svc-publisher"}
 	preflightAge   = []string{"86400"}

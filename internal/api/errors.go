@@ -90,10 +90,10 @@ var faults = [...]fault{
 		"Use one of the methods in the allow header field."},
 	{weir.InternalError, http.StatusInternalServerError, apiError, "",
 		"The server failed unexpectedly. Its log has the cause under the request id.",
-		"Retry. A publish with a sequence number or an Idempotency-Key is never stored twice. If the error persists, give the request id to the operator."},
+		"Retry. A publish with a sequence number or an Idempotency-Key is never stored twice. Any other publish may have been stored: look for its batch before you send it again. If the error persists, give the request id to the operator."},
 	{weir.StorageUnavailable, http.StatusServiceUnavailable, apiError, "5",
-		"The store cannot take writes at the moment, for example because the disk is full, or because the project uses more than its share of the memory for the index of batches. Nothing was acknowledged.",
-		"Retry after the number of seconds in retry-after. Reading and deleting still work. The operator has to free space or repair the disk; if memory is short, deleting streams helps as well."},
+		"The store cannot take writes at the moment, for example because the disk is full, or because the project uses more than its share of the memory for the index of batches. Nothing was acknowledged. A publish with this response stored nothing, unless the response has x-svc-outcome: unknown. Then its batch may have been stored.",
+		"Retry after the number of seconds in retry-after. A publish with a sequence number or an Idempotency-Key is never stored twice. Without them, if the outcome is unknown, look for the batch before you send it again. Reading and deleting still work. The operator has to free space or repair the disk; if memory is short, deleting streams helps as well."},
 	{weir.Overloaded, http.StatusServiceUnavailable, apiError, "5",
 		"This server has reached one of its limits, such as the number of open subscriptions, or is shutting down.",
 		"Retry after the number of seconds in retry-after, or use another server."},
@@ -148,6 +148,9 @@ var (
 	errPanic = errors.New("panic") // finish has already logged the panic
 )
 
+// unknownOutcome is the value of x-svc-outcome (D5).
+var unknownOutcome = []string{"unknown"}
+
 // known returns the weir.Error in err, which the client may see, or nil if there is none.
 func known(err error) *weir.Error {
 	if e, ok := err.(*weir.Error); ok {
@@ -193,6 +196,9 @@ func (c *call) refuse(err error) {
 	}
 	c.fault = f
 	h := c.w.Header()
+	if e.Unknown {
+		h[weir.HeaderOutcome] = unknownOutcome
+	}
 	if f.retryAfter != "" {
 		h["Retry-After"] = []string{f.retryAfter}
 	}

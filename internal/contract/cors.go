@@ -40,7 +40,7 @@ var corsCases = []Case{
 			}
 		}
 	}},
-	{"exposed header fields", `D29: scripts can read x-request-id, the rate-limit fields, retry-after, x-svc-cursor, x-svc-publisher and x-svc-stream-created`, func(t *T) {
+	{"exposed header fields", `D29: scripts can read x-request-id, the rate-limit fields, retry-after, x-svc-cursor, x-svc-outcome, x-svc-publisher and x-svc-stream-created`, func(t *T) {
 		s := t.jsonStream()
 		from := WithHeader("Origin", "https://page.example")
 		for _, a := range []*Answer{
@@ -51,7 +51,7 @@ var corsCases = []Case{
 				t.Errorf("%s: allow-origin is %q", a.request, o)
 			}
 			got := list(a.Header, "Access-Control-Expose-Headers")
-			for _, want := range []string{"x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after", "x-svc-cursor", "x-svc-publisher", "x-svc-stream-created"} {
+			for _, want := range []string{"x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after", "x-svc-cursor", "x-svc-outcome", "x-svc-publisher", "x-svc-stream-created"} {
 				if !slices.Contains(got, want) {
 					t.Errorf("%s: expose-headers is %v, without %s", a.request, got, want)
 				}

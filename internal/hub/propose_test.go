@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -178,10 +179,53 @@ func TestProposeFails(t *testing.T) {
 	})
 }
 
-// fullProposals is an engine that refuses every proposal.
+// A publish says whether its outcome is unknown, and whether sending the batch again may store it
+// twice (D5). Publish and Propose say the same.
+func TestUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fullProposals{Engine: memory.New()}
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "opens the log"))
+		for _, c := range []struct {
+			fault   error
+			of      Publish
+			unknown bool
+			twice   bool
+		}{
+			{engine.ErrUnavailable, Publish{}, true, true},
+			{engine.ErrUnavailable, Publish{Key: "k"}, true, false},
+			{engine.ErrUnavailable, Publish{Chosen: true, Seq: 2}, true, false},
+			{engine.ErrUnavailable, Publish{Writer: &Writer{Producer: "p"}}, true, false},
+			{engine.ErrReadOnly, Publish{}, true, true},
+			{engine.ErrReadOnly, Publish{Key: "k"}, true, false},
+			{engine.ErrFull, Publish{}, false, false},
+			{engine.ErrClock, Publish{}, false, false},
+			{engine.ErrBehind, Publish{}, false, false},
+			{engine.ErrClosed, Publish{}, false, false},
+		} {
+			e.err, e.appends = c.fault, true
+			first, second := c.of, c.of
+			_, err := s.Publish(ctx, &first)
+			_, other := proposed(s, &second)
+			var known *weir.Error
+			if !errors.As(err, &known) || other == nil || err.Error() != other.Error() {
+				t.Fatalf("%v, %+v: Publish returned %v, Propose reported %v", c.fault, c.of, err, other)
+			}
+			if known.Code != weir.StorageUnavailable || known.Unknown != c.unknown || strings.Contains(known.Message, "twice") != c.twice {
+				t.Errorf("%v, %+v: got %+v, want unknown %v, twice %v", c.fault, c.of, known, c.unknown, c.twice)
+			}
+		}
+	})
+}
+
+// fullProposals is an engine that refuses every proposal, and every append if the field appends is
+// set.
 type fullProposals struct {
 	engine.Engine
-	err error
+	err     error
+	appends bool
 }
 
 type fullProposalsLog struct {
@@ -195,6 +239,13 @@ func (e *fullProposals) Open(ctx context.Context, id engine.LogID, j engine.Judg
 }
 
 func (l *fullProposalsLog) Propose(_ *engine.Entry, done func(error)) { done(l.e.err) }
+
+func (l *fullProposalsLog) Append(ctx context.Context, e *engine.Entry) error {
+	if l.e.appends {
+		return l.e.err
+	}
+	return l.Log.Append(ctx, e)
+}
 
 // A stream whose log is closed is opened, and Propose does not wait for that.
 func TestProposeOpensTheLog(t *testing.T) {

@@ -333,12 +333,35 @@ func (p *proposal) failed(ctx context.Context, f *feed, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err // the engine still owns the entry, so the proposal cannot be reused
 	}
+	probe, repeatable := p.probe, p.rules.Chosen || p.rules.Key != "" || p.rules.Writer != nil
 	p.recycle()
-	if known := clientError(f.s.ID, err); known != err {
-		f.writeFailed(known)
-		return known
+	known := clientError(f.s.ID, err)
+	if known == err {
+		return fmt.Errorf("append to stream %s: %w", f.s.ID, err)
 	}
-	return fmt.Errorf("append to stream %s: %w", f.s.ID, err)
+	f.writeFailed(known)
+	switch {
+	case probe: // a probe stores nothing
+		return known
+	case errors.Is(err, engine.ErrUnavailable):
+		return unknownOutcome("the store did not answer in time", repeatable)
+	case errors.Is(err, engine.ErrReadOnly):
+		return unknownOutcome("the store accepts no writes because a write failed", repeatable)
+	}
+	return known
+}
+
+// unknownOutcome returns the error of a publish whose batch may have been stored. The parameter
+// repeatable says whether the batch has a number, a key or a writer by which the service recognizes it
+// if it is sent again (D5).
+func unknownOutcome(reason string, repeatable bool) *weir.Error {
+	e := weir.Errorf(weir.StorageUnavailable, "%s, and the batch may have been stored: ", reason)
+	if e.Unknown = true; repeatable {
+		e.Message += "send it again, and the response tells"
+	} else {
+		e.Message += "it has neither a sequence number nor an Idempotency-Key, so sending it again may store it twice"
+	}
+	return e
 }
 
 // duplicate acknowledges a batch that is already stored. The number of events and the publisher are

@@ -157,7 +157,7 @@ export class Caller {
    */
   async send(call, { signal, giveUp = this.#giveUp, repeated } = {}) {
     const end = performance.now() + giveUp + uploadTime(call) + (call.wait ?? 0);
-    let unknown = false; // whether an attempt may have been carried out although no response arrived
+    let unknown = false; // whether an attempt may have been carried out: no response arrived, or it says that the outcome is unknown
     /** @type {any} */
     let error;
     for (let tries = 1; ; tries++) {
@@ -167,7 +167,7 @@ export class Caller {
         if (signal?.aborted) throw failure;
         // An attempt that giveUp ended does not show what is wrong, so the error of the attempt before it is kept.
         if (tries === 1 || !cutShort.has(/** @type {object} */ (failure))) error = failure;
-        unknown ||= error instanceof ConnectionError || (error instanceof WeirError && error.status === 500);
+        unknown ||= error instanceof ConnectionError || (error instanceof WeirError && (error.status === 500 || error.outcomeUnknown));
         const pause = Math.max(backoff(tries, 5000), askedFor(error));
         if (transient(error) && performance.now() + pause < end) {
           await wait(pause, signal);

@@ -21,7 +21,7 @@ export class WeirError extends Error {
     this.docUrl = docUrl;
     /** Milliseconds to wait before a retry, if the service asked for it; otherwise 0. @type {number} */
     this.retryAfter = retryAfter;
-    /** Whether an earlier attempt of the same call may have succeeded although no response arrived. @type {boolean} */
+    /** Whether an attempt of the call may have succeeded: its response was lost, or says that the outcome is unknown. @type {boolean} */
     this.outcomeUnknown = false;
     /** The idempotency key of a failed publish, with which it can be repeated safely. Otherwise empty. @type {string} */
     this.idempotencyKey = "";
@@ -131,13 +131,15 @@ export function refusal(response, text) {
     if (response.type === "opaqueredirect") return new ConnectionError("redirected; the browser does not tell where to");
     return new ConnectionError(`unexpected response, not from Weir: status ${response.status}`);
   }
-  return new WeirError(`${error.code}: ${error.message}`, {
+  const refused = new WeirError(`${error.code}: ${error.message}`, {
     ...details,
     type: error.type,
     code: error.code,
     requestId: details.requestId || error.request_id,
     docUrl: error.doc_url,
   });
+  refused.outcomeUnknown = response.headers.get("x-svc-outcome") === "unknown";
+  return refused;
 }
 
 /** Statuses after which the same request may succeed. */

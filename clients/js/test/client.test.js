@@ -281,6 +281,11 @@ test("an error says that the outcome is unknown, and has the key for a repeated 
     else response.writeHead(401).end('{"error":{"code":"key_revoked","message":"revoked"}}');
   });
   await assert.rejects(other.publish(id, [1], { idempotencyKey: "mine" }), { code: "key_revoked", outcomeUnknown: true, idempotencyKey: "mine" });
+
+  const unsure = (response, n) =>
+    response.writeHead(503, n === 1 ? { "x-svc-outcome": "unknown" } : {}).end('{"error":{"code":"storage_unavailable","message":"no"}}');
+  const { client: third } = await otherServer(t, unsure, { giveUp: 1000 });
+  await assert.rejects(third.publish(id, [1], { idempotencyKey: "mine" }), { code: "storage_unavailable", outcomeUnknown: true });
 });
 
 test("a retry waits for retry-after", async (t) => {

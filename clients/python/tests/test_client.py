@@ -80,6 +80,17 @@ class ClientTest(TestCase):
             server.client(give_up=0.2).publish(STREAM, [1])
         self.assertIn(caught.exception.idempotency_key.encode(), server.requests[0])
 
+    def test_service_does_not_know_the_outcome(self) -> None:
+        """The service can say that the outcome is unknown. Other refusals mean that nothing was stored."""
+        fields = {"x_svc_outcome": "unknown"}
+        server = Scripted(self, lambda request: refused(503, "storage_unavailable", **fields))
+        with self.assertRaises(weir.OutcomeUnknown) as caught:
+            server.client(give_up=0.2).publish(STREAM, [1])
+        self.assertIn(caught.exception.idempotency_key.encode(), server.requests[0])
+        fields.clear()
+        with self.assertRaises(weir.Refused):
+            server.client(give_up=0.2).publish(STREAM, [1])
+
     def test_not_weir(self) -> None:
         """A response that did not come from Weir is neither a success nor a refusal."""
         garbage = [

@@ -153,7 +153,7 @@ class Caller:
         """
         deadline = time.monotonic() + self.give_up
         failures, renewed = 0, False
-        unknown = False  # whether a response was lost
+        unknown = False  # whether a response was lost, or said that the outcome is unknown
         failed = False  # whether the service failed, perhaps after it had made the change
         while True:
             try:
@@ -173,6 +173,7 @@ class Caller:
             except WeirError as error:
                 unknown = unknown or isinstance(error, ConnectionFailed) and error.sent
                 if isinstance(error, Refused):
+                    unknown = unknown or error.outcome_unknown
                     error.outcome_unknown = changes and (unknown or failed)
                     failed = failed or error.status >= 500
                 if not transient(error):

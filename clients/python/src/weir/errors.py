@@ -27,6 +27,7 @@ class Refused(WeirError):
         request_id: str = "",
         doc_url: str = "",
         retry_after: float = 0,
+        outcome_unknown: bool = False,
     ) -> None:
         super().__init__(message)
         #: HTTP status of the response.
@@ -41,9 +42,9 @@ class Refused(WeirError):
         self.doc_url = doc_url
         #: Seconds to wait before a retry, if the service asked for it; otherwise 0.
         self.retry_after = retry_after
-        #: Whether an earlier attempt of the same call may have succeeded although the service refused the
-        #: last attempt.
-        self.outcome_unknown = False
+        #: Whether an attempt of the call may have succeeded: an earlier response was lost, or the service
+        #: said that the outcome is unknown.
+        self.outcome_unknown = outcome_unknown
 
 
 class ConnectionFailed(WeirError):
@@ -137,6 +138,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> WeirError:
         request_id=headers.get("x-request-id", ""),
         doc_url=str(error.get("doc_url", "")),
         retry_after=retry_after(headers),
+        outcome_unknown=headers.get("x-svc-outcome") == "unknown",
     )
 
 
