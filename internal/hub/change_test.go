@@ -198,15 +198,20 @@ func TestConcurrentChanges(t *testing.T) {
 	}
 }
 
-// hooked is an engine that calls a function before it changes a document.
+// hooked is an engine that calls a function before it changes or deletes a document.
 type hooked struct {
 	engine.Engine
-	update func()
+	before func()
 }
 
 func (e *hooked) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
-	e.update()
+	e.before()
 	return e.Engine.Update(ctx, key, value, rev)
+}
+
+func (e *hooked) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	e.before()
+	return e.Engine.Delete(ctx, key, rev)
 }
 
 // While the larger limits of a stream are being stored, the smaller ones evict nothing: the trim
@@ -232,5 +237,24 @@ func TestNothingIsEvictedWhileLimitsGrow(t *testing.T) {
 			t.Errorf("before the restart %v could be read, afterwards %v", before, after)
 		}
 		h.Close()
+	})
+}
+
+// A stream whose settings change while it is being deleted is deleted.
+func TestDeleteDuringChange(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		h.engine = &hooked{e, func() {
+			h.engine = e
+			change(t, s, toName("new"))
+		}}
+		if err := s.Delete(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.Stream(s.ID); code(err) != weir.StreamNotFound {
+			t.Errorf("the deleted stream: %v", err)
+		}
 	})
 }
