@@ -44,8 +44,7 @@ type world struct {
 	violence int          // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64 // how far the server's clock is ahead of the simulated time
 	stepped  time.Time    // when shift last changed
-	least    int64        // the lowest value of shift so far
-	greatest int64        // the highest value of shift so far
+	shifts   []shift      // all values of shift so far
 	back     bool         // the clock was set back
 	limited  bool         // the disk was full, or could become full
 	again    atomic.Bool  // the final check wants a restart
@@ -57,6 +56,8 @@ type world struct {
 	draining *server // process that waits for its requests to end before it stops; used by the scheduler only
 	servers  []*server
 	ending   bool   // clients stop, and nothing fails any more
+	token    string // management token
+	project  weir.ProjectID
 	faulty   string // first violation of the contract
 
 	clients sync.WaitGroup
@@ -77,6 +78,7 @@ type server struct {
 	hub      *hub.Hub
 	access   *access.Access
 	handler  *api.Handler
+	quit     chan struct{} // closed when the process ends
 }
 
 // segmentSize is small, so that segments are sealed and freed.
@@ -87,6 +89,7 @@ var errCrashed = errors.New("the process has crashed")
 func newWorld(t *testing.T, c config) *world {
 	w := &world{config: c, t: t, fs: faulty.New()}
 	w.scheduler = &scheduler{rng: rand.New(rand.NewPCG(c.seed, 1)), start: time.Now()}
+	w.shifts = []shift{{from: w.scheduler.start}}
 	w.violence = []int{0, 1, 1, 2, 5}[w.rng.IntN(5)]
 	w.model = newModel(w)
 	return w
@@ -95,8 +98,23 @@ func newWorld(t *testing.T, c config) *world {
 // clock returns the time on the server.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
 
-// swing returns by how much the server may overestimate the age of a batch.
-func (w *world) swing() time.Duration { return time.Duration(w.greatest - w.least) }
+// shift is by how much the server's clock was ahead from a time on.
+type shift struct {
+	from  time.Time
+	ahead int64
+}
+
+// swing returns by how much the server may overestimate, or underestimate, how long ago a time was.
+func (w *world) swing(since time.Time) time.Duration {
+	least := w.shift.Load()
+	greatest := least
+	for i, s := range w.shifts {
+		if i+1 == len(w.shifts) || w.shifts[i+1].from.After(since) {
+			least, greatest = min(least, s.ahead), max(greatest, s.ahead)
+		}
+	}
+	return time.Duration(greatest - least)
+}
 
 // violation reports that the service broke its contract.
 func (w *world) violation(format string, args ...any) {
@@ -121,7 +139,7 @@ func (w *world) current() *server {
 // start starts a process on the disk, in a goroutine of its own, because its disk calls wait at
 // gates.
 func (w *world) start() {
-	g := &server{bodies: budget.New(300<<10, 100<<10)}
+	g := &server{bodies: budget.New(300<<10, 100<<10), quit: make(chan struct{})}
 	w.mu.Lock()
 	w.servers = append(w.servers, g)
 	g.limited.Store(w.limited)
@@ -163,7 +181,24 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 		return fmt.Errorf("open access: %w", err)
 	}
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler)})
+	w.graves.Go(g.expireKeys)
 	return w.bootstrap(g)
+}
+
+// expireKeys ends the keys that revoke themselves, twice per second. It begins at an odd time, so
+// that it never competes with another timer.
+func (g *server) expireKeys() {
+	time.Sleep(137 * time.Microsecond)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			g.access.Expire()
+		case <-g.quit:
+			return
+		}
+	}
 }
 
 // bootstrap creates the project, the key and the streams that all clients use.
@@ -173,15 +208,33 @@ func (w *world) bootstrap(g *server) error {
 	if err == nil {
 		_, err = g.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "sim"}, secret)
 	}
+	if err == nil {
+		err = w.makeToken(g, p.ID)
+	}
 	for _, s := range w.model.streams {
 		if err == nil {
 			_, err = g.hub.Create(ctx, hub.Spec{
-				ID: s.id, Project: p.ID, Name: "s", RetentionSeconds: int64(s.retention / time.Second), MaxBytes: s.maxBytes, Mode: s.mode,
+				ID: s.id, Project: p.ID, Name: "s", RetentionSeconds: int64(s.limits[0].retention / time.Second), MaxBytes: s.limits[0].maxBytes, Mode: s.mode,
 			})
 			if refused, ok := err.(*weir.Error); ok && refused.Code == weir.StreamNameTaken {
 				err = nil
 			}
 		}
+	}
+	return err
+}
+
+// makeToken creates the management token, unless an earlier process did.
+func (w *world) makeToken(g *server, project weir.ProjectID) error {
+	if _, err := g.access.AuthenticateToken([]string{"Bearer " + w.token}); err == nil {
+		return nil
+	}
+	if w.token != "" {
+		w.violation("the management token is lost")
+	}
+	_, secret, err := g.access.CreateToken(context.Background(), "sim")
+	if err == nil && !g.dead.Load() {
+		w.token, w.project = secret.Reveal(), project
 	}
 	return err
 }
@@ -212,6 +265,7 @@ func (w *world) attach(fs *faulty.FS, g *server) {
 
 // end ends the goroutines of a process, in the order in which a service stops.
 func (g *server) end() {
+	close(g.quit)
 	if g.hub != nil {
 		g.hub.StopSubscriptions()
 		g.hub.Close()
@@ -243,12 +297,17 @@ func (w *world) cut(g *server) {
 
 // request returns the open request of the client with the lowest number.
 func (g *server) request() *exchange {
+	if list := g.requests(); len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
+
+// requests returns the open requests, by the number of their client.
+func (g *server) requests() []*exchange {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.open) == 0 {
-		return nil
-	}
-	return slices.MinFunc(g.open, func(a, b *exchange) int { return a.client.n - b.client.n })
+	return slices.SortedFunc(slices.Values(g.open), func(a, b *exchange) int { return a.client.n - b.client.n })
 }
 
 // opened adds a request. Its context ends when the client hangs up.
@@ -409,9 +468,9 @@ func (w *world) advance(o *waiter, err error) {
 
 // step sets the server's clock forwards or backwards.
 func (w *world) step(d time.Duration) {
-	shift := w.shift.Add(int64(d))
+	ahead := w.shift.Add(int64(d))
 	w.stepped, w.back = time.Now(), w.back || d < 0
-	w.least, w.greatest = min(w.least, shift), max(w.greatest, shift)
+	w.shifts = append(w.shifts, shift{time.Now(), ahead})
 }
 
 // oneStep lets one waiter go on, or lets something else happen.
