@@ -50,7 +50,7 @@ func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 			return nil
 		}
 		if loose == nil {
-			if loose, err = s.loosen(ctx); err != nil {
+			if loose, err = loosen(ctx, s); err != nil {
 				return err
 			}
 		}
@@ -109,7 +109,7 @@ type loosened struct {
 }
 
 // loosen acquires the feed of the stream. The caller must call end.
-func (s *Stream) loosen(ctx context.Context) (*loosened, error) {
+func loosen(ctx context.Context, s *Stream) (*loosened, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 			b, err := copied.Batch(context.Background(), seq)
 			s.mu.Lock()
 			switch payload := string(b.Payload); {
-			case err != nil && s.evictedInCopy(seq, before[i].time):
+			case err != nil && evictedInCopy(s, seq, before[i].time):
 				err = nil
 			case err != nil:
 				err = fmt.Errorf("batch %d of %s: %w", seq, s.id, err)
@@ -112,7 +112,7 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 
 // evictedInCopy reports whether a batch may be evicted in a copy that was taken after a time. The
 // limits of that time are still in effect there.
-func (s *stream) evictedInCopy(seq weir.Seq, since time.Time) bool {
+func evictedInCopy(s *stream, seq weir.Seq, since time.Time) bool {
 	return s.evictable(seq) || slices.ContainsFunc(s.limits, func(l *limits) bool {
 		lasting := limits{maxBytes: l.maxBytes, retention: l.retention}
 		return !l.until.Before(since) && lasting.exceeded(s, seq)

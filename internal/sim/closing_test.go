@@ -82,19 +82,3 @@ func (sub *subscriber) end(data string) {
 		s.w.violation("stream %s: end event with %s", s.id, data)
 	}
 }
-
-// closedPage checks whether a page says that the stream is closed.
-func (s *stream) closedPage(q query, p *page, g *server, before seen) {
-	switch {
-	case !p.Closed && before.closed && p.Next > p.Cursor:
-		s.w.violation("stream %s: page %s reaches the end of a closed stream, but does not say so", s.id, q)
-	case p.Closed:
-		s.isClosed(g)
-		for seq := range s.acked {
-			if seq >= p.Next {
-				s.w.violation("stream %s: page %s is the last of a closed stream, but batch %d was acknowledged", s.id, q, seq)
-				return
-			}
-		}
-	}
-}

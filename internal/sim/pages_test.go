@@ -33,6 +33,18 @@ type page struct {
 	Closed bool
 }
 
+// reading is a page that a client has read.
+type reading struct {
+	*stream
+	query
+	*page
+	server *server
+	before seen
+	at     time.Time // when the request began, by the server's clock
+	first  weir.Seq  // the first batch
+	got    map[weir.Seq]bool
+}
+
 // passage is a page that leaves nothing out. If a batch between start and next is not in got, it can
 // never be stored.
 type passage struct {
@@ -77,7 +89,8 @@ func (c *client) page(g *server, s *stream) {
 		c.w.violation("stream %s: page %s: %d %.200s", s.id, q, x.status, x.got.String())
 		return
 	}
-	s.paged(q, &p, g, before, at)
+	r := &reading{stream: s, query: q, page: &p, server: g, before: before, at: at, got: map[weir.Seq]bool{}}
+	r.check()
 }
 
 // query chooses what to ask for.
@@ -135,122 +148,153 @@ func (q query) String() string {
 	return strings.Join(parts, "&")
 }
 
-// paged checks a page. The parameter at is when the request began, by the server's clock.
-func (s *stream) paged(q query, p *page, g *server, before seen, at time.Time) {
-	got := map[weir.Seq]bool{}
-	low := q.from // the lowest sequence that the next batch may have
-	if q.start == "head" && before.cursor > 0 {
-		low = before.cursor + 1
+// check checks the page.
+func (r *reading) check() {
+	s := r.stream
+	low := r.from // the lowest sequence that the next batch may have
+	if r.start == "head" && r.before.cursor > 0 {
+		low = r.before.cursor + 1
 	}
-	first := weir.Seq(0)
-	for i, text := range p.Batches {
+	for i, text := range r.Batches {
 		d, ok := s.decode(text)
 		if !ok || d.Seq < low {
-			s.w.violation("stream %s: page %s: batch %.200s instead of %d or more", s.id, q, text, low)
+			s.w.violation("stream %s: page %s: batch %.200s instead of %d or more", s.id, r, text, low)
 			return
 		}
-		if q.start == "since" && d.TS.Before(q.since) {
-			s.w.violation("stream %s: page %s: batch %d was stored at %s", s.id, q, d.Seq, d.TS)
-		}
 		if i == 0 {
-			first = d.Seq
+			r.first = d.Seq
 		}
-		got[d.Seq], low = true, d.Seq+1
-		s.read(d, at, before)
-		s.storedAt(d)
+		r.got[d.Seq], low = true, d.Seq+1
+		s.read(d, r.at, r.before)
+		r.stored(d)
 	}
-	s.cursorIs(p.Cursor, before)
+	s.cursorIs(r.Cursor, r.before)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(got) > q.limit {
-		s.w.violation("stream %s: page %s has %d batches", s.id, q, len(got))
+	n := len(r.got)
+	if n > r.limit {
+		s.w.violation("stream %s: page %s has %d batches", s.id, r, n)
 	}
-	if len(got) > 0 && p.Next != low || len(got) == 0 && p.Next > p.Cursor+1 {
-		s.w.violation("stream %s: page %s with %d batches below %d: next is %d, the cursor is %d", s.id, q, len(got), low, p.Next, p.Cursor)
+	if n > 0 && r.Next != low || n == 0 && r.Next > r.Cursor+1 {
+		s.w.violation("stream %s: page %s with %d batches below %d: next is %d, the cursor is %d", s.id, r, n, low, r.Next, r.Cursor)
 	}
-	s.gapOf(q, p, first, got)
-	s.leftOut(q, p, first, got, before)
-	s.endsEarly(q, p, g, got, before)
-	s.closedPage(q, p, g, before)
-	if took := time.Since(before.time); q.wait > 0 && len(got) == 0 && p.Gap == nil && !p.Closed && took < q.wait && !g.stopping.Load() {
-		s.w.violation("stream %s: the long poll %s was answered after %v without a batch", s.id, q, took)
+	r.checkGap()
+	r.leavesOut()
+	r.endsEarly()
+	r.checkClosed()
+	if took := time.Since(r.before.time); r.wait > 0 && n == 0 && r.Gap == nil && !r.Closed && took < r.wait && !r.server.stopping.Load() {
+		s.w.violation("stream %s: the long poll %s was answered after %v without a batch", s.id, r, took)
 	}
 }
 
-// storedAt checks that a batch keeps the time at which it was stored.
-func (s *stream) storedAt(d delivery) {
+// stored checks when a batch was stored.
+func (r *reading) stored(d delivery) {
+	s := r.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.start == "since" && d.TS.Before(r.since) {
+		s.w.violation("stream %s: page %s: batch %d was stored at %s", s.id, r, d.Seq, d.TS)
+	}
 	if old, ok := s.times[d.Seq]; ok && !old.Equal(d.TS) {
 		s.w.violation("stream %s: batch %d was stored at %s and at %s", s.id, d.Seq, old, d.TS)
 	}
 	s.times[d.Seq] = d.TS
 }
 
-// gapOf checks the gap of a page: everything up to its end may be evicted.
-func (s *stream) gapOf(q query, p *page, first weir.Seq, got map[weir.Seq]bool) {
-	if p.Gap == nil {
+// checkGap checks the gap of the page: everything up to its end may be evicted.
+func (r *reading) checkGap() {
+	if r.Gap == nil {
 		return
 	}
-	if p.Gap.Reason != "evicted" || p.Gap.From < q.from || p.Gap.To < p.Gap.From ||
-		len(got) > 0 && p.Gap.To >= first || p.Next <= p.Gap.To {
-		s.w.violation("stream %s: page %s from %d to %d has the gap %+v", s.id, q, first, p.Next, *p.Gap)
+	if r.Gap.Reason != "evicted" || r.Gap.From < r.from || r.Gap.To < r.Gap.From || len(r.got) > 0 && r.Gap.To >= r.first || r.Next <= r.Gap.To {
+		r.w.violation("stream %s: page %s from %d to %d has the gap %+v", r.id, r, r.first, r.Next, *r.Gap)
 		return
 	}
-	s.evicted(p.Gap.To+1, "gap of a page")
+	r.evicted(r.Gap.To+1, "gap of a page")
 }
 
-// leftOut checks that the page has every acknowledged batch that it must have below its end.
-func (s *stream) leftOut(q query, p *page, first weir.Seq, got map[weir.Seq]bool, before seen) {
-	start := first // the page has everything from here on
+// leavesOut checks that the page has every acknowledged batch that it must have below its end.
+func (r *reading) leavesOut() {
+	start := r.first // the page has everything from here on
 	switch {
-	case p.Gap != nil:
-		start = p.Gap.To + 1
-	case q.start == "from":
-		start = q.from
-	case len(got) == 0:
-		start = p.Next
+	case r.Gap != nil:
+		start = r.Gap.To + 1
+	case r.start == "from":
+		start = r.from
+	case len(r.got) == 0:
+		start = r.Next
 	}
-	if q.start != "since" && start < p.Next {
-		s.passed(&passage{start, p.Next, got})
+	if r.start != "since" && start < r.Next {
+		(&passage{start, r.Next, r.got}).keep(r.stream)
 	}
 	newest := 0 // number of acknowledged batches from the first batch of the page upwards
-	for _, seq := range slices.Sorted(maps.Keys(before.acked)) {
-		if seq >= first {
+	for _, seq := range slices.Sorted(maps.Keys(r.before.acked)) {
+		if seq >= r.first {
 			newest++
 		}
-		stored, known := s.times[seq]
+		stored, known := r.times[seq]
 		switch {
-		case got[seq] || seq >= p.Next:
-		case q.start == "oldest" && seq < start,
-			q.start == "last" && seq < start && s.possible(seq) <= q.last,
-			q.start == "since" && known && !stored.Before(q.since):
-			s.evicted(seq+1, "page "+q.String())
+		case r.got[seq] || seq >= r.Next:
+		case r.start == "oldest" && seq < start,
+			r.start == "last" && seq < start && r.possible(seq) <= r.last,
+			r.start == "since" && known && !stored.Before(r.since):
+			r.evicted(seq+1, "page "+r.String())
 		}
 	}
-	if q.start == "last" && len(got) > 0 && newest > q.last {
-		s.w.violation("stream %s: page %s starts with %d, the oldest of %d batches", s.id, q, first, newest)
+	if r.start == "last" && len(r.got) > 0 && newest > r.last {
+		r.w.violation("stream %s: page %s starts with %d, the oldest of %d batches", r.id, r, r.first, newest)
 	}
 }
 
 // possible returns the number of sequences from seq upwards under which a batch may be stored.
-func (s *stream) possible(seq weir.Seq) (n int) {
-	for other := range s.sent {
+func (r *reading) possible(seq weir.Seq) (n int) {
+	for other := range r.sent {
 		if other >= seq {
 			n++
 		}
 	}
-	for _, b := range s.unplaced {
-		if at, known := s.at[b]; !known || at >= seq {
+	for _, b := range r.unplaced {
+		if at, known := r.stream.at[b]; !known || at >= seq {
 			n++
 		}
 	}
 	return n
 }
 
-// passed checks that a passage has all acknowledged batches, and remembers it for those that are
+// endsEarly checks that the page does not end before a batch that it could have.
+func (r *reading) endsEarly() {
+	next := r.Next
+	for closed, ok := r.refused[next]; ok && closed.Before(r.before.time); closed, ok = r.refused[next] {
+		next++ // a closed gap
+	}
+	if len(r.got) >= r.limit || !r.before.acked[next] || r.evictable(next) || r.server.hurt.Load() {
+		return
+	}
+	if stored, known := r.times[next]; r.start == "since" && (!known || stored.Before(r.since)) {
+		return
+	}
+	r.w.violation("stream %s: page %s has %d batches and ends before %d, but %d was acknowledged before", r.id, r, len(r.got), r.Next, next)
+}
+
+// checkClosed checks whether the page says that the stream is closed.
+func (r *reading) checkClosed() {
+	switch {
+	case !r.Closed && r.before.closed && r.Next > r.Cursor:
+		r.w.violation("stream %s: page %s reaches the end of a closed stream, but does not say so", r.id, r)
+	case r.Closed:
+		r.isClosed(r.server)
+		for seq := range r.acked {
+			if seq >= r.Next {
+				r.w.violation("stream %s: page %s is the last of a closed stream, but batch %d was acknowledged", r.id, r, seq)
+				return
+			}
+		}
+	}
+}
+
+// keep checks that a passage has all acknowledged batches, and remembers it for those that are
 // acknowledged later.
-func (s *stream) passed(p *passage) {
+func (p *passage) keep(s *stream) {
 	for _, seq := range slices.Sorted(maps.Keys(s.acked)) {
 		p.lacks(s, seq)
 	}
@@ -264,21 +308,6 @@ func (p *passage) lacks(s *stream, seq weir.Seq) {
 	if p.start <= seq && seq < p.next && !p.got[seq] {
 		s.w.violation("stream %s: batch %d was acknowledged, but a page from %d to %d does not have it", s.id, seq, p.start, p.next)
 	}
-}
-
-// endsEarly checks that the page does not end before a batch that it could have.
-func (s *stream) endsEarly(q query, p *page, g *server, got map[weir.Seq]bool, before seen) {
-	next := p.Next
-	for closed, ok := s.refused[next]; ok && closed.Before(before.time); closed, ok = s.refused[next] {
-		next++ // a closed gap
-	}
-	if len(got) >= q.limit || !before.acked[next] || s.evictable(next) || g.hurt.Load() {
-		return
-	}
-	if stored, known := s.times[next]; q.start == "since" && (!known || stored.Before(q.since)) {
-		return
-	}
-	s.w.violation("stream %s: page %s has %d batches and ends before %d, but %d was acknowledged before", s.id, q, len(got), p.Next, next)
 }
 
 // polled remembers a long poll.
