@@ -170,6 +170,25 @@ func TestRestartWithTheClockSetBack(t *testing.T) {
 	refused(t, open(t, docs, clock.set), "after the restart", secret, weir.KeyRevoked)
 }
 
+// A key that has revoked itself and is then revoked by a person or program stays revoked, even if the
+// server starts again with a clock that was set back.
+func TestRevokeAfterTheKeyRevokedItself(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	k, secret := key(t, a, KeySpec{Project: project(t, a, "app").ID, RevokeAfter: 60})
+	clock.advance(2 * time.Minute)
+	a.Expire()
+	for range 2 {
+		revoked, err := a.Revoke(t.Context(), k.ID)
+		if err != nil || revoked.RevokedAt == nil || *revoked.RevokedAt != *k.RevokeAt {
+			t.Errorf("the revoked key is %+v, %v; want it revoked at %v", revoked, err, *k.RevokeAt)
+		}
+	}
+	clock.advance(-110 * time.Second)
+	_, err := open(t, docs, clock.set).Authenticate([]string{"Bearer " + secret})
+	want(t, "after a restart with the clock set back", err, weir.KeyRevoked)
+}
+
 // SetClock replaces the clock before any key has revoked itself by the wrong one.
 func TestSetClock(t *testing.T) {
 	clock, docs := newClock(), store()

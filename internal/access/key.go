@@ -310,10 +310,13 @@ func (a *Access) revoke(ctx context.Context, what, id string, find func(id strin
 	// The key is revoked even if the caller gives up. Revoke still waits for the store, so that the
 	// audit log records the result.
 	err := a.update(context.WithoutCancel(ctx), e, func(k *Key) bool {
-		if k.RevokedAt != nil {
+		switch {
+		case k.RevokedAt == nil:
+			k.RevokedAt = &now
+		case k.RevokedAt == k.RevokeAt: // the key has revoked itself, which is not stored: see current
+		default:
 			return false
 		}
-		k.RevokedAt = &now
 		return true
 	})
 	if errors.Is(err, engine.ErrNotFound) {

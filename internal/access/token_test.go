@@ -178,6 +178,24 @@ func TestCreateKeyOnce(t *testing.T) {
 	want(t, "no project", err, weir.InvalidRequest)
 }
 
+// The clocks of two nodes may differ, and a clock may be set back. So the repeated call may come in
+// the hour before the first one.
+func TestCreateKeyOnceAtTheTurnOfTheHour(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	spec := KeySpec{Project: project(t, a, "app").ID, Kind: Live}
+	_, token := newToken(t, a)
+	first, _, _, err := a.CreateKeyOnce(t.Context(), spec, token, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(-time.Second)
+	again, _, made, err := open(t, docs, clock.set).CreateKeyOnce(t.Context(), spec, token, "one")
+	if err != nil || made || again.ID != first.ID {
+		t.Errorf("a node whose clock is behind made %v: key %s, %v; want key %s", made, again.ID, err, first.ID)
+	}
+}
+
 func TestCreateKeyOnceConcurrently(t *testing.T) {
 	clock, docs := newClock(), store()
 	nodes := []*Access{open(t, docs, clock.set), open(t, docs, clock.set)}

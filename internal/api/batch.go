@@ -45,7 +45,7 @@ func (c *call) batch() error {
 	}
 	p := buffers.Get().(*[]byte)
 	head := append(appendBatchHead(*p, b.Seq, b.Time), `,"events":`...)
-	if c.compresses(len(head) + len(b.Payload)) {
+	if c.compresses(len(head) + len(b.Payload) + 1) {
 		c.zip(typeJSON, head, b.Payload, []byte{'}'})
 		putBuffer(p, head)
 		return nil

@@ -109,7 +109,7 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page) error {
 		return err
 	}
 	w := c.writer()
-	if c.compresses(len(b)) {
+	if c.compresses(max(len(b), pageRun)) { // the next batch did not fit into this run, so the page is long
 		w.zip = c.beginZip()
 	}
 	c.head(http.StatusOK, typeJSON, none, none)

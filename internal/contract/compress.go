@@ -94,6 +94,23 @@ var compressCases = []Case{
 		t.Get("/v1/streams/"+s.ID, gzipped).Want(200)
 		t.Get(BatchPath(s.ID, 99), gzipped).Refused(404, "stream_not_found")
 	}},
+	{"short responses", `D37: the responses to GET requests with a body of at least 1 KiB are compressed with gzip`, func(t *T) {
+		s, raw := t.jsonStream(), t.rawStream()
+		paths := []string{PagePath(raw.ID, "")}
+		for i := range 3 {
+			plain := len(`{"seq":1,"ts":"2026-11-15T00:00:00.000Z","events":[""]}`)
+			t.Publish(s.ID, `["`+strings.Repeat("x", 1023+i-plain)+`"]`)
+			paths = append(paths, BatchPath(s.ID, int64(i+1)))
+		}
+		t.Post(NextPath(raw.ID), RawBody([]byte("short"))).Want(202)
+		t.Post(NextPath(raw.ID), RawBody(Filler(100<<10))).Want(202)
+		for _, path := range paths {
+			a := t.Get(path, gzipped).Want(200)
+			if zipped := a.Header.Get("Content-Encoding") == "gzip"; zipped != (len(a.Body) >= 1<<10) {
+				t.Errorf("%s: %d bytes are compressed: %v", path, len(a.Body), zipped)
+			}
+		}
+	}},
 	{"who is asked", `D37: only clients that list gzip with a quality above 0 get a compressed response`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `["`+strings.Repeat("x", 5000)+`"]`)

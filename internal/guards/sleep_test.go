@@ -14,7 +14,6 @@ var sleepers = map[string]string{
 	"internal/hub/close_test.go":    "same reason as hub_test.go",
 	"internal/hub/lifetime_test.go": "same reason as hub_test.go",
 	"internal/sim/gates_test.go":    "it runs in the synctest bubble of the function simulate, and lets simulated time pass",
-	"internal/sim/world_test.go":    "same reason as gates_test.go",
 	"internal/api/release_test.go":  "it plays a slow client, and does not wait for anything",
 }
 

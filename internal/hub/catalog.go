@@ -397,7 +397,7 @@ func (h *Hub) Count(p weir.ProjectID) int {
 }
 
 // List returns up to limit streams of a project for which the function show returns true, newest
-// first. It starts below the given position, or at the newest stream if position is 0. The result
+// first, without those whose lifetime has ended. It starts below the given position, or at the newest stream if position is 0. The result
 // more reports whether further streams follow, and the result next is the position to continue from
 // (D27). Positions follow the order of creation, so streams that are created or deleted between two
 // calls do not shift the pages.
@@ -410,7 +410,7 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit
 	for below := position; !more; {
 		run := h.catalog.fill(p, below, buf)
 		for _, s := range run {
-			if !show(s.ID) {
+			if !show(s.ID) || s.expired(h.now()) {
 				continue
 			}
 			if more = len(page) == limit; more {

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"weir"
 	"weir/internal/engine"
@@ -42,13 +43,23 @@ func (c *Change) Apply(s Spec) Spec {
 // ignores the end of ctx.
 func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 	ctx = context.WithoutCancel(ctx)
-	err := s.change(ctx, func(spec *Spec) error {
+	var loose *loosened
+	err := s.change(ctx, func(spec *Spec) (err error) {
 		old := *spec
-		if *spec = c.Apply(old); spec.MaxBytes > old.MaxBytes || spec.RetentionSeconds > old.RetentionSeconds {
-			return trimEvicted(ctx, s)
+		if *spec = c.Apply(old); spec.MaxBytes <= old.MaxBytes && spec.RetentionSeconds <= old.RetentionSeconds {
+			return nil
 		}
-		return nil
+		if loose == nil {
+			if loose, err = loosen(ctx, s); err != nil {
+				return err
+			}
+		}
+		loose.to(spec.bounds())
+		return trimEvicted(ctx, loose.f)
 	})
+	if loose != nil {
+		loose.end()
+	}
 	if err != nil {
 		return weir.Stream{}, err
 	}
@@ -89,14 +100,41 @@ func (s *Stream) change(ctx context.Context, edit func(*Spec) error) error {
 	}
 }
 
-// trimEvicted trims the batches that were evicted under the current limits. Otherwise a restart
-// would find them in the log, and higher limits would bring them back.
-func trimEvicted(ctx context.Context, s *Stream) error {
+// loosened is a feed whose limits are about to grow. From the call of the method to until the call of
+// end, the feed evicts nothing that the larger limits keep. Otherwise it could evict a batch after
+// trimEvicted and before the larger limits are stored, and a restart would bring that batch back.
+type loosened struct {
+	f     *feed
+	least bounds // the feed applies limits that are at least as large
+}
+
+// loosen acquires the feed of the stream. The caller must call end.
+func loosen(ctx context.Context, s *Stream) (*loosened, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer f.release()
+	return &loosened{f: f}, nil
+}
+
+func (l *loosened) to(b *bounds) {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	if l.least = *b; !slices.Contains(l.f.loose, l) {
+		l.f.loose = append(l.f.loose, l)
+	}
+}
+
+func (l *loosened) end() {
+	l.f.mu.Lock()
+	l.f.loose = slices.DeleteFunc(l.f.loose, func(o *loosened) bool { return o == l })
+	l.f.mu.Unlock()
+	l.f.release()
+}
+
+// trimEvicted trims what was evicted under the current limits. Otherwise a restart would find the
+// evicted batches in the log, and larger limits would bring them back.
+func trimEvicted(ctx context.Context, f *feed) error {
 	if err := f.catchUp(ctx); err != nil {
 		return err
 	}
@@ -107,7 +145,7 @@ func trimEvicted(ctx context.Context, s *Stream) error {
 	if !due {
 		return nil
 	}
-	return clientError(s.ID, f.trim())
+	return clientError(f.s.ID, f.trim())
 }
 
 // settingsChanged puts the settings of a changed document into the stream. It must not call the
@@ -136,6 +174,9 @@ func (h *Hub) settingsChanged(s *Stream, spec *Spec) {
 // f.mu held.
 func adopt(f *feed) {
 	limits := f.s.bounds.Load()
+	for _, l := range f.loose {
+		limits = &bounds{max(limits.retentionSeconds, l.least.retentionSeconds), max(limits.maxBytes, l.least.maxBytes)}
+	}
 	if limits == f.bounds {
 		return
 	}

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -196,4 +197,65 @@ func TestConcurrentChanges(t *testing.T) {
 	if _, err := s.Change(ctx, toName("x")); code(err) != weir.StreamNotFound {
 		t.Errorf("changing a deleted stream whose id is in use again: %v", err)
 	}
+}
+
+// hooked is an engine that calls a function before it changes or deletes a document.
+type hooked struct {
+	engine.Engine
+	before func()
+}
+
+func (e *hooked) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
+	e.before()
+	return e.Engine.Update(ctx, key, value, rev)
+}
+
+func (e *hooked) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	e.before()
+	return e.Engine.Delete(ctx, key, rev)
+}
+
+// While the larger limits of a stream are being stored, the smaller ones evict nothing: the trim
+// before would not include it, and a restart would bring it back.
+func TestNothingIsEvictedWhileLimitsGrow(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, func(s *Spec) { s.MaxBytes, s.RetentionSeconds = 1000, 60 })
+		h.engine = &hooked{e, func() {
+			publish(t, s, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
+			<-time.After(40 * time.Second)
+		}}
+		for range 6 {
+			publish(t, s, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
+		}
+		<-time.After(30 * time.Second)
+		most, seconds := int64(1200), int64(90)
+		change(t, s, Change{MaxBytes: &most, RetentionSeconds: &seconds})
+		before := kept(s, 7)
+		h.Close()
+		h = open(t, e, Options{})
+		if after := kept(find(t, h, s.ID), 7); !slices.Equal(after, before) {
+			t.Errorf("before the restart %v could be read, afterwards %v", before, after)
+		}
+		h.Close()
+	})
+}
+
+// A stream whose settings change while it is being deleted is deleted.
+func TestDeleteDuringChange(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		h.engine = &hooked{e, func() {
+			h.engine = e
+			change(t, s, toName("new"))
+		}}
+		if err := s.Delete(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.Stream(s.ID); code(err) != weir.StreamNotFound {
+			t.Errorf("the deleted stream: %v", err)
+		}
+	})
 }

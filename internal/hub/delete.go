@@ -13,17 +13,21 @@ import (
 // so that the audit log can record it.
 func (s *Stream) Delete(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
-	if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
-		return notFound(s.ID)
+	for {
+		doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
+		if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
+			return notFound(s.ID)
+		}
+		if err == nil {
+			err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
+		}
+		switch {
+		case errors.Is(err, engine.ErrNotFound):
+			return notFound(s.ID)
+		case !errors.Is(err, engine.ErrConflict): // otherwise the settings have changed in the meantime
+			return clientError(s.ID, err)
+		}
 	}
-	if err == nil {
-		err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
-	}
-	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrConflict) {
-		return notFound(s.ID)
-	}
-	return clientError(s.ID, err)
 }
 
 // forget removes a deleted stream from the catalog, the sweeper and the kept states. The caller has

@@ -55,6 +55,7 @@ type feed struct {
 	newest   weir.Time     // time of the newest durable entry
 	expiry   weir.Time     // no batch expires before this time
 	bounds   *bounds       // the limits that ahead and state apply; adopt sets them
+	loose    []*loosened   // changes to larger limits that are in progress
 	held     heldFrom      // the missing sequences whose grace period is paused
 	timer    *time.Timer   // calls closeGaps
 	tail     tail

@@ -102,3 +102,31 @@ func TestOpeningDoesNotDelayTrims(t *testing.T) {
 		h.Close()
 	})
 }
+
+// A stream whose lifetime has ended is in no list, even before the sweeper deletes it.
+func TestListWithoutExpired(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		lasting := made(t, h, nil)
+		<-time.After(sweepEvery / 2)
+		made(t, h, func(s *Spec) { s.TTLSeconds = 10 })
+		list := func() (ids []weir.StreamID) {
+			all, _, _, err := h.List(ctx, "p", 0, 10, func(weir.StreamID) bool { return true })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range all {
+				ids = append(ids, o.ID)
+			}
+			return ids
+		}
+		if ids := list(); len(ids) != 2 {
+			t.Errorf("the list has %v, want two streams", ids)
+		}
+		<-time.After(10*time.Second + sweepEvery/4)
+		if ids := list(); len(ids) != 1 || ids[0] != lasting.ID {
+			t.Errorf("after ten seconds the list has %v, want only %s", ids, lasting.ID)
+		}
+	})
+}

@@ -172,7 +172,7 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 	case v.Outcome == stream.Stored:
 		return nil, s.refusesBatches()
 	case v.Outcome == stream.Refused && seen.Outcome == stream.Refused:
-		return nil, v.Err
+		return nil, seen.Err // the reason of v may be an entry that is not durable
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:
 		return s.duplicate(ctx, f, v.Header, cursor)
 	}

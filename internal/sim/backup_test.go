@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"weir"
 	"weir/internal/api"
@@ -84,11 +85,15 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 		if err != nil {
 			return err
 		}
+		if object, err := copied.Object(context.Background()); err != nil || before[i].closed && !object.Closed {
+			return fmt.Errorf("stream %s: %+v, %v", s.id, object, err)
+		}
 		for _, seq := range slices.Sorted(maps.Keys(before[i].acked)) {
 			b, err := copied.Batch(context.Background(), seq)
 			s.mu.Lock()
 			switch payload := string(b.Payload); {
-			case err != nil && s.evictable(seq):
+			case err != nil && evictedInCopy(s, seq, before[i].time):
+				err = nil
 			case err != nil:
 				err = fmt.Errorf("batch %d of %s: %w", seq, s.id, err)
 			case s.mode == weir.JSON:
@@ -96,12 +101,20 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 			default:
 				s.learn(seq, payload)
 			}
-			mayLack := s.evictable(seq)
 			s.mu.Unlock()
-			if err != nil && !mayLack {
+			if err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// evictedInCopy reports whether a batch may be evicted in a copy that was taken after a time. The
+// limits of that time are still in effect there.
+func evictedInCopy(s *stream, seq weir.Seq, since time.Time) bool {
+	return s.evictable(seq) || slices.ContainsFunc(s.limits, func(l *limits) bool {
+		lasting := limits{maxBytes: l.maxBytes, retention: l.retention}
+		return !l.until.Before(since) && lasting.exceeded(s, seq)
+	})
 }

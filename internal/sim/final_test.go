@@ -33,7 +33,8 @@ func (w *world) finish(done *atomic.Bool) {
 		}
 		after := c.inspect()
 		for i, s := range w.model.streams {
-			if before[i].Cursor != after[i].Cursor || before[i].CreatedAt != after[i].CreatedAt || before[i].BytesStored < after[i].BytesStored && !w.back {
+			less := before[i].BytesStored < after[i].BytesStored && !w.back
+			if before[i].BytesStored = after[i].BytesStored; before[i] != after[i] || less {
 				w.violation("stream %s before and after the restart: %+v, %+v", s.id, before[i], after[i])
 			}
 			if w.faulty == "" {
@@ -55,8 +56,8 @@ func (c *client) inspect() (objects []weir.Stream) {
 	for n := range c.w.config.clients {
 		if o := c.w.model.owns[n]; o != nil {
 			o.look(c.w, g, c.ask(g, "GET", "/v1/streams/"+string(o.id), nil))
-			if _, err := g.access.Authenticate([]string{"Bearer " + o.secret}); o.secret != "" && o.known && (err == nil) != o.valid {
-				c.w.violation("key %s: valid %v, but the server says %v", o.key, o.valid, err)
+			if o.key != nil && o.key.id != "" {
+				c.useKey(g, o, o.key)
 			}
 		}
 	}
@@ -86,10 +87,10 @@ func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 		if bytes != object.BytesStored {
 			s.w.violation("stream %s: bytes_stored is %d, but the batches have %d bytes", s.id, object.BytesStored, bytes)
 		}
-		if charge > s.maxBytes && lowest != cursor {
-			s.w.violation("stream %s: the batches are charged %d bytes of %d", s.id, charge, s.maxBytes)
+		if charge > object.MaxBytes && lowest != cursor {
+			s.w.violation("stream %s: the batches are charged %d bytes of %d", s.id, charge, object.MaxBytes)
 		}
-		if b := s.known[lowest-min(lowest, 1)]; lowest > 0 && b != nil && charge+s.charge(b) <= s.maxBytes && !s.aged(b) {
+		if b := s.known[lowest-min(lowest, 1)]; len(s.limits) == 1 && lowest > 0 && b != nil && charge+s.charge(b) <= object.MaxBytes && !s.aged(b) {
 			s.w.violation("stream %s: batch %d is evicted, although it would fit", s.id, lowest-1)
 		}
 		for seq := range s.acked {
@@ -110,26 +111,36 @@ func (c *client) object(g *server, s *stream) (object weir.Stream) {
 		return object
 	}
 	s.cursorIs(object.Cursor, before)
+	s.limitedTo(&object)
+	if object.Closed && !s.closing || !object.Closed && s.closed {
+		c.w.violation("stream %s: closed is %v, but clients know %v", s.id, object.Closed, s.closed)
+	}
 	return object
 }
 
+// remove deletes a stream.
+func (c *client) remove(g *server, s *stream) {
+	if x := c.ask(g, "DELETE", "/v1/streams/"+string(s.id), nil); x == nil || x.status != 204 {
+		c.w.violation("stream %s cannot be deleted: %v", s.id, x)
+	}
+}
+
 // drain subscribes to a stream and receives everything: no gap stays open for long. If remove is
-// true, drain then deletes the stream. The subscription ends with an end event, and the stream is
-// gone.
+// true, drain also deletes the stream. The subscription to a stream that is closed or deleted ends
+// with an end event, and a deleted stream is gone.
 func (c *client) drain(g *server, s *stream, remove bool) {
 	object := c.object(g, s)
+	s.deleting = remove
 	sub := &subscriber{s: s, from: "0", got: map[weir.Seq]bool{}}
 	deleter := &client{w: c.w, n: watcher + 1 + s.n, rng: c.rng}
 	var deleted bool
 	reached := func() {
-		done := sub.pos > object.Cursor || object.BytesStored == 0
+		done := (sub.pos > object.Cursor || object.BytesStored == 0) && !object.Closed
 		if c.stop = done && !remove; done && remove && !deleted {
 			deleted = true
 			go func() {
 				_ = deleter.step("deletes")
-				if x := deleter.ask(g, "DELETE", "/v1/streams/"+string(s.id), nil); x == nil || x.status != 204 {
-					c.w.violation("stream %s cannot be deleted: %v", s.id, x)
-				}
+				deleter.remove(g, s)
 			}()
 		}
 	}
@@ -139,11 +150,15 @@ func (c *client) drain(g *server, s *stream, remove bool) {
 		}
 		reached()
 	})
-	if c.stop = false; !remove {
+	c.stop = false
+	if !sub.ended && (remove || object.Closed) {
+		c.w.violation("stream %s: the subscription ended without an end event", s.id)
+	}
+	if !remove {
 		return
 	}
-	if !sub.ended {
-		c.w.violation("stream %s: the subscription ended without an end event", s.id)
+	if object.Closed {
+		deleter.remove(g, s)
 	}
 	if x := c.ask(g, "GET", fmt.Sprintf("/v1/streams/%s", s.id), nil); x == nil || x.status != 404 {
 		c.w.violation("stream %s was deleted, but exists: %v", s.id, x)

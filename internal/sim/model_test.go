@@ -28,18 +28,27 @@ func newModel(w *world) *model {
 	m := &model{w: w, owns: map[int]*own{}}
 	for i := range 4 {
 		s := &stream{
-			w: w, n: i, id: weir.StreamID(fmt.Sprintf("stream%016d", i)), mode: weir.JSON, loose: i > 1, maxBytes: 64 << 20, retention: 24 * time.Hour,
+			w: w, n: i, id: weir.StreamID(fmt.Sprintf("stream%016d", i)), mode: weir.JSON, loose: i > 1,
 			sent: map[weir.Seq][]*batch{}, unplaced: map[string]*batch{}, keys: map[string]*batch{}, known: map[weir.Seq]*batch{}, at: map[*batch]weir.Seq{},
 			acked: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, above: map[weir.Seq]time.Time{},
+			times: map[weir.Seq]time.Time{}, when: map[weir.Seq]time.Time{}, polls: map[*exchange]query{},
 		}
 		if w.rng.IntN(3) == 0 {
 			s.mode = weir.Raw
 		}
+		l := &limits{maxBytes: 64 << 20, retention: 24 * time.Hour}
 		switch w.rng.IntN(5) {
 		case 0, 1:
-			s.maxBytes = int64(1500 + w.rng.IntN(1<<(8+w.rng.IntN(8))))
+			l.maxBytes = int64(1500 + w.rng.IntN(1<<(8+w.rng.IntN(8))))
 		case 2:
-			s.retention = time.Duration(2+w.rng.IntN(10)) * time.Second
+			l.retention = time.Duration(2+w.rng.IntN(10)) * time.Second
+		}
+		s.limits, s.floor = []*limits{l}, l.maxBytes
+		if s.changes = w.rng.IntN(3) == 0; s.changes {
+			s.floor = min(s.floor, 4<<10)
+		}
+		if w.rng.IntN(4) == 0 {
+			s.closeAfter = time.Duration(5+w.rng.IntN(30)) * time.Second
 		}
 		m.streams = append(m.streams, s)
 	}
@@ -57,13 +66,15 @@ type batch struct {
 
 // stream is what the clients know about a stream.
 type stream struct {
-	w         *world
-	n         int
-	id        weir.StreamID
-	mode      weir.Mode
-	maxBytes  int64
-	retention time.Duration
-	loose     bool // clients also publish without choosing a sequence
+	w       *world
+	n       int
+	id      weir.StreamID
+	mode    weir.Mode
+	loose   bool  // clients also publish without choosing a sequence
+	floor   int64 // the smallest max_bytes that the stream will have
+	changes bool  // clients change the limits
+
+	closeAfter time.Duration // when clients begin to close the stream; 0: never
 
 	mu       sync.Mutex
 	created  string                 // x-svc-stream-created
@@ -79,6 +90,15 @@ type stream struct {
 	cursor   weir.Seq               // the highest cursor that a client has seen
 	low      weir.Seq               // clients were told that everything below was evicted; if the clock was set back, a restart may undo that
 	subs     []*subscriber
+	limits   []*limits              // all limits that the stream had
+	changing bool                   // a client changes the limits
+	closing  bool                   // a client has tried to close the stream
+	closed   bool                   // a client knows that the stream is closed
+	deleting bool                   // the final check deletes the stream
+	times    map[weir.Seq]time.Time // when batches were stored, by the server's clock
+	when     map[weir.Seq]time.Time // when batches were first acknowledged
+	passages []*passage             // pages that clients have read
+	polls    map[*exchange]query    // long polls in progress
 }
 
 // seen is what clients knew about a stream when a request began.
@@ -86,13 +106,14 @@ type seen struct {
 	time   time.Time
 	cursor weir.Seq
 	low    weir.Seq
+	closed bool
 	acked  map[weir.Seq]bool
 }
 
 func (s *stream) seen() seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return seen{time.Now(), s.cursor, s.low, maps.Clone(s.acked)}
+	return seen{time.Now(), s.cursor, s.low, s.closed, maps.Clone(s.acked)}
 }
 
 // size is the number of bytes that a batch counts in bytes_stored (D11).
@@ -106,33 +127,9 @@ func (s *stream) size(b *batch) int64 {
 // charge is the number of bytes that a batch counts towards max_bytes (D12).
 func (s *stream) charge(b *batch) int64 { return max(s.size(b), 128) + int64(len(b.key)) }
 
-// evictable reports whether a batch may be evicted: because of its age, to make room for the
-// batches above it, or because a batch above it was evicted (D12). A batch counts as stored as soon
-// as it was sent.
+// evictable reports whether a batch may be evicted.
 func (s *stream) evictable(seq weir.Seq) bool {
-	if seq < s.low {
-		return true
-	}
-	total, oldest := int64(0), time.Now()
-	add := func(b *batch) {
-		total += s.charge(b)
-		if b.first.Before(oldest) {
-			oldest = b.first
-		}
-	}
-	for other, list := range s.sent {
-		if other >= seq {
-			for _, b := range list {
-				add(b)
-			}
-		}
-	}
-	for _, b := range s.unplaced {
-		if at, known := s.at[b]; !known || at >= seq {
-			add(b)
-		}
-	}
-	return total > s.maxBytes || time.Since(oldest)+s.w.swing() >= s.retention
+	return seq < s.low || slices.ContainsFunc(s.limits, func(l *limits) bool { return l.exceeded(s, seq) })
 }
 
 // evicted checks that everything below low may be evicted, and remembers it.
@@ -230,9 +227,14 @@ func (s *stream) learn(seq weir.Seq, payload string) {
 	s.cursor = max(s.cursor, seq)
 }
 
-// acknowledged checks that no subscriber has passed a sequence without its batch.
+// acknowledged checks that no subscriber and no page has passed a sequence without its batch.
 func (s *stream) acknowledged(seq weir.Seq) {
-	s.acked[seq] = true
+	if !s.acked[seq] {
+		s.acked[seq], s.when[seq] = true, time.Now()
+	}
+	for _, p := range s.passages {
+		p.lacks(s, seq)
+	}
 	for _, sub := range s.subs {
 		if sub.started && sub.start <= seq && seq < sub.pos && !sub.got[seq] {
 			s.w.violation("stream %s: batch %d was acknowledged, but a subscriber waits for %d and did not receive it", s.id, seq, sub.pos)
@@ -246,6 +248,10 @@ func (s *stream) published(x *exchange, a ack, seq weir.Seq, b *batch, contiguou
 	defer s.mu.Unlock()
 	far := b.payload == "far"
 	switch {
+	case x.status == 409 && x.code() == weir.StreamClosed:
+		s.refusedClosed(x.server, before.acked[seq] && !s.evictable(seq), fmt.Sprintf("batch %d", seq))
+	case before.closed && x.status != 200 && (x.status != 409 || !s.evictable(seq)):
+		s.w.violation("stream %s is closed, but publish %d: %d %s", s.id, seq, x.status, x.got.String())
 	case x.status == 422 && far, x.status == 412 && far && contiguous:
 	case far:
 		s.w.violation("stream %s: publish %d far above %d: %d %s", s.id, seq, before.cursor, x.status, x.got.String())
@@ -254,7 +260,7 @@ func (s *stream) published(x *exchange, a ack, seq weir.Seq, b *batch, contiguou
 	case x.status == 200:
 		s.repeated(x, a, seq, b)
 	case x.status == 409:
-		s.closed(x, seq)
+		s.gapClosed(x, seq)
 	case x.status == 412:
 		if !contiguous || seq <= before.cursor+1 {
 			s.w.violation("stream %s: publish %d: 412, but the cursor was %d", s.id, seq, before.cursor)
@@ -304,8 +310,8 @@ func (s *stream) repeated(x *exchange, a ack, seq weir.Seq, _ *batch) {
 	s.cursor = max(s.cursor, a.Cursor)
 }
 
-// closed checks a 409: the sequence can never be stored (again).
-func (s *stream) closed(x *exchange, seq weir.Seq) {
+// gapClosed checks a 409: the sequence can never be stored (again).
+func (s *stream) gapClosed(x *exchange, seq weir.Seq) {
 	if s.evictable(seq) {
 		if !s.w.back {
 			s.refused[seq] = time.Now()
@@ -325,9 +331,18 @@ func (s *stream) closed(x *exchange, seq weir.Seq) {
 }
 
 // publishedNext checks the response to a publish without a sequence.
-func (s *stream) publishedNext(status int, a ack, b *batch, before seen) {
+func (s *stream) publishedNext(x *exchange, a ack, b *batch, before seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	status := x.status
+	if status == 409 && x.code() == weir.StreamClosed {
+		s.refusedClosed(x.server, b.acked && b.key != "", "the batch with key "+b.key)
+		return
+	}
+	if status != 200 && (status != 202 || before.closed) {
+		s.w.violation("stream %s: publish: %d %s", s.id, status, x.got.String())
+		return
+	}
 	if a.Duplicate != (status == 200) || a.Accepted != 1 || a.Cursor < a.Seq {
 		s.w.violation("stream %s: status %d with %+v", s.id, status, a)
 	}
@@ -367,8 +382,10 @@ func (s *stream) describes(x *exchange) {
 	}
 }
 
-// aged reports whether a batch may be evicted for its age.
-func (s *stream) aged(b *batch) bool { return time.Since(b.first)+s.w.swing() >= s.retention }
+// aged reports whether a batch may be evicted for its age, in a stream whose limits never changed.
+func (s *stream) aged(b *batch) bool {
+	return time.Since(b.first)+s.w.swing(b.first) >= s.limits[0].retention
+}
 
 // gone checks a 404 for a batch.
 func (s *stream) gone(seq weir.Seq, message string, wasEvicted bool, before seen) {
@@ -390,7 +407,7 @@ func (s *stream) read(d delivery, at time.Time, before seen) {
 	if d.Seq < before.low && !s.w.back {
 		s.w.violation("stream %s: batch %d can be read, but everything below %d was evicted", s.id, d.Seq, before.low)
 	}
-	if s.mode == weir.JSON && s.w.stepped.Before(before.time) && !d.TS.Add(s.retention).After(at) {
+	if s.mode == weir.JSON && s.w.stepped.Before(before.time) && !d.TS.Add(s.loosest(before.time).retention).After(at) {
 		s.w.violation("stream %s: batch %d of %s can be read at %s", s.id, d.Seq, d.TS, at)
 	}
 	s.learn(d.Seq, d.payload)

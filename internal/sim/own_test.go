@@ -3,10 +3,11 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"weir"
-	"weir/internal/access"
 )
 
 // own is the stream and the key of one client, which no other client changes. Other clients may
@@ -17,12 +18,14 @@ type own struct {
 	sure   bool     // exists is certain
 	count  weir.Seq // number of batches in the stream
 	exact  bool     // count is certain
-	view   *server  // the process that last told whether the stream exists
-	seen   bool     // whether the stream exists according to view
+	closed bool     // the stream is closed
+	told   bool     // closed is certain
+	life   life
+	view   *server // the process that last told whether the stream exists
+	seen   bool    // whether the stream exists according to view
 
-	key, secret  string
-	valid, known bool
-	user         *exchange // the subscription that uses the key or the stream; one at a time
+	key  *key      // guarded by model.mu
+	user *exchange // the subscription that uses the key or the stream; one at a time
 }
 
 func (m *model) own(n int) *own {
@@ -38,10 +41,19 @@ func (m *model) own(n int) *own {
 func (c *client) manage(g *server) {
 	o := c.w.model.own(c.n)
 	path := "/v1/streams/" + string(o.id)
-	switch c.rng.IntN(8) {
-	case 0:
-		x := c.ask(g, "POST", "/v1/streams", []byte(fmt.Sprintf(`{"name":"own","id":%q}`, o.id)))
+	switch c.rng.IntN(14) {
+	case 0, 12:
+		body, ttl := fmt.Sprintf(`{"name":"own","id":%q}`, o.id), time.Duration(0)
+		if c.w.has("ttl") && c.rng.IntN(2) == 0 {
+			ttl = time.Duration(1+c.rng.IntN(12)) * time.Second
+			body = fmt.Sprintf(`{"name":"own","id":%q,"ttl_seconds":%d}`, o.id, ttl/time.Second)
+		}
+		x := c.ask(g, "POST", "/v1/streams", []byte(body))
 		o.changed(c.w, g, "create", x, 201, 409, true)
+		o.lives(c.w, g, x, ttl)
+	case 13:
+		x := c.ask(g, "GET", path+"/batches?limit=2", nil)
+		o.paged(c, g, x)
 	case 1:
 		g.deleting.Add(1)
 		x := c.ask(g, "DELETE", path, nil)
@@ -57,7 +69,21 @@ func (c *client) manage(g *server) {
 	case 6:
 		c.list(g, o)
 	case 7:
-		c.keys(g, o)
+		if c.w.has("keys") {
+			c.manageKeys(g, o)
+		}
+	case 8:
+		if c.w.has("close") {
+			c.closeStream(g)
+		}
+	case 9, 10:
+		if c.w.has("change") {
+			c.change(g)
+		}
+	case 11:
+		if c.w.has("close") && c.rng.IntN(2) == 0 {
+			o.ended(c.w, g, c.ask(g, "POST", path+"/close", nil))
+		}
 	}
 }
 
@@ -66,23 +92,25 @@ func (c *client) manage(g *server) {
 func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int, exists bool) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
-		o.sure, o.exact = false, false
+		o.sure, o.exact, o.told = false, false, false
 		if x == nil {
 			o.view = nil
 		}
 		return
 	case x.status == yes:
+		o.lapse(w, g, x, !exists)
 		o.agrees(w, g, what, !exists)
 		o.seen = exists
 		if o.sure && o.exists == exists {
 			w.violation("%s of %s: %d, but exists is %v", what, o.id, x.status, o.exists)
 		}
-		o.count, o.exact = 0, true
+		o.count, o.exact, o.closed, o.told = 0, true, false, true
 		var made weir.Stream
 		if exists && (json.Unmarshal(x.got.Bytes(), &made) != nil || made.Cursor != 0 || made.BytesStored != 0) {
 			w.violation("a new stream is not empty: %s", x.got.String())
 		}
 	case x.status == no:
+		o.lapse(w, g, x, exists)
 		o.agrees(w, g, what, exists)
 		if o.sure && o.exists != exists {
 			w.violation("%s of %s: %d, but exists is %v", what, o.id, x.status, o.exists)
@@ -115,6 +143,7 @@ func (o *own) look(w *world, g *server, x *exchange) {
 	if x == nil || x.status == 503 {
 		return
 	}
+	o.lapse(w, g, x, x.status == 200)
 	o.agrees(w, g, "GET", x.status == 200)
 	if exists := x.status == 200; o.sure && exists != o.exists {
 		w.violation("GET of %s: %d, but exists is %v", o.id, x.status, o.exists)
@@ -132,6 +161,36 @@ func (o *own) look(w *world, g *server, x *exchange) {
 	if o.exact || !g.hurt.Load() {
 		o.count, o.exact = got.Cursor, true
 	}
+	o.isClosed(w, g, "GET", got.Closed)
+	o.liveFor(w, got.TTLSeconds)
+}
+
+// isClosed checks whether the stream is closed. Like settle, it learns nothing while the outcome of
+// a failed write is unknown.
+func (o *own) isClosed(w *world, g *server, what string, closed bool) {
+	if o.told && closed != o.closed {
+		w.violation("%s: stream %s is closed: %v, but before: %v", what, o.id, closed, o.closed)
+	}
+	if o.told || !g.hurt.Load() {
+		o.closed, o.told = closed, true
+	}
+}
+
+// ended checks the response to a close.
+func (o *own) ended(w *world, g *server, x *exchange) {
+	switch {
+	case x == nil || x.status == 503 || x.status == 500:
+		o.told = o.told && o.closed
+		o.uses(w, g, x, false)
+	case x.status == 200 || x.status == 404:
+		o.uses(w, g, x, false)
+		if x.status == 200 {
+			o.closed, o.told = true, true
+		}
+		o.look(w, g, x)
+	default:
+		w.violation("close of %s: %d %s", o.id, x.status, x.got.String())
+	}
 }
 
 // published checks the response to a publish.
@@ -139,11 +198,17 @@ func (o *own) published(c *client, g *server, x *exchange) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
 		o.exact = false
-	case x.status == 404 || x.status == 202:
-		o.agrees(c.w, g, "publish", x.status == 202)
-		if exists := x.status == 202; o.sure && exists != o.exists {
+		o.uses(c.w, g, x, false)
+	case x.status == 404 || x.status == 202 || x.status == 409 && x.code() == weir.StreamClosed:
+		o.lapse(c.w, g, x, x.status != 404)
+		o.uses(c.w, g, x, x.status == 202)
+		o.agrees(c.w, g, "publish", x.status != 404)
+		if exists := x.status != 404; o.sure && exists != o.exists {
 			c.w.violation("publish to %s: %d, but exists is %v", o.id, x.status, o.exists)
 		} else if o.settle(g, exists); !exists {
+			return
+		}
+		if o.isClosed(c.w, g, "publish", x.status == 409); x.status == 409 {
 			return
 		}
 		a := c.ackOf(x)
@@ -156,11 +221,30 @@ func (o *own) published(c *client, g *server, x *exchange) {
 	}
 }
 
+// paged checks a page of the stream.
+func (o *own) paged(c *client, g *server, x *exchange) {
+	if x == nil || x.status == 503 {
+		o.uses(c.w, g, x, false)
+		return
+	}
+	o.lapse(c.w, g, x, x.status == 200)
+	o.uses(c.w, g, x, x.status == 200)
+	o.agrees(c.w, g, "page", x.status == 200)
+	if o.sure && (x.status == 200) != o.exists || x.status != 200 && x.status != 404 {
+		c.w.violation("page of %s: %d %s, but exists is %v", o.id, x.status, x.got.String(), o.exists)
+	}
+	var p page
+	if x.status == 200 && (json.Unmarshal(x.got.Bytes(), &p) != nil || o.exact && (p.Cursor != o.count || len(p.Batches) != int(min(o.count, 2)))) {
+		c.w.violation("stream %s has %d batches, but its first page is %s", o.id, o.count, x.got.String())
+	}
+}
+
 // list reads all pages. A stream that exists during the whole listing is listed once, and newer
 // streams come first (D27).
 func (c *client) list(g *server, o *own) {
 	found := map[weir.StreamID]int{}
 	query := fmt.Sprintf("?limit=%d", 1+c.rng.IntN(4))
+	begun := &exchange{at: time.Now()}
 	for cursor := ""; ; {
 		x := c.ask(g, "GET", "/v1/streams"+query+cursor, nil)
 		if x == nil || x.status != 200 || g != c.w.current() {
@@ -187,39 +271,24 @@ func (c *client) list(g *server, o *own) {
 			c.w.violation("the list has stream %s %d times", s.id, found[s.id])
 		}
 	}
+	o.lapse(c.w, g, begun, found[o.id] > 0)
 	if n := found[o.id]; o.sure && (n == 1) != o.exists || n > 1 {
 		c.w.violation("the list has stream %s %d times, but exists is %v", o.id, n, o.exists)
 	}
 }
 
-// keys makes, uses or revokes a key.
-func (c *client) keys(g *server, o *own) {
-	ctx, x := g.opened(c)
-	defer g.closed(x)
-	if c.step("asks for keys") != nil {
-		x.leave()
-	}
-	switch p, ok := g.access.ProjectNamed("sim"); {
-	case !ok:
-	case o.key == "":
-		if k, made, err := g.access.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live}); err == nil && !g.dead.Load() {
-			o.key, o.secret, o.valid, o.known = k.ID, made.Reveal(), true, true
-		}
-	case o.valid && c.rng.IntN(2) == 0:
-		_, err := g.access.Revoke(ctx, o.key)
-		if o.known = err == nil && !g.dead.Load(); o.known {
-			c.w.note("client %d has revoked its key", c.n)
-			c.w.mustEnd(o, g)
-		}
-		o.valid = false
-	default:
-		_, err := g.access.Authenticate([]string{"Bearer " + o.secret})
-		if o.known && (err == nil) != o.valid && !g.dead.Load() {
-			c.w.violation("key %s: valid %v, but the server says %v", o.key, o.valid, err)
-		}
-		if !o.valid && c.rng.IntN(4) == 0 {
-			o.key, o.secret = "", ""
-		}
+// ends are the frames with which a subscription to such a stream may end.
+var ends = []string{
+	"event: end\ndata: {\"reason\":\"stream_deleted\"}", "event: end\ndata: {\"reason\":\"stream_closed\"}", "event: end\ndata: {\"reason\":\"expired\"}",
+}
+
+// started records that a subscription has started, which is a use of the stream.
+func (o *own) started(w *world, g *server, x *exchange) {
+	w.model.mu.Lock()
+	defer w.model.mu.Unlock()
+	if o.life.starting {
+		o.life.starting = false
+		o.life.used(w, g, x.at, !o.life.vague)
 	}
 }
 
@@ -233,46 +302,76 @@ func (w *world) mustEnd(o *own, g *server) {
 	}
 }
 
-// overdue checks the subscriptions that must have ended by now. Subscriptions are not checked while
-// a disk call waits, because they may wait for it, nor while their client takes no data.
+// overdue checks the requests that must have ended by now: subscriptions, and long polls. They are
+// not checked while a disk call waits, because they may wait for it, nor while their client takes no
+// data.
 func (w *world) overdue(list []*waiter) {
-	w.model.mu.Lock()
-	defer w.model.mu.Unlock()
-	for n := range w.config.clients {
-		o := w.model.owns[n]
-		if o == nil || o.user == nil || o.user.until.IsZero() || !time.Now().After(o.user.until) || o.user.server != w.owner {
-			continue
+	busy := map[*client]bool{}
+	for _, waiting := range list {
+		if waiting.disk {
+			return
 		}
-		blocked := false
-		for _, waiting := range list {
-			blocked = blocked || waiting.disk || waiting.client == o.user.client
-		}
-		if !blocked {
-			w.violation("client %d still has its subscription, %v after the key was revoked or the stream deleted",
-				o.user.client.n, time.Since(o.user.until)+2*time.Second)
+		busy[waiting.client] = true
+	}
+	for _, x := range w.owner.requests() {
+		switch {
+		case busy[x.client]:
+		case w.model.isLate(x):
+			w.violation("client %d: a request that had to end at %v goes on", x.client.n, x.until.Sub(w.scheduler.start))
+		case w.model.outlived(x):
+			w.violation("client %d: a subscription goes on, although its stream has expired or its key is revoked", x.client.n)
+		case slices.ContainsFunc(w.model.streams, func(s *stream) bool { return s.sleeps(x) }):
+			w.violation("client %d: a long poll still waits, two seconds after its batch was acknowledged", x.client.n)
 		}
 	}
+}
+
+func (m *model) isLate(x *exchange) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !x.until.IsZero() && time.Now().After(x.until)
+}
+
+// outlived reports whether a request is a subscription to a stream that has expired, or with a key
+// that is revoked.
+func (m *model) outlived(x *exchange) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range m.owns {
+		if o.user == x {
+			return o.outlived(m.w, x.server) || x.key.mustBeRefused(m.w, time.Now().Add(-3*time.Second))
+		}
+	}
+	return false
 }
 
 // follow subscribes to the stream of another client, with that client's key.
 func (c *client) follow(g *server, o *own) {
 	m := c.w.model
 	m.mu.Lock()
-	if o.user != nil || o.secret == "" {
+	if o.user != nil || o.key == nil || o.key.secret == "" {
 		m.mu.Unlock()
 		return
 	}
 	x := &exchange{}
-	o.user = x
-	secret := o.secret
+	o.user, o.life.starting = x, true
+	secret := o.key.secret
+	x.key = o.key
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		o.user = nil
+		o.user, o.life.starting = nil, false
+		o.life.to = time.Now()
+		if x.status == 401 && !x.gone && !g.dead.Load() && !x.key.mayBeRefused(c.w) {
+			c.w.violation("key %s is refused %v after its creation: %s", x.key.id, time.Since(x.key.from), x.key.settings)
+		}
 	}()
 	var seen weir.Seq
 	c.subscribeTo(g, x, o.id, secret, "0", "", func(frame string) {
+		if o.started(c.w, g, x); strings.Contains(frame, "event: end") && !slices.Contains(ends, frame) {
+			c.w.violation("stream %s: %s", o.id, frame)
+		}
 		var d struct{ Seq weir.Seq }
 		if data, ok := field(frame, "data"); ok && json.Unmarshal([]byte(data), &d) == nil && d.Seq > 0 {
 			if d.Seq != seen+1 && seen > 0 {

@@ -40,7 +40,7 @@ var (
 )
 
 // features can be left out of a simulation. Shrinking tries each of them.
-var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "publishAt", "publishKeyed", "read", "subscribe", "manage", "backup"}
+var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "publishAt", "publishKeyed", "read", "pages", "close", "change", "ttl", "gzip", "keys", "subscribe", "manage", "backup"}
 
 // simulate runs one simulation.
 func simulate(t *testing.T, c config) (violation string) {

@@ -102,10 +102,7 @@ func (sub *subscriber) receive(frame string) {
 	case "gap":
 		sub.gap(data, id)
 	case "end":
-		sub.ended = true
-		if data != `{"reason":"stream_deleted"}` {
-			s.w.violation("stream %s: end event with %s", s.id, data)
-		}
+		sub.end(data)
 	default:
 		s.w.violation("stream %s: unexpected frame %q", s.id, frame)
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"weir"
 )
 
 var errVanished = errors.New("the client has hung up")
@@ -23,11 +26,16 @@ type exchange struct {
 	server *server
 	cancel context.CancelFunc
 	body   []byte
+	of     *stream   // the shared stream to which the client subscribes
 	piece  []byte    // the part of the body that has arrived and was not read yet
+	at     time.Time // when the request began
 	begun  bool      // the server has asked for the body
 	gone   bool      // the client has hung up
 	late   bool      // the body or the response missed a deadline
-	until  time.Time // the subscription must end by then; guarded by model.mu
+	judged bool      // the caller judges refusals
+	key    *key      // the key of the subscription
+	gated  bool      // the client may wait before it takes a piece of the response, or hang up there
+	until  time.Time // the request must end by then; guarded by model.mu
 
 	mu          sync.Mutex
 	read, write time.Time // deadlines
@@ -42,6 +50,7 @@ type exchange struct {
 // do sends a request to a server and returns when the handler has returned.
 func (c *client) do(g *server, x *exchange, method, path string, header http.Header, body []byte, onData func([]byte) bool) *exchange {
 	ctx, cancel := context.WithCancel(context.Background())
+	x.at = time.Now()
 	x.client, x.server, x.cancel, x.header, x.body, x.onData = c, g, cancel, http.Header{}, body, onData
 	g.enter(x)
 	c.x = x
@@ -54,7 +63,7 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 		Method: method, URL: u, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
 		Host: "sim", RemoteAddr: "10.0.0." + strconv.Itoa(c.n%250+1) + ":1", ContentLength: int64(len(body)), Body: io.NopCloser(x),
 	}).WithContext(ctx)
-	g.handler.ServeHTTP(x, r)
+	x.serve(g.handler, r)
 	if x.status == 0 {
 		x.status = 200
 	}
@@ -63,6 +72,27 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 		c.last += ", hung up"
 	}
 	return x
+}
+
+// serve calls the handler. A handler that cuts off its response panics with http.ErrAbortHandler.
+func (x *exchange) serve(h http.Handler, r *http.Request) {
+	defer func() {
+		switch cause := recover(); cause {
+		case nil:
+		case http.ErrAbortHandler:
+			x.gone = true
+		default:
+			panic(cause)
+		}
+	}()
+	h.ServeHTTP(x, r)
+}
+
+// code returns the code of an error.
+func (x *exchange) code() weir.Code {
+	var refusal struct{ Error struct{ Code weir.Code } }
+	_ = json.Unmarshal(x.got.Bytes(), &refusal)
+	return refusal.Error.Code
 }
 
 // leave makes the client hang up.
@@ -125,7 +155,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.gone {
 		return 0, errVanished
 	}
-	if x.onData == nil {
+	if x.onData == nil && !x.gated {
 		x.got.Write(b)
 		return len(b), nil
 	}
@@ -139,7 +169,9 @@ func (x *exchange) Write(b []byte) (int, error) {
 		x.leave()
 		return 0, errVanished
 	}
-	if !x.onData(b) || x.client.w.stops() && x.client.n < watcher {
+	if x.onData == nil {
+		x.got.Write(b)
+	} else if !x.onData(b) || x.client.w.stops() && x.client.n < watcher {
 		x.leave()
 	}
 	return len(b), nil

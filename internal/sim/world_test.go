@@ -1,12 +1,9 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -16,12 +13,7 @@ import (
 	"time"
 
 	"weir"
-	"weir/internal/access"
-	"weir/internal/api"
-	"weir/internal/budget"
 	"weir/internal/disk/faulty"
-	"weir/internal/engine/journal"
-	"weir/internal/hub"
 )
 
 // config is the size of a simulation. Shrinking makes it smaller.
@@ -44,8 +36,7 @@ type world struct {
 	violence int          // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64 // how far the server's clock is ahead of the simulated time
 	stepped  time.Time    // when shift last changed
-	least    int64        // the lowest value of shift so far
-	greatest int64        // the highest value of shift so far
+	shifts   []shift      // all values of shift so far
 	back     bool         // the clock was set back
 	limited  bool         // the disk was full, or could become full
 	again    atomic.Bool  // the final check wants a restart
@@ -57,26 +48,12 @@ type world struct {
 	draining *server // process that waits for its requests to end before it stops; used by the scheduler only
 	servers  []*server
 	ending   bool   // clients stop, and nothing fails any more
+	token    string // management token
+	project  weir.ProjectID
 	faulty   string // first violation of the contract
 
 	clients sync.WaitGroup
 	graves  sync.WaitGroup // processes that are being ended
-}
-
-// server is one process of the service.
-type server struct {
-	mu       sync.Mutex
-	open     []*exchange // requests that the server works on
-	dead     atomic.Bool // the process has crashed: its disk calls fail, and its responses do not count
-	hurt     atomic.Bool // a disk call of the process failed
-	limited  atomic.Bool // the disk was full, or could become full
-	stopping atomic.Bool
-	deleting atomic.Int64 // number of deletions in progress; their writes fail more often
-	bodies   *budget.Budget
-	journal  *journal.Journal
-	hub      *hub.Hub
-	access   *access.Access
-	handler  *api.Handler
 }
 
 // segmentSize is small, so that segments are sealed and freed.
@@ -87,6 +64,7 @@ var errCrashed = errors.New("the process has crashed")
 func newWorld(t *testing.T, c config) *world {
 	w := &world{config: c, t: t, fs: faulty.New()}
 	w.scheduler = &scheduler{rng: rand.New(rand.NewPCG(c.seed, 1)), start: time.Now()}
+	w.shifts = []shift{{from: w.scheduler.start}}
 	w.violence = []int{0, 1, 1, 2, 5}[w.rng.IntN(5)]
 	w.model = newModel(w)
 	return w
@@ -95,8 +73,23 @@ func newWorld(t *testing.T, c config) *world {
 // clock returns the time on the server.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
 
-// swing returns by how much the server may overestimate the age of a batch.
-func (w *world) swing() time.Duration { return time.Duration(w.greatest - w.least) }
+// shift is by how much the server's clock was ahead from a time on.
+type shift struct {
+	from  time.Time
+	ahead int64
+}
+
+// swing returns by how much the server may overestimate, or underestimate, how long ago a time was.
+func (w *world) swing(since time.Time) time.Duration {
+	least := w.shift.Load()
+	greatest := least
+	for i, s := range w.shifts {
+		if i+1 == len(w.shifts) || w.shifts[i+1].from.After(since) {
+			least, greatest = min(least, s.ahead), max(greatest, s.ahead)
+		}
+	}
+	return time.Duration(greatest - least)
+}
 
 // violation reports that the service broke its contract.
 func (w *world) violation(format string, args ...any) {
@@ -116,216 +109,6 @@ func (w *world) current() *server {
 		return nil
 	}
 	return w.owner
-}
-
-// start starts a process on the disk, in a goroutine of its own, because its disk calls wait at
-// gates.
-func (w *world) start() {
-	g := &server{bodies: budget.New(300<<10, 100<<10)}
-	w.mu.Lock()
-	w.servers = append(w.servers, g)
-	g.limited.Store(w.limited)
-	w.owner, w.up = g, false
-	fs := w.fs
-	w.mu.Unlock()
-	w.attach(fs, g)
-	w.graves.Go(func() {
-		err := w.assemble(fs, g)
-		if g.dead.Load() {
-			g.end()
-			return
-		}
-		if err == nil {
-			w.mu.Lock()
-			w.up = true
-			w.mu.Unlock()
-			return
-		}
-		if !g.hurt.Load() && !errors.Is(err, syscall.ENOSPC) {
-			w.violation("the server does not start: %v", err)
-		}
-		g.end()
-		time.Sleep(time.Second)
-		if !g.dead.Load() {
-			w.start()
-		}
-	})
-}
-
-func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
-	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize}); err != nil {
-		return fmt.Errorf("open the journal: %w", err)
-	}
-	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.clock, Frame: api.Frame}); err != nil {
-		return fmt.Errorf("open the hub: %w", err)
-	}
-	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: w.clock}); err != nil {
-		return fmt.Errorf("open access: %w", err)
-	}
-	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler)})
-	return w.bootstrap(g)
-}
-
-// bootstrap creates the project, the key and the streams that all clients use.
-func (w *world) bootstrap(g *server) error {
-	ctx := context.Background()
-	p, err := g.access.EnsureProject(ctx, "sim")
-	if err == nil {
-		_, err = g.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "sim"}, secret)
-	}
-	for _, s := range w.model.streams {
-		if err == nil {
-			_, err = g.hub.Create(ctx, hub.Spec{
-				ID: s.id, Project: p.ID, Name: "s", RetentionSeconds: int64(s.retention / time.Second), MaxBytes: s.maxBytes, Mode: s.mode,
-			})
-			if refused, ok := err.(*weir.Error); ok && refused.Code == weir.StreamNameTaken {
-				err = nil
-			}
-		}
-	}
-	return err
-}
-
-// attach makes the disk calls of a server wait at gates.
-func (w *world) attach(fs *faulty.FS, g *server) {
-	calls := map[string]int{}
-	var mu sync.Mutex
-	fs.OnCall(func(c faulty.Call) error {
-		if g.dead.Load() {
-			return errCrashed
-		}
-		name := fmt.Sprintf("disk %v %s %d+%d", c.Kind, c.Name, c.Off, c.Len)
-		mu.Lock()
-		calls[name]++
-		name = fmt.Sprintf("%s #%d", name, calls[name])
-		mu.Unlock()
-		err := w.gate(name, nil)
-		if g.dead.Load() {
-			return errCrashed
-		}
-		if err != nil {
-			g.hurt.Store(true)
-		}
-		return err
-	})
-}
-
-// end ends the goroutines of a process, in the order in which a service stops.
-func (g *server) end() {
-	if g.hub != nil {
-		g.hub.StopSubscriptions()
-		g.hub.Close()
-	}
-	if g.journal != nil {
-		g.journal.Close()
-	}
-}
-
-// cut closes the connections of a process, one after another: requests that end at the same time
-// would continue in a random order.
-func (w *world) cut(g *server) {
-	for {
-		w.settled()
-		x := g.request()
-		if x == nil {
-			return
-		}
-		w.note("client %d is cut off", x.client.n)
-		x.leave()
-		g.closed(x)
-		for _, o := range w.settled() {
-			if o.client == x.client {
-				w.release(o, errVanished)
-			}
-		}
-	}
-}
-
-// request returns the open request of the client with the lowest number.
-func (g *server) request() *exchange {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.open) == 0 {
-		return nil
-	}
-	return slices.MinFunc(g.open, func(a, b *exchange) int { return a.client.n - b.client.n })
-}
-
-// opened adds a request. Its context ends when the client hangs up.
-func (g *server) opened(c *client) (context.Context, *exchange) {
-	ctx, cancel := context.WithCancel(context.Background())
-	x := &exchange{client: c, server: g, cancel: cancel, header: http.Header{}}
-	g.enter(x)
-	return ctx, x
-}
-
-func (g *server) enter(x *exchange) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = append(g.open, x)
-}
-
-func (g *server) closed(x *exchange) {
-	x.cancel()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = slices.DeleteFunc(g.open, func(o *exchange) bool { return o == x })
-}
-
-// crash cuts the power, or kills the process, and starts the next process.
-func (w *world) crash() {
-	w.mu.Lock()
-	g := w.owner
-	up := w.up || w.draining != nil
-	w.draining = nil
-	g.dead.Store(true)
-	how := w.rng.IntN(len(faulty.Losses) + 1)
-	if how < len(faulty.Losses) {
-		w.fs = w.fs.Crash(faulty.Losses[how], w.rng)
-	} else {
-		w.fs = w.fs.Kill()
-	}
-	w.up = false
-	w.mu.Unlock()
-	w.note("crash %d", how)
-	for {
-		list := slices.DeleteFunc(w.settled(), func(o *waiter) bool { return !o.disk })
-		if len(list) == 0 {
-			break
-		}
-		w.release(list[0], errCrashed)
-	}
-	w.cut(g)
-	if up {
-		w.graves.Go(g.end)
-	}
-	w.start()
-}
-
-// restart stops the process in an orderly way and starts the next one.
-func (w *world) restart() {
-	w.mu.Lock()
-	g := w.owner
-	w.up = false
-	w.mu.Unlock()
-	w.note("restart")
-	g.stopping.Store(true)
-	g.hub.StopSubscriptions()
-	w.draining = g
-}
-
-// drained ends a process whose requests have ended.
-func (w *world) drained() {
-	g := w.draining
-	w.draining = nil
-	w.cut(g)
-	w.note("drained")
-	w.graves.Go(func() {
-		g.end()
-		if !g.dead.Load() {
-			w.start()
-		}
-	})
 }
 
 // run runs the simulation and returns the first violation, or an empty string.
@@ -409,9 +192,9 @@ func (w *world) advance(o *waiter, err error) {
 
 // step sets the server's clock forwards or backwards.
 func (w *world) step(d time.Duration) {
-	shift := w.shift.Add(int64(d))
+	ahead := w.shift.Add(int64(d))
 	w.stepped, w.back = time.Now(), w.back || d < 0
-	w.least, w.greatest = min(w.least, shift), max(w.greatest, shift)
+	w.shifts = append(w.shifts, shift{time.Now(), ahead})
 }
 
 // oneStep lets one waiter go on, or lets something else happen.

@@ -1,0 +1,122 @@
+package sim
+
+import "time"
+
+// life is the lifetime of a stream that expires if it is not used (D37). Guarded by model.mu.
+type life struct {
+	ttl      time.Duration // 0: the stream does not expire
+	vague    bool          // ttl may be wrong, because the outcome of a create is unknown
+	born     time.Time     // when the stream was created
+	from     time.Time     // the stream was used at this time or later; zero: unknown
+	to       time.Time     // the stream was not used after this time
+	on       *server       // the process that knows of the last use
+	starting bool          // a subscription starts, which may be a use
+	ending   bool          // the stream was used when it may have been expired already
+
+	over   *server   // the process that said that the stream has expired; nil: none did
+	overAt time.Time // when it said so
+	late   bool      // a subscription was starting then, which may be a use in the end
+}
+
+// created records that a stream was created by a request that began at a time.
+func (l *life) created(g *server, ttl time.Duration, at time.Time) {
+	*l = life{ttl: ttl, born: at, from: at, to: time.Now(), on: g, starting: l.starting}
+}
+
+// used records that a request which began at a time has used the stream, or, if sure is false, may
+// have used it.
+func (l *life) used(w *world, g *server, at time.Time, sure bool) {
+	l.ending = l.ending || sure && l.mayHaveEnded(w, g)
+	l.to = time.Now()
+	if sure && at.After(l.from) {
+		l.from = at
+	}
+	if sure {
+		l.on = g
+	}
+}
+
+// mayHaveEnded reports whether the stream may be expired now. After a restart, the server may not
+// know the last use. If the stream was used when it may have been expired, the server may be deleting
+// it since then.
+func (l *life) mayHaveEnded(w *world, g *server) bool {
+	return l.vague || l.ttl > 0 && (l.ending || l.from.IsZero() || l.on != g || time.Since(l.from)+w.swing(l.from) >= l.ttl)
+}
+
+// mustHaveEnded reports whether the stream must be expired at a time. A restart may prolong its life
+// by an eighth of the time to live, or by five seconds. If the clock was set back, the last use that
+// the server knows of may lie in the future.
+func (l *life) mustHaveEnded(w *world, g *server, at time.Time) bool {
+	late := time.Duration(0)
+	if l.on != g {
+		late = time.Duration(len(w.servers)) * max(l.ttl/8, 5*time.Second)
+	}
+	return !l.vague && !l.starting && l.ttl > 0 && at.Sub(l.to)-w.swing(l.born) >= l.ttl+late
+}
+
+// returns reports whether a stream that has expired may exist again: after a restart, if the clock
+// was changed, or if it was being used when it expired.
+func (l *life) returns(w *world, g *server) bool {
+	return l.over != nil && (l.over != g || w.stepped.After(l.overAt) || l.late)
+}
+
+// lapse takes into account that the stream may have expired before a response. The parameter exists
+// is whether the stream exists according to the response.
+func (o *own) lapse(w *world, g *server, x *exchange, exists bool) {
+	w.model.mu.Lock()
+	defer w.model.mu.Unlock()
+	switch {
+	case exists && o.life.mustHaveEnded(w, g, x.at) && o.sure && o.exists:
+		w.violation("stream %s exists, but was last used %v ago, with a time to live of %v", o.id, x.at.Sub(o.life.to), o.life.ttl)
+	case exists && !o.exists && o.life.returns(w, g):
+		o.exists, o.seen = true, true
+		o.life.over, o.life.from, o.life.to = nil, time.Time{}, time.Now()
+	case !exists && o.life.mayHaveEnded(w, g):
+		if o.exists || !o.sure {
+			o.life.over, o.life.overAt, o.life.late = g, time.Now(), o.life.starting
+		}
+		o.exists, o.seen = false, false
+	}
+}
+
+// uses records a use of the stream, or a possible one.
+func (o *own) uses(w *world, g *server, x *exchange, sure bool) {
+	w.model.mu.Lock()
+	defer w.model.mu.Unlock()
+	at := time.Time{}
+	if x != nil {
+		at = x.at
+	}
+	o.life.used(w, g, at, sure)
+}
+
+// lives records the lifetime of a stream that was created, or may have been created.
+func (o *own) lives(w *world, g *server, x *exchange, ttl time.Duration) {
+	w.model.mu.Lock()
+	defer w.model.mu.Unlock()
+	switch {
+	case x != nil && x.status == 201:
+		o.life.created(g, ttl, x.at)
+	case x == nil || x.status >= 500:
+		o.life.vague, o.life.to = true, time.Now()
+	}
+}
+
+// liveFor checks the time to live in a stream object.
+func (o *own) liveFor(w *world, seconds int64) {
+	w.model.mu.Lock()
+	defer w.model.mu.Unlock()
+	ttl := time.Duration(seconds) * time.Second
+	if !o.life.vague && o.life.ttl != ttl {
+		w.violation("stream %s has a time to live of %v, and not of %v", o.id, ttl, o.life.ttl)
+	}
+	if o.life.vague {
+		o.life = life{ttl: ttl, to: time.Now(), starting: o.life.starting}
+	}
+}
+
+// outlived reports whether a subscription to the stream must have ended, because the stream expired
+// three seconds ago. The server cannot delete a stream while the disk fails.
+func (o *own) outlived(w *world, g *server) bool {
+	return o.sure && o.exists && !g.hurt.Load() && !g.limited.Load() && o.life.mustHaveEnded(w, g, time.Now().Add(-3*time.Second))
+}

@@ -1,0 +1,290 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/api"
+	"weir/internal/budget"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+)
+
+// server is one process of the service.
+type server struct {
+	mu       sync.Mutex
+	open     []*exchange // requests that the server works on
+	dead     atomic.Bool // the process has crashed: its disk calls fail, and its responses do not count
+	hurt     atomic.Bool // a disk call of the process failed
+	limited  atomic.Bool // the disk was full, or could become full
+	stopping atomic.Bool
+	deleting atomic.Int64 // number of deletions in progress; their writes fail more often
+	bodies   *budget.Budget
+	journal  *journal.Journal
+	hub      *hub.Hub
+	access   *access.Access
+	handler  *api.Handler
+	quit     chan struct{} // closed when the process ends
+}
+
+// start starts a process on the disk, in a goroutine of its own, because its disk calls wait at
+// gates.
+func (w *world) start() {
+	g := &server{bodies: budget.New(300<<10, 100<<10), quit: make(chan struct{})}
+	w.mu.Lock()
+	w.servers = append(w.servers, g)
+	g.limited.Store(w.limited)
+	w.owner, w.up = g, false
+	fs := w.fs
+	w.mu.Unlock()
+	w.attach(fs, g)
+	w.graves.Go(func() {
+		err := w.assemble(fs, g)
+		if g.dead.Load() {
+			g.end()
+			return
+		}
+		if err == nil {
+			w.mu.Lock()
+			w.up = true
+			w.mu.Unlock()
+			return
+		}
+		if !g.hurt.Load() && !errors.Is(err, syscall.ENOSPC) {
+			w.violation("the server does not start: %v", err)
+		}
+		g.end()
+		<-time.After(time.Second)
+		if !g.dead.Load() {
+			w.start()
+		}
+	})
+}
+
+func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
+	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize}); err != nil {
+		return fmt.Errorf("open the journal: %w", err)
+	}
+	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.clock, Frame: api.Frame}); err != nil {
+		return fmt.Errorf("open the hub: %w", err)
+	}
+	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: w.clock}); err != nil {
+		return fmt.Errorf("open access: %w", err)
+	}
+	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler)})
+	w.graves.Go(g.expireKeys)
+	return w.bootstrap(g)
+}
+
+// expireKeys ends the keys that revoke themselves, twice per second. It begins at an odd time, so
+// that it never competes with another timer.
+func (g *server) expireKeys() {
+	<-time.After(137 * time.Microsecond)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			g.access.Expire()
+		case <-g.quit:
+			return
+		}
+	}
+}
+
+// bootstrap creates the project, the key and the streams that all clients use.
+func (w *world) bootstrap(g *server) error {
+	ctx := context.Background()
+	p, err := g.access.EnsureProject(ctx, "sim")
+	if err == nil {
+		_, err = g.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "sim"}, secret)
+	}
+	if err == nil {
+		err = w.makeToken(g, p.ID)
+	}
+	for _, s := range w.model.streams {
+		if err == nil {
+			_, err = g.hub.Create(ctx, hub.Spec{
+				ID: s.id, Project: p.ID, Name: "s", RetentionSeconds: int64(s.limits[0].retention / time.Second), MaxBytes: s.limits[0].maxBytes, Mode: s.mode,
+			})
+			if refused, ok := err.(*weir.Error); ok && refused.Code == weir.StreamNameTaken {
+				err = nil
+			}
+		}
+	}
+	return err
+}
+
+// makeToken creates the management token, unless an earlier process did.
+func (w *world) makeToken(g *server, project weir.ProjectID) error {
+	if _, err := g.access.AuthenticateToken([]string{"Bearer " + w.token}); err == nil {
+		return nil
+	}
+	if w.token != "" {
+		w.violation("the management token is lost")
+	}
+	_, secret, err := g.access.CreateToken(context.Background(), "sim")
+	if err == nil && !g.dead.Load() {
+		w.token, w.project = secret.Reveal(), project
+	}
+	return err
+}
+
+// attach makes the disk calls of a server wait at gates.
+func (w *world) attach(fs *faulty.FS, g *server) {
+	calls := map[string]int{}
+	var mu sync.Mutex
+	fs.OnCall(func(c faulty.Call) error {
+		if g.dead.Load() {
+			return errCrashed
+		}
+		name := fmt.Sprintf("disk %v %s %d+%d", c.Kind, c.Name, c.Off, c.Len)
+		mu.Lock()
+		calls[name]++
+		name = fmt.Sprintf("%s #%d", name, calls[name])
+		mu.Unlock()
+		err := w.gate(name, nil)
+		if g.dead.Load() {
+			return errCrashed
+		}
+		if err != nil {
+			g.hurt.Store(true)
+		}
+		return err
+	})
+}
+
+// end ends the goroutines of a process, in the order in which a service stops.
+func (g *server) end() {
+	close(g.quit)
+	if g.hub != nil {
+		g.hub.StopSubscriptions()
+		g.hub.Close()
+	}
+	if g.journal != nil {
+		g.journal.Close()
+	}
+}
+
+// cut closes the connections of a process, one after another: requests that end at the same time
+// would continue in a random order.
+func (w *world) cut(g *server) {
+	for {
+		w.settled()
+		x := g.request()
+		if x == nil {
+			return
+		}
+		w.note("client %d is cut off", x.client.n)
+		x.leave()
+		g.closed(x)
+		for _, o := range w.settled() {
+			if o.client == x.client {
+				w.release(o, errVanished)
+			}
+		}
+	}
+}
+
+// request returns the open request of the client with the lowest number.
+func (g *server) request() *exchange {
+	if list := g.requests(); len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
+
+// requests returns the open requests, by the number of their client.
+func (g *server) requests() []*exchange {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.SortedFunc(slices.Values(g.open), func(a, b *exchange) int { return a.client.n - b.client.n })
+}
+
+// opened adds a request. Its context ends when the client hangs up.
+func (g *server) opened(c *client) (context.Context, *exchange) {
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &exchange{client: c, server: g, cancel: cancel, header: http.Header{}}
+	g.enter(x)
+	return ctx, x
+}
+
+func (g *server) enter(x *exchange) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = append(g.open, x)
+}
+
+func (g *server) closed(x *exchange) {
+	x.cancel()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = slices.DeleteFunc(g.open, func(o *exchange) bool { return o == x })
+}
+
+// crash cuts the power, or kills the process, and starts the next process.
+func (w *world) crash() {
+	w.mu.Lock()
+	g := w.owner
+	up := w.up || w.draining != nil
+	w.draining = nil
+	g.dead.Store(true)
+	how := w.rng.IntN(len(faulty.Losses) + 1)
+	if how < len(faulty.Losses) {
+		w.fs = w.fs.Crash(faulty.Losses[how], w.rng)
+	} else {
+		w.fs = w.fs.Kill()
+	}
+	w.up = false
+	w.mu.Unlock()
+	w.note("crash %d", how)
+	for {
+		list := slices.DeleteFunc(w.settled(), func(o *waiter) bool { return !o.disk })
+		if len(list) == 0 {
+			break
+		}
+		w.release(list[0], errCrashed)
+	}
+	w.cut(g)
+	if up {
+		w.graves.Go(g.end)
+	}
+	w.start()
+}
+
+// restart stops the process in an orderly way and starts the next one.
+func (w *world) restart() {
+	w.mu.Lock()
+	g := w.owner
+	w.up = false
+	w.mu.Unlock()
+	w.note("restart")
+	g.stopping.Store(true)
+	g.hub.StopSubscriptions()
+	w.draining = g
+}
+
+// drained ends a process whose requests have ended.
+func (w *world) drained() {
+	g := w.draining
+	w.draining = nil
+	w.cut(g)
+	w.note("drained")
+	w.graves.Go(func() {
+		g.end()
+		if !g.dead.Load() {
+			w.start()
+		}
+	})
+}
