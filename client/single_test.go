@@ -107,3 +107,27 @@ func TestSingleDropsBrokenConnections(t *testing.T) {
 		<-accepted // each request opens a connection
 	}
 }
+
+// A request without a body fails like any other if no connection can be opened.
+func TestSingleWithoutBody(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	c, err := New(Options{URL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSingle(c.newTransport(false), address)
+	defer s.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := s.RoundTrip(r); err == nil {
+		resp.Body.Close()
+		t.Error("a request succeeded without a server")
+	}
+}
