@@ -147,23 +147,24 @@ type Publisher struct {
 	finish func()        // closes done
 
 	mu       sync.Mutex
-	changed  sync.Cond // signals a change of any field below
-	sendable sync.Cond // wakes the goroutine that sends batches
-	mode     weir.Mode // empty until it is known
-	created  string    // when the stream was created (D39); empty until it is known
-	claim    string    // idempotency key of the first batch if the service chooses its number; empty once the number is known
-	group    group     // events of the next batch
-	window   []*flight // batches that are not settled (acknowledged and reported), in order of sequence
-	unsent   int       // index in window of the first batch to send
-	bytes    int       // total size of the bodies in window
-	next     weir.Seq  // sequence of the next batch
-	cut      int       // number of batches formed so far
-	settling bool      // a goroutine is reporting acknowledgements
-	reported int       // the field nth of the batch that the settling goroutine is reporting; 0 if there is none
-	sending  int       // number of batches in flight
-	flying   int       // total size of the bodies in flight
-	first    weir.Seq  // sequence of the first batch
-	closed   bool
+	changed  sync.Cond     // signals a change of any field below
+	sendable sync.Cond     // wakes the goroutine that sends batches
+	mode     weir.Mode     // empty until it is known
+	created  string        // when the stream was created (D39); empty until it is known
+	claim    string        // idempotency key of the first batch if the service chooses its number; empty once the number is known
+	group    group         // events of the next batch
+	window   []*flight     // batches that are not settled (acknowledged and reported), in order of sequence
+	unsent   int           // index in window of the first batch to send
+	bytes    int           // total size of the bodies in window
+	next     weir.Seq      // sequence of the next batch
+	cut      int           // number of batches formed so far
+	settling bool          // a goroutine is reporting acknowledgements
+	reported int           // the field nth of the batch that the settling goroutine is reporting; 0 if there is none
+	sending  int           // number of batches in flight
+	flying   int           // total size of the bodies in flight
+	first    weir.Seq      // sequence of the first batch
+	closed   bool          // Close was called
+	over     bool          // Close has flushed, or has given up waiting: nothing more will be stored
 	err      *PublishError // why the publisher failed; nil if it has not
 
 	load
@@ -338,7 +339,8 @@ func (p *Publisher) wait(ctx context.Context, condition func() bool) error {
 }
 
 // Flush sends the current batch even if it is not full, and waits until everything added before the
-// call is stored. It returns an error if the publisher fails or ctx ends first.
+// call is stored. It returns an error if the publisher fails or ctx ends first, and [ErrClosed] if
+// the publisher was closed before everything was stored.
 func (p *Publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -352,12 +354,14 @@ func (p *Publisher) flush(ctx context.Context) error {
 		p.group.due = true
 		p.cutDue()
 	}
-	err := p.wait(ctx, func() bool { return p.err != nil || p.settled(mark) })
-	if p.settled(mark) {
+	err := p.wait(ctx, func() bool { return p.err != nil || p.over || p.settled(mark) })
+	switch {
+	case p.settled(mark):
 		return nil
-	}
-	if p.err != nil {
+	case p.err != nil:
 		return p.err
+	case p.over:
+		return ErrClosed
 	}
 	return err
 }
@@ -386,6 +390,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 		_ = p.wait(ctx, func() bool { return p.sending == 0 })
 		err = p.err
 	}
+	p.over = true
 	p.finish()
 	p.group.stop()
 	p.alarm.Stop()
