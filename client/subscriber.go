@@ -420,8 +420,11 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 		return &Batch{Gap: &gap}, false, nil
 	case "batch":
 		b, err := parseBatch(e.data)
-		if err != nil || s.seen(b.Seq) {
-			return nil, false, err
+		if err != nil {
+			return nil, false, permanent{err}
+		}
+		if s.seen(b.Seq) {
+			return nil, false, nil
 		}
 		s.reach(b.Seq)
 		return &b, false, nil
