@@ -104,7 +104,8 @@ var (
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
 
-	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp].
+	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp], or that
+	// the service could not be reached for that time or for the time in [SubscriberOptions.GiveUp].
 	ErrGivenUp = errors.New("gave up")
 )
 
@@ -192,12 +193,7 @@ type resend struct {
 // applies only to this request. If the key may publish but not read, the service chooses the
 // sequence number of the first batch, and the publisher numbers the following batches from there.
 func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOptions) (*Publisher, error) {
-	limit := o.GiveUp
-	if limit <= 0 {
-		limit = c.o.Retry
-	}
-	s := described{id: id}
-	_, err := c.repeat(ctx, &request{method: "GET", path: streamPath(id)}, &s, limit, o.OnRetry)
+	s, err := c.describe(ctx, id, &o)
 	blind := CodeOf(err) == weir.ProjectForbidden
 	if err != nil && !blind {
 		return nil, err
@@ -232,6 +228,32 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.alarm = time.AfterFunc(time.Hour, p.ring) // ringBy sets the time
 	p.work.Go(p.send)
 	return p, nil
+}
+
+// describe fetches the stream for a new publisher. If GiveUp is set, describe ends after that time
+// even if an attempt hangs.
+func (c *Client) describe(ctx context.Context, id weir.StreamID, o *PublisherOptions) (s described, err error) {
+	s.id = id
+	r := &request{method: "GET", path: streamPath(id)}
+	if o.GiveUp <= 0 {
+		_, err = c.repeat(ctx, r, &s, c.o.Retry, o.OnRetry)
+		return s, err
+	}
+	within, cancel := context.WithTimeout(ctx, o.GiveUp)
+	defer cancel()
+	var last error // if the time ends during an attempt, the error of the attempt before it is the reason
+	_, err = c.repeat(within, r, &s, o.GiveUp, func(err error, pause time.Duration) {
+		if last = err; o.OnRetry != nil {
+			o.OnRetry(err, pause)
+		}
+	})
+	switch {
+	case err == nil || ctx.Err() != nil || within.Err() == nil && !c.transient(err):
+		return s, err
+	case within.Err() != nil && last != nil:
+		err = last
+	}
+	return s, fmt.Errorf("%w after %v without a response: %w", ErrGivenUp, o.GiveUp, err)
 }
 
 // fill sets the defaults. http1 means cleartext HTTP/1.1.
