@@ -49,23 +49,39 @@ func Decode[T any](b Batch) ([]T, error) {
 // Batch fetches one batch. If the batch was evicted or never stored, the error has the code
 // [weir.StreamNotFound].
 func (c *Client) Batch(ctx context.Context, id weir.StreamID, seq weir.Seq) (Batch, error) {
-	var got body
+	got := fetched{seq: seq}
 	if _, err := c.do(ctx, batchRequest(id, seq), &got); err != nil {
 		return Batch{}, err
 	}
-	return got.batch(seq)
+	return got.batch, nil
 }
 
 func batchRequest(id weir.StreamID, seq weir.Seq) *request {
 	return &request{method: "GET", path: streamPath(id) + "/batches/" + seq.String()}
 }
 
-// batch decodes a response: JSON is a batch object, any other content type is a raw batch.
-func (b body) batch(seq weir.Seq) (Batch, error) {
-	if media, _, _ := strings.Cut(b.contentType, ";"); strings.TrimSpace(media) != typeJSON {
-		return Batch{Seq: seq, ContentType: b.contentType, Data: b.bytes}, nil
+// fetched is a batch from a response. The method decode refuses a response that does not hold the
+// batch that the client asked for.
+type fetched struct {
+	seq   weir.Seq
+	batch Batch
+}
+
+// decode decodes a response: JSON is a batch object, and bytes are a raw batch. Weir sends no other
+// content type.
+func (f *fetched) decode(contentType string, b []byte) (err error) {
+	media, _, _ := strings.Cut(contentType, ";")
+	switch strings.TrimSpace(media) {
+	case typeBytes:
+		f.batch = Batch{Seq: f.seq, ContentType: contentType, Data: b}
+	case typeJSON:
+		if f.batch, err = parseBatch(b); err == nil && f.batch.Seq != f.seq {
+			err = fmt.Errorf("it is batch %d, not %d", f.batch.Seq, f.seq)
+		}
+	default:
+		err = fmt.Errorf("its content type is %q", contentType)
 	}
-	return parseBatch(b.bytes)
+	return err
 }
 
 // parseBatch decodes a batch object of a stream of either mode.
@@ -78,15 +94,15 @@ func parseBatch(b []byte) (Batch, error) {
 		Data        []byte          `json:"data"`
 	}
 	if err := json.Unmarshal(b, &object); err != nil {
-		return Batch{}, permanent{fmt.Errorf("decode a batch: %w", err)}
+		return Batch{}, fmt.Errorf("decode a batch: %w", err)
 	}
 	if object.Seq == nil || *object.Seq > weir.MaxSeq {
-		return Batch{}, permanent{fmt.Errorf("decode a batch: it has no valid sequence number")}
+		return Batch{}, fmt.Errorf("decode a batch: it has no valid sequence number")
 	}
 	batch := Batch{Seq: *object.Seq, Time: object.TS, ContentType: object.ContentType, Data: object.Data}
 	if object.ContentType == "" {
 		if len(object.Events) == 0 || object.Events[0] != '[' {
-			return Batch{}, permanent{fmt.Errorf("decode batch %d: it has no array of events", batch.Seq)}
+			return Batch{}, fmt.Errorf("decode batch %d: it has no array of events", batch.Seq)
 		}
 		batch.Events = elements(object.Events)
 	}

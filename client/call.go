@@ -130,8 +130,8 @@ func (c *Client) repeat(ctx context.Context, r *request, answer any, limit time.
 	}
 }
 
-// once sends a request once and decodes the response into answer: as JSON, or unchanged if answer
-// is a *body. A nil answer discards the response. It returns the header of the response.
+// once sends a request once and decodes the response into answer. If answer is nil, the response
+// must have no content (204). It returns the header of the response.
 func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answer any) (http.Header, error) {
 	ctx, p := watch(ctx, c.o.Timeout+r.wait)
 	defer p.stop()
@@ -158,8 +158,11 @@ func (c *Client) exchange(ctx context.Context, t http.RoundTripper, r *request, 
 	}
 	switch answer := answer.(type) {
 	case nil:
-	case *body:
-		*answer = body{resp.Header.Get("content-type"), b}
+		if resp.StatusCode != http.StatusNoContent {
+			err = fmt.Errorf("its status is %s, and not 204", resp.Status)
+		}
+	case *fetched:
+		err = answer.decode(resp.Header.Get("content-type"), b)
 	case *receipt:
 		err = answer.check(answer.decode(b))
 	case checked:
@@ -239,12 +242,6 @@ func (r *receipt) check(decoding error) error {
 		return fmt.Errorf("it acknowledges batch %d, not %d", r.Seq, *r.seq)
 	}
 	return nil
-}
-
-// body is an undecoded response.
-type body struct {
-	contentType string
-	bytes       []byte
 }
 
 // backoff returns how long to wait after the n-th attempt: a random time between d/2 and d. The

@@ -94,7 +94,7 @@ func New(o Options) (*Client, error) {
 		o.UserAgent = "weir-go"
 	}
 	c := &Client{o: o, base: strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/")}
-	c.keys.now, c.keys.ask = o.Key, o.KeyFunc
+	c.keys = keys{now: o.Key, ask: o.KeyFunc, turn: make(chan struct{}, 1)}
 	c.versions.http1.Store(o.HTTP1)
 	c.own = transports{c: c, make: func(http1 bool) http.RoundTripper { return c.newTransport(http1) }}
 	return c, nil

@@ -87,6 +87,11 @@ type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
+// keyless wraps the error of a request that could not be sent, because the client has no key.
+type keyless struct{ error }
+
+func (k keyless) Unwrap() error { return k.error }
+
 // alien is the error for a response that Weir never sends. A captive portal, an ingress or a proxy
 // may answer in place of the service for a while, so a retry may succeed.
 type alien struct{ error }
@@ -153,6 +158,12 @@ func lost(err error) bool {
 	}
 	if _, ok := errors.AsType[permanent](err); ok {
 		return false
+	}
+	if _, ok := errors.AsType[keyless](err); ok {
+		return false
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return false // no connection was opened
 	}
 	op, ok := errors.AsType[*net.OpError](err)
 	return !ok || op.Op != "dial"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"weir"
 )
@@ -38,22 +37,30 @@ func (k Key) check() error {
 type keys struct {
 	ask func(context.Context) (Key, error) // nil if the key never changes
 
-	mu    sync.Mutex
+	turn  chan struct{} // holds a value while a goroutine uses the fields below; a mutex could not be given up
 	now   Key
 	known bool
 }
 
 // get returns the current key. It calls the function ask if there is no key yet, or if the service
-// refused the current key. The parameter refused is the key that the service refused, or empty.
+// refused the current key. The parameter refused is the key that the service refused, or empty. While
+// another goroutine asks, get waits for the answer, but not longer than until ctx ends.
 func (k *keys) get(ctx context.Context, refused Key) (Key, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ask == nil || k.known && (refused == "" || refused != k.now) {
+	if k.ask == nil {
+		return k.now, nil
+	}
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return "", keyless{ctx.Err()}
+	}
+	if k.known && (refused == "" || refused != k.now) {
 		return k.now, nil
 	}
 	key, err := k.ask(ctx)
 	if err != nil {
-		return "", fmt.Errorf("ask for the key: %w", err)
+		return "", keyless{fmt.Errorf("ask for the key: %w", err)}
 	}
 	if err := key.check(); err != nil {
 		return "", permanent{err}

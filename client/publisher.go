@@ -104,7 +104,8 @@ var (
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
 
-	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp].
+	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp], or that
+	// the service could not be reached for that time or for the time in [SubscriberOptions.GiveUp].
 	ErrGivenUp = errors.New("gave up")
 )
 
@@ -147,23 +148,24 @@ type Publisher struct {
 	finish func()        // closes done
 
 	mu       sync.Mutex
-	changed  sync.Cond // signals a change of any field below
-	sendable sync.Cond // wakes the goroutine that sends batches
-	mode     weir.Mode // empty until it is known
-	created  string    // when the stream was created (D39); empty until it is known
-	claim    string    // idempotency key of the first batch if the service chooses its number; empty once the number is known
-	group    group     // events of the next batch
-	window   []*flight // batches that are not settled (acknowledged and reported), in order of sequence
-	unsent   int       // index in window of the first batch to send
-	bytes    int       // total size of the bodies in window
-	next     weir.Seq  // sequence of the next batch
-	cut      int       // number of batches formed so far
-	settling bool      // a goroutine is reporting acknowledgements
-	reported int       // the field nth of the batch that the settling goroutine is reporting; 0 if there is none
-	sending  int       // number of batches in flight
-	flying   int       // total size of the bodies in flight
-	first    weir.Seq  // sequence of the first batch
-	closed   bool
+	changed  sync.Cond     // signals a change of any field below
+	sendable sync.Cond     // wakes the goroutine that sends batches
+	mode     weir.Mode     // empty until it is known
+	created  string        // when the stream was created (D39); empty until it is known
+	claim    string        // idempotency key of the first batch if the service chooses its number; empty once the number is known
+	group    group         // events of the next batch
+	window   []*flight     // batches that are not settled (acknowledged and reported), in order of sequence
+	unsent   int           // index in window of the first batch to send
+	bytes    int           // total size of the bodies in window
+	next     weir.Seq      // sequence of the next batch
+	cut      int           // number of batches formed so far
+	settling bool          // a goroutine is reporting acknowledgements
+	reported int           // the field nth of the batch that the settling goroutine is reporting; 0 if there is none
+	sending  int           // number of batches in flight
+	flying   int           // total size of the bodies in flight
+	first    weir.Seq      // sequence of the first batch
+	closed   bool          // Close was called
+	over     bool          // Close has flushed, or has given up waiting: nothing more will be stored
 	err      *PublishError // why the publisher failed; nil if it has not
 
 	load
@@ -191,12 +193,7 @@ type resend struct {
 // applies only to this request. If the key may publish but not read, the service chooses the
 // sequence number of the first batch, and the publisher numbers the following batches from there.
 func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOptions) (*Publisher, error) {
-	limit := o.GiveUp
-	if limit <= 0 {
-		limit = c.o.Retry
-	}
-	s := described{id: id}
-	_, err := c.repeat(ctx, &request{method: "GET", path: streamPath(id)}, &s, limit, o.OnRetry)
+	s, err := c.describe(ctx, id, &o)
 	blind := CodeOf(err) == weir.ProjectForbidden
 	if err != nil && !blind {
 		return nil, err
@@ -231,6 +228,32 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.alarm = time.AfterFunc(time.Hour, p.ring) // ringBy sets the time
 	p.work.Go(p.send)
 	return p, nil
+}
+
+// describe fetches the stream for a new publisher. If GiveUp is set, describe ends after that time
+// even if an attempt hangs.
+func (c *Client) describe(ctx context.Context, id weir.StreamID, o *PublisherOptions) (s described, err error) {
+	s.id = id
+	r := &request{method: "GET", path: streamPath(id)}
+	if o.GiveUp <= 0 {
+		_, err = c.repeat(ctx, r, &s, c.o.Retry, o.OnRetry)
+		return s, err
+	}
+	within, cancel := context.WithTimeout(ctx, o.GiveUp)
+	defer cancel()
+	var last error // if the time ends during an attempt, the error of the attempt before it is the reason
+	_, err = c.repeat(within, r, &s, o.GiveUp, func(err error, pause time.Duration) {
+		if last = err; o.OnRetry != nil {
+			o.OnRetry(err, pause)
+		}
+	})
+	switch {
+	case err == nil || ctx.Err() != nil || within.Err() == nil && !c.transient(err):
+		return s, err
+	case within.Err() != nil && last != nil:
+		err = last
+	}
+	return s, fmt.Errorf("%w after %v without a response: %w", ErrGivenUp, o.GiveUp, err)
 }
 
 // fill sets the defaults. http1 means cleartext HTTP/1.1.
@@ -338,7 +361,8 @@ func (p *Publisher) wait(ctx context.Context, condition func() bool) error {
 }
 
 // Flush sends the current batch even if it is not full, and waits until everything added before the
-// call is stored. It returns an error if the publisher fails or ctx ends first.
+// call is stored. It returns an error if the publisher fails or ctx ends first, and [ErrClosed] if
+// the publisher was closed before everything was stored.
 func (p *Publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -352,12 +376,14 @@ func (p *Publisher) flush(ctx context.Context) error {
 		p.group.due = true
 		p.cutDue()
 	}
-	err := p.wait(ctx, func() bool { return p.err != nil || p.settled(mark) })
-	if p.settled(mark) {
+	err := p.wait(ctx, func() bool { return p.err != nil || p.over || p.settled(mark) })
+	switch {
+	case p.settled(mark):
 		return nil
-	}
-	if p.err != nil {
+	case p.err != nil:
 		return p.err
+	case p.over:
+		return ErrClosed
 	}
 	return err
 }
@@ -386,6 +412,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 		_ = p.wait(ctx, func() bool { return p.sending == 0 })
 		err = p.err
 	}
+	p.over = true
 	p.finish()
 	p.group.stop()
 	p.alarm.Stop()

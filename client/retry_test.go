@@ -297,3 +297,30 @@ func TestPublisherContext(t *testing.T) {
 		}
 	})
 }
+
+// If Close ends before everything is stored, nothing more will be stored. A Flush that waits at that
+// time, and any later Flush, must not wait for it.
+func TestPublisherFlushAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stored{trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
+		p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1})
+		addNumbers(t, p, 1, 1)
+		patient, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		waiting := make(chan error, 1)
+		go func() { waiting <- p.Flush(patient) }()
+		synctest.Wait()
+		hasty, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.Close(hasty); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("close: %v", err)
+		}
+		if err := <-waiting; !errors.Is(err, client.ErrClosed) {
+			t.Errorf("a flush during the close: %v, want ErrClosed", err)
+		}
+		if err := p.Flush(patient); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("a flush after the close: %v, want ErrClosed", err)
+		}
+	})
+}

@@ -219,7 +219,7 @@ func (p *Publisher) compare(created string) error {
 // same is called if another publisher, such as an earlier run of the program, has stored a batch
 // under the sequence of f. It returns an error unless the stored batch has the same content as f.
 func (p *Publisher) same(ctx context.Context, f *flight) error {
-	var got body
+	got := fetched{seq: f.seq}
 	_, err := p.c.once(ctx, p.own.get(), batchRequest(p.id, f.seq), &got)
 	switch CodeOf(err) {
 	case weir.ProjectForbidden:
@@ -227,11 +227,7 @@ func (p *Publisher) same(ctx context.Context, f *flight) error {
 	case weir.StreamNotFound: // the batch was evicted after the service reported it as a duplicate
 		return permanent{fmt.Errorf("%w: %w", ErrEvicted, err)}
 	}
-	if err != nil {
-		return err
-	}
-	batch, err := got.batch(f.seq)
-	if err == nil && !f.holds(batch) {
+	if err == nil && !f.holds(got.batch) {
 		err = permanent{fmt.Errorf("%w: it holds a different batch", ErrTaken)}
 	}
 	return err
@@ -314,7 +310,7 @@ func (p *Publisher) fail(f *flight, err error) {
 		p.schedule()
 	case errors.Is(err, errOvertaken):
 		silent = true
-	case CodeOf(err) == weir.InvalidSequence:
+	case CodeOf(err) == weir.InvalidSequence || errors.Is(err, ErrEvicted):
 		if err = explain(err); errors.Is(err, ErrEvicted) && p.o.StartAt != nil && p.o.OnEvicted != nil {
 			f.state = evicted
 			p.advance()
@@ -366,8 +362,12 @@ func (p *Publisher) notNext(f *flight, err error) error {
 	return fmt.Errorf("%w: %w", ErrReset, err)
 }
 
-// explain returns the publisher's error for an invalid_sequence error of the service.
+// explain returns the publisher's error for an invalid_sequence error of the service, or for an
+// ErrEvicted of the method same.
 func explain(err error) error {
+	if inner, ok := errors.AsType[permanent](err); ok {
+		return inner.error
+	}
 	e, ok := errors.AsType[*Error](err)
 	if ok && (strings.Contains(e.Message, weir.InClosedGap) || strings.Contains(e.Message, "sequence 0 is closed")) {
 		return fmt.Errorf("%w: %w", ErrGapClosed, err)

@@ -40,9 +40,11 @@ func newSingle(t *http.Transport, address string) *single {
 func (s *single) RoundTrip(r *http.Request) (*http.Response, error) {
 	trace := httptrace.ContextClientTrace(r.Context())
 	for {
-		conn, raw, err := s.get(r.Context())
+		conn, raw, fresh, err := s.get(r.Context())
 		if err != nil {
-			r.Body.Close()
+			if r.Body != nil {
+				r.Body.Close()
+			}
 			return nil, err
 		}
 		trace.GotConn(httptrace.GotConnInfo{Conn: raw})
@@ -56,27 +58,27 @@ func (s *single) RoundTrip(r *http.Request) (*http.Response, error) {
 		if unused || conn.Err() != nil {
 			s.drop(conn)
 		}
-		if !unused {
-			return nil, err
+		if !unused || fresh {
+			return nil, err // the caller pauses before it tries again
 		}
 	}
 }
 
-// get returns the connection, and opens one if there is none.
-func (s *single) get(ctx context.Context) (*http.ClientConn, net.Conn, error) {
+// get returns the connection. If there is none, get opens one, and fresh is true.
+func (s *single) get(ctx context.Context) (_ *http.ClientConn, _ net.Conn, fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
-		return nil, nil, net.ErrClosed
+		return nil, nil, false, net.ErrClosed
 	}
-	if s.conn == nil {
+	if fresh = s.conn == nil; fresh {
 		conn, err := s.transport.NewClientConn(ctx, "http", s.address)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, true, err
 		}
 		s.conn = conn
 	}
-	return s.conn, s.raw, nil
+	return s.conn, s.raw, fresh, nil
 }
 
 // drop makes get open another connection. Requests in flight over conn continue.

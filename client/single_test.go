@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -105,5 +106,78 @@ func TestSingleDropsBrokenConnections(t *testing.T) {
 			t.Fatal("a broken connection carried a request")
 		}
 		<-accepted // each request opens a connection
+	}
+}
+
+// A request without a body fails like any other if no connection can be opened.
+func TestSingleWithoutBody(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	c, err := New(Options{URL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSingle(c.newTransport(false), address)
+	defer s.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := s.RoundTrip(r); err == nil {
+		resp.Body.Close()
+		t.Error("a request succeeded without a server")
+	}
+}
+
+// A server that takes no request over any of its connections, such as an overloaded proxy, must not
+// make the client open one connection after the other without a pause.
+func TestSingleUnusableConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int)
+	go func() {
+		accepted := 0
+		defer func() { ended <- accepted }()
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			if accepted++; accepted == 50 {
+				cancel() // the client would go on for ever
+			}
+			go conn.Write([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS
+				"\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")) // GOAWAY
+		}
+	}()
+	c, err := New(Options{URL: "http://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSingle(c.newTransport(false), l.Addr().String())
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		for end := time.Now().Add(time.Minute); s.conn.Available() > 0 && time.Now().Before(end); runtime.Gosched() {
+		} // until the client has got the GOAWAY
+	}}
+	r, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), "POST", "http://x/", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := s.RoundTrip(r); err == nil {
+		resp.Body.Close()
+		t.Error("a connection that takes no requests carried one")
+	}
+	s.CloseIdleConnections()
+	l.Close()
+	if accepted := <-ended; accepted > 2 {
+		t.Errorf("one request opened %d connections", accepted)
 	}
 }

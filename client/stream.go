@@ -60,16 +60,26 @@ func (d *described) check(decoding error) error {
 	return decoding
 }
 
+// list is a page of streams from a response.
+type list struct {
+	Data []weir.Stream `json:"data"`
+	More bool          `json:"has_more"`
+	Next string        `json:"next_cursor"`
+}
+
+func (l *list) check(decoding error) error {
+	if decoding == nil && l.Data == nil {
+		return errors.New("it is no list of streams")
+	}
+	return decoding
+}
+
 // Streams yields the streams that the key may read, newest first. It fetches them page by page. If
 // Streams yields an error, the iteration ends.
 func (c *Client) Streams(ctx context.Context) iter.Seq2[weir.Stream, error] {
 	return func(yield func(weir.Stream, error) bool) {
 		for token := ""; ; {
-			var page struct {
-				Data []weir.Stream `json:"data"`
-				More bool          `json:"has_more"`
-				Next string        `json:"next_cursor"`
-			}
+			var page list
 			path := "/v1/streams?limit=" + strconv.Itoa(weir.MaxPage)
 			if token != "" {
 				path += "&cursor=" + url.QueryEscape(token)

@@ -183,7 +183,11 @@ func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		began := time.Now()
 		for failures := 0; !s.arrived(); {
-			over, err := s.follow(ctx, yield, &failures)
+			limit := s.o.Silence
+			if !s.opened && s.o.GiveUp > 0 {
+				limit = min(limit, s.o.GiveUp-time.Since(began))
+			}
+			over, err := s.follow(ctx, limit, yield, &failures)
 			s.turn(false, err)
 			if over {
 				return
@@ -239,15 +243,12 @@ var errSilent = errors.New("the connection was silent for too long: no data, not
 
 // follow connects once and yields batches. It returns true when the iteration has ended, because
 // the caller left the loop or the stream has ended. Otherwise the error says why the connection
-// ended.
-func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, failures *int) (over bool, err error) {
-	if err := s.checkPosition(ctx); err != nil {
-		return false, err
-	}
+// ended. The parameter limit is how long the service may take to answer.
+func (s *Subscriber) follow(ctx context.Context, limit time.Duration, yield func(Batch, error) bool, failures *int) (over bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	line := new(progress)
-	watch := time.AfterFunc(s.o.Silence, func() {
+	watch := time.AfterFunc(limit, func() {
 		cancel(errSilent)
 		if c := line.conn.Load(); c != nil && time.Since(time.Unix(0, c.at.Load())) >= s.o.Silence {
 			c.Close() // otherwise the transport would send the next request over this connection
@@ -259,6 +260,9 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 			err = errSilent
 		}
 	}()
+	if err := s.checkPosition(ctx); err != nil {
+		return false, err
+	}
 	resp, err := s.c.open(httptrace.WithClientTrace(ctx, line.trace(&httptrace.ClientTrace{})), s.c.transport(), s.request(), line)
 	if err != nil {
 		return false, err
@@ -421,8 +425,11 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 		return &Batch{Gap: &gap}, false, nil
 	case "batch":
 		b, err := parseBatch(e.data)
-		if err != nil || s.seen(b.Seq) {
-			return nil, false, err
+		if err != nil {
+			return nil, false, permanent{err}
+		}
+		if s.seen(b.Seq) {
+			return nil, false, nil
 		}
 		s.reach(b.Seq)
 		return &b, false, nil

@@ -75,14 +75,18 @@ export class PublishError extends Error {
   }
 }
 
-/** A stream was deleted and created again under the same id, so a position in the old stream has no meaning in the new one. */
+/**
+ * A stream was deleted and created again under the same id, so a position in the old stream has no meaning in the new one. Or
+ * it was restored from a backup that is older than the position; then `before` and `created` are the same.
+ */
 export class ResetError extends Error {
   /**
    * @param {string} before
    * @param {string} created
+   * @param {string} [message]
    */
-  constructor(before, created) {
-    super(`the stream was created again at ${created}; the known one was created at ${before}`);
+  constructor(before, created, message = `the stream was created again at ${created}; the known one was created at ${before}`) {
+    super(message);
     this.name = "ResetError";
     /** When the stream that the position belongs to was created. @type {string} */
     this.before = before;

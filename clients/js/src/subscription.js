@@ -41,8 +41,8 @@ const defaultSilence = 45_000;
  * Subscription yields every batch from its starting point on, each once and in order. It reconnects when the connection
  * breaks or the service restarts. Missing batches are yielded as a batch with a `gap`. The loop ends when the stream is
  * deleted or expires, when it is closed and read to its end, or when the signal is aborted. The loop throws a
- * {@link ResetError} if the stream was deleted and created again, and a {@link WeirError} that a retry cannot fix, such as
- * an unknown stream or a revoked key.
+ * {@link ResetError} if the stream was deleted and created again or restored from an older backup, and a {@link WeirError}
+ * that a retry cannot fix, such as an unknown stream or a revoked key.
  *
  * It connects when a loop starts. A second loop over the same subscription continues after the last batch that was yielded.
  *
@@ -56,6 +56,7 @@ export class Subscription {
   /** @type {number | undefined} */
   #seq;
   #created = "";
+  #reached = false; // whether the stream has reached #seq. A program can also start after a sequence in the future
   #cursor;
   #retry = defaultRetry;
   #failures = 0;
@@ -85,6 +86,7 @@ export class Subscription {
     if (!Number.isSafeInteger(seq) || seq < 0 || typeof created !== "string") throw new TypeError("after must be a sequence number or a position");
     this.#seq = seq;
     this.#created = created;
+    this.#reached = created !== ""; // it is the position of an earlier subscription
   }
 
   /**
@@ -214,6 +216,7 @@ export class Subscription {
     this.#state = "connecting";
     try {
       scope.alarm(Math.min(silence, left), dead);
+      if (this.#reached && this.#created) await this.#checkPosition(scope);
       const response = await this.#caller.open(this.#call(), scope);
       const type = response.headers.get("content-type") ?? "";
       if (!response.body || type.split(";")[0].trim() !== "text/event-stream") {
@@ -246,6 +249,7 @@ export class Subscription {
           const batch = this.#read(event);
           if (!batch || batch.seq <= (this.#seq ?? -1)) continue; // an unknown event, or a batch that was already yielded
           this.#seq = batch.seq;
+          this.#reached = true;
           yield batch;
         }
       }
@@ -266,6 +270,27 @@ export class Subscription {
   }
 
   /**
+   * Throws if the stream no longer reaches the position. After a restore from an older backup the stream ends earlier, and a
+   * resumed subscription would wait, and then skip what is published up to its old position.
+   *
+   * @param {Scope} scope
+   */
+  async #checkPosition(scope) {
+    const response = await this.#caller.open({ method: "GET", path: `${this.#path}/cursor` }, scope);
+    const text = await reach(scope, () => response.text());
+    let cursor;
+    try {
+      ({ cursor } = JSON.parse(text));
+    } catch {
+      // handled below
+    }
+    if (!Number.isSafeInteger(cursor)) throw new ConnectionError("unexpected response, not from Weir: it is no cursor");
+    this.#compare(response.headers.get("x-svc-stream-created") ?? "");
+    if (cursor >= /** @type {number} */ (this.#seq)) return;
+    throw new ResetError(this.#created, this.#created, `the stream ends at ${cursor}, below the position ${this.#seq}: it was restored from a backup`);
+  }
+
+  /**
    * Takes the position from the first frame of the connection, so that the subscription resumes there if the connection
    * breaks before the first batch. If the first frame has no position, nothing was ever stored in the stream, so the
    * subscription continues with the oldest batch.
@@ -274,7 +299,8 @@ export class Subscription {
    */
   #stand(id) {
     if (id === undefined || this.#seq !== undefined) return;
-    if (/^[0-9]{1,16}$/.test(id)) this.#seq = Number(id);
+    this.#reached = /^[0-9]{1,16}$/.test(id);
+    if (this.#reached) this.#seq = Number(id);
     else this.#cursor = "oldest";
   }
 

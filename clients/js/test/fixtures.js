@@ -315,3 +315,34 @@ export async function learn(publisher, count) {
 
 /** Returns a response that never arrives. */
 export const hanging = (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+
+/**
+ * Returns a client of a simulated service. For each request, `answer` returns the bytes of the response, in one chunk or
+ * several, and what happens then: the response ends (`end`), breaks off (`cut`), or hangs (`hang`).
+ */
+export function scripted(answer) {
+  const requests = [];
+  const fetch = async (url, init) => {
+    requests.push({ url, headers: init.headers });
+    const { status = 200, headers = stream, bytes = "", then = "cut" } = answer(requests.at(-1), requests.length);
+    const body = new ReadableStream({
+      start(controller) {
+        for (const piece of [bytes].flat()) {
+          if (piece.length > 0) controller.enqueue(typeof piece === "string" ? new TextEncoder().encode(piece) : piece);
+        }
+        if (then === "end") controller.close();
+        init.signal.addEventListener("abort", () => then === "hang" && controller.error(init.signal.reason));
+      },
+      pull(controller) {
+        if (then === "cut") controller.error(new TypeError("terminated")); // the enqueued bytes are delivered first
+      },
+    });
+    return new Response(body, { status, headers });
+  };
+  return { client: new Client({ url: "http://weir.test", key, fetch }), requests };
+}
+
+/** The parts of a simulated service. */
+export const id = "a".repeat(22);
+export const batch = (seq) => `id: ${seq}\nevent: batch\ndata: {"seq":${seq},"ts":"2026-11-15T00:00:00.000Z","events":["ä${seq}"]}\n\n`;
+export const stream = { "content-type": "text/event-stream" };

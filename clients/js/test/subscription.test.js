@@ -2,40 +2,10 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { Client, ConnectionError, GapError, ResetError, Subscription } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers, service, take } from "./fixtures.js";
+import { Proxy, Server, batch, deferred, id, key, numbers, scripted, service, stream, take } from "./fixtures.js";
 
 const { server, client, newStream } = await service(after);
 const seqs = (batches) => batches.map((batch) => batch.seq);
-
-/**
- * Returns a client of a simulated service. For each request, `answer` returns the bytes of the response, in one chunk or
- * several, and what happens then: the response ends (`end`), breaks off (`cut`), or hangs (`hang`).
- */
-function scripted(answer) {
-  const requests = [];
-  const fetch = async (url, init) => {
-    requests.push({ url, headers: init.headers });
-    const { status = 200, headers = stream, bytes = "", then = "cut" } = answer(requests.at(-1), requests.length);
-    const body = new ReadableStream({
-      start(controller) {
-        for (const piece of [bytes].flat()) {
-          if (piece.length > 0) controller.enqueue(typeof piece === "string" ? new TextEncoder().encode(piece) : piece);
-        }
-        if (then === "end") controller.close();
-        init.signal.addEventListener("abort", () => then === "hang" && controller.error(init.signal.reason));
-      },
-      pull(controller) {
-        if (then === "cut") controller.error(new TypeError("terminated")); // the enqueued bytes are delivered first
-      },
-    });
-    return new Response(body, { status, headers });
-  };
-  return { client: new Client({ url: "http://weir.test", key, fetch }), requests };
-}
-
-const id = "a".repeat(22);
-const batch = (seq) => `id: ${seq}\nevent: batch\ndata: {"seq":${seq},"ts":"2026-11-15T00:00:00.000Z","events":["ä${seq}"]}\n\n`;
-const stream = { "content-type": "text/event-stream" };
 
 test("stored and new batches are delivered once and in order", async () => {
   const { id: s } = await newStream();
@@ -93,6 +63,30 @@ test("a stream that was deleted and created again is reported", async () => {
     });
   }
   assert.deepEqual(seqs(await take(client.subscribe(s, { cursor: "oldest" }), 1)), [1]);
+});
+
+test("a stream that was restored from an older backup is reported", async () => {
+  const created = "2026-11-15T00:00:00.000Z";
+  const headers = { ...stream, "x-svc-stream-created": created };
+  let cursor = 41;
+  const { client: other, requests } = scripted(({ url }) =>
+    url.endsWith("/cursor") ? { headers, bytes: JSON.stringify({ cursor, updated_at: created }), then: "end" } : { headers, bytes: `retry: 1\nid: 41\n\n${batch(42)}` },
+  );
+  const resumed = other.subscribe(id, { after: { seq: 41, created } });
+  const got = [];
+  const follow = async () => {
+    for await (const { seq } of resumed) {
+      got.push(seq);
+      cursor = 3; // the stream is restored, and the connection breaks
+    }
+  };
+  const reset = (error) => error instanceof ResetError && error.before === created && error.created === created && /ends at 3, below the position 42/.test(error.message);
+  await assert.rejects(follow(), reset);
+  assert.deepEqual(got, [42]);
+  assert.equal(requests.length, 3, "it did not subscribe again");
+  const future = scripted(() => ({ headers, bytes: "event: end\ndata: {}\n\n" }));
+  for await (const b of future.client.subscribe(id, { after: 41 })) assert.fail(b); // a sequence in the future is not checked
+  assert.equal(future.requests.length, 1);
 });
 
 test("events, one by one and as a stream", async () => {
