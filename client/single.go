@@ -42,7 +42,9 @@ func (s *single) RoundTrip(r *http.Request) (*http.Response, error) {
 	for {
 		conn, raw, err := s.get(r.Context())
 		if err != nil {
-			r.Body.Close()
+			if r.Body != nil {
+				r.Body.Close()
+			}
 			return nil, err
 		}
 		trace.GotConn(httptrace.GotConnInfo{Conn: raw})

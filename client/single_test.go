@@ -107,3 +107,28 @@ func TestSingleDropsBrokenConnections(t *testing.T) {
 		<-accepted // each request opens a connection
 	}
 }
+
+// A request fails if the service is down, whether it has a body or not.
+func TestSingleWithoutService(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	c, err := New(Options{URL: "http://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSingle(c.newTransport(false), l.Addr().String())
+	defer s.CloseIdleConnections()
+	for _, body := range []io.Reader{nil, strings.NewReader("x")} {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://x/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := s.RoundTrip(r); err == nil {
+			resp.Body.Close()
+			t.Error("a request succeeded without a service")
+		}
+	}
+}
