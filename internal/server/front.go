@@ -64,17 +64,23 @@ func (f *front) accept() {
 	}
 }
 
-// add gives a connection to a loop.
+// add gives a connection to a loop. From then on the loop may do anything with the connection, even
+// before Add has returned: begin a request, or hand the connection to net/http.
 func (f *front) add(c net.Conn) {
 	n, ok := c.(*counted)
 	if !ok {
 		f.pass(c)
 		return
 	}
+	if n.place == nil {
+		f.loops.Add(n.TCPConn, seat{n.connections, nil})
+		return
+	}
+	before := n.place.close.Load()
 	evict := f.loops.Add(n.TCPConn, seat{n.connections, n.place})
-	if n.place != nil {
-		n.place.close.Store(&evict)
-		n.place.rest(time.Now())
+	// If this fails, handOver has already stored the function that closes the connection.
+	if n.place.close.CompareAndSwap(before, &evict) && n.place.isReplaced() {
+		evict() // the function before, which closes nothing any more, may have been called instead
 	}
 }
 
