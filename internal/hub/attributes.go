@@ -88,7 +88,7 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		return Extent{}, err
 	}
 	defer f.release()
-	s.use()
+	s.use(ctx)
 	if err := f.catchUp(ctx); err != nil {
 		return Extent{}, err
 	}

@@ -182,6 +182,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if known != nil {
 		if l := lifeOf(known); l != nil { // another node may have used the stream
 			l.touch(spec.usedAt)
+			raise(&l.saved, spec.usedAt)
 		}
 		h.settingsChanged(known, &spec)
 		h.setAttributes(known, spec.Attributes)
@@ -325,10 +326,16 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	}
 	var expired *Stream
 	if known, err := h.lookup(s.ID); err == nil && known.expired(h.now()) { // the sweeper has not deleted it yet
-		if err := known.Delete(ctx); err != nil && !isNotFound(err) {
+		l := lifeOf(known)
+		if l != nil {
+			err = l.lapse(ctx)
+		}
+		if err != nil && !isNotFound(err) {
 			return weir.Stream{}, err
 		}
-		expired = known // if the sweeper deletes it just now, the catalog may still have it
+		if l == nil || l.end() <= h.now() {
+			expired = known // if the sweeper deletes it just now, the catalog may still have it
+		}
 	}
 	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
 	if refused != nil { // another node may have deleted a stream in the meantime

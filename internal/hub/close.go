@@ -46,7 +46,7 @@ func (s *Stream) CloseBy(ctx context.Context, w *Writer) (weir.Stream, WriterSta
 	if err != nil {
 		return weir.Stream{}, v.Writer, err
 	}
-	s.use()
+	s.use(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dropped {

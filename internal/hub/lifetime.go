@@ -4,37 +4,48 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"weir"
+	"weir/internal/engine"
 )
 
 // This file deletes streams whose lifetime has ended (D37). A stream may have a time to live, which
 // counts from its last use, and a fixed time at which it expires. A use is a publish, a read of
 // batches, or the start of a subscription.
 //
-// The hub keeps the time of the last use in memory, so that a use costs no write. It stores the time
-// in the document of the stream at most once per saveEvery. After a restart, and for the other nodes
-// of a shared store, the stream may have been used up to that much later than the document says. The
-// hub assumes that it was, so no stream expires too early.
+// The hub keeps the time of the last use in memory, and stores it in the document of the stream only
+// now and then. After a restart, and for the other nodes of a shared store, the document and the log
+// are all that is known. So the hub never lets the last use be more than saveEvery later than both of
+// them say, and assumes after a restart that it was that much later. A stream may expire so much too
+// late, but never too early:
+//
+//   - A read first stores its time if the document is older than saveEvery.
+//   - The batch of a publish proves its time, so the publish does not wait. The sweeper stores the
+//     time soon, for the other nodes.
+//   - Before a stream is deleted, lapse asks the log for the time of the newest batch.
 
 // life is the lifetime of one stream.
 type life struct {
-	s     *Stream
-	until weir.Time    // when the stream expires, used or not; never if it has no such time
-	used  atomic.Int64 // time of the last use, a weir.Time
+	s      *Stream
+	until  weir.Time    // when the stream expires, used or not; never if it has no such time
+	used   atomic.Int64 // time of the last use, a weir.Time
+	saved  atomic.Int64 // the last use according to the document, a weir.Time
+	retry  atomic.Int64 // the last use is not stored before this time, a weir.Time
+	saving sync.Mutex   // held while a request stores the last use
+	hasty  atomic.Bool  // hurry has put the stream at the front of the queue
 
 	// Guarded by lives.mu.
-	saved weir.Time // the last use according to the document
 	at    weir.Time // when the sweeper looks at the stream again
 	place int       // position in lives.queue, counted from 1; 0: not in it
 }
 
 // lives are the streams with a limited lifetime.
 type lives struct {
-	of sync.Map // *Stream to *life
+	of sync.Map // *Stream to *life; entries are deleted with mu held
 
 	mu    sync.Mutex
 	queue lifeQueue
@@ -71,28 +82,38 @@ func (o *origin) saveEvery() time.Duration {
 	return max(time.Duration(o.TTLSeconds)*time.Second/8, 5*time.Second)
 }
 
+const (
+	// saveWait is how long a request waits at most until the last use is stored. A slow store must
+	// not stop readers.
+	saveWait = 2 * time.Second
+	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
+	lifeRetry = 10 * time.Second
+)
+
 // live records the lifetime of a new stream, or of one that was just loaded. It does nothing if the
 // stream lives until it is deleted.
 func (h *Hub) live(s *Stream, spec *Spec) {
 	if !s.limited() {
 		return
 	}
-	l := &life{s: s, until: cmp.Or(spec.ExpiresAt, never), saved: max(spec.usedAt, s.CreatedAt)}
-	used := l.saved
+	l := &life{s: s, until: cmp.Or(spec.ExpiresAt, never)}
+	used := max(spec.usedAt, s.CreatedAt)
+	l.saved.Store(int64(used))
 	if !h.catalog.isLoaded() || h.shared {
-		used = min(h.now(), l.saved.Add(s.saveEvery()))
+		used = min(h.now(), used.Add(s.saveEvery()))
 	}
 	l.used.Store(int64(used))
 	h.lives.of.Store(s, l)
 	h.lives.mu.Lock()
 	defer h.lives.mu.Unlock()
-	l.at = l.next()
+	l.at = l.end()
 	heap.Push(&h.lives.queue, l)
 }
 
 // limited reports whether the stream has a limited lifetime.
 func (o *origin) limited() bool { return o.TTLSeconds > 0 || o.Expires }
 
+// lifeOf returns the lifetime of a stream, or nil if it is not limited or the stream is deleted.
 func lifeOf(s *Stream) *life {
 	if !s.limited() {
 		return nil
@@ -109,30 +130,49 @@ func (h *Hub) forgetLife(s *Stream) {
 	if l == nil {
 		return
 	}
-	h.lives.of.Delete(s)
 	h.lives.mu.Lock()
 	defer h.lives.mu.Unlock()
+	h.lives.of.Delete(s)
 	if l.place > 0 {
 		heap.Remove(&h.lives.queue, l.place-1)
 	}
 }
 
-// use records that the stream is being used now.
-func (s *Stream) use() {
-	if l := lifeOf(s); l != nil {
-		l.touch(s.hub.now())
+// use records that the stream is being used now, by a request that may wait. If the document is too
+// old, use first stores the time. If that fails, the use is only in memory, and the sweeper tries
+// again: readers must not depend on a store that takes writes.
+func (s *Stream) use(ctx context.Context) {
+	l := lifeOf(s)
+	if l == nil {
+		return
+	}
+	if l.touch(s.hub.now()); !l.wantsSave() {
+		return
+	}
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	if !l.wantsSave() {
+		return // another request has stored the time, or has failed to
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveWait)
+	defer cancel()
+	if l.save(ctx) != nil {
+		l.hurry()
+	}
+}
+
+// published records that a batch was stored now, without waiting. It does nothing if l is nil.
+func (l *life) published() {
+	if l == nil {
+		return
+	}
+	if l.touch(l.s.hub.now()); l.wantsSave() {
+		l.hurry()
 	}
 }
 
 // touch records a use at a time, unless a later use is known.
-func (l *life) touch(now weir.Time) {
-	for {
-		before := l.used.Load()
-		if int64(now) <= before || l.used.CompareAndSwap(before, int64(now)) {
-			return
-		}
-	}
-}
+func (l *life) touch(at weir.Time) { raise(&l.used, at) }
 
 // end returns when the lifetime of the stream ends, unless it is used before.
 func (l *life) end() weir.Time {
@@ -152,13 +192,43 @@ func (s *Stream) expired(now weir.Time) bool {
 	return l != nil && l.end() <= now
 }
 
-// next returns when the sweeper must look at the stream: when it expires, or when its last use must
-// be stored. Called with lives.mu held.
-func (l *life) next() weir.Time {
-	if l.s.TTLSeconds == 0 {
-		return l.until
+// lapse deletes the stream if its lifetime has ended. The log may prove a later use than this node
+// knows of: another node may have stored a batch and failed before it stored the time. Then the
+// stream lives on, and expired returns false from then on.
+func (l *life) lapse(ctx context.Context) error {
+	if l.until > l.s.hub.now() {
+		c, err := l.s.Cursor(ctx)
+		if err != nil {
+			return err
+		}
+		if l.touch(c.UpdatedAt); l.end() > l.s.hub.now() {
+			return nil
+		}
 	}
-	return min(l.end(), l.saved.Add(l.s.saveEvery()+time.Second))
+	return l.s.Delete(ctx)
+}
+
+// isUnsaved reports whether the last use is so much later than the document says that the stream
+// could expire too early after a restart.
+func (l *life) isUnsaved() bool {
+	return l.s.TTLSeconds > 0 && weir.Time(l.used.Load()) > weir.Time(l.saved.Load()).Add(l.s.saveEvery())
+}
+
+// wantsSave reports whether it is time to store the last use.
+func (l *life) wantsSave() bool { return l.isUnsaved() && l.s.hub.now() >= weir.Time(l.retry.Load()) }
+
+// hurry makes the sweeper look at the stream soon.
+func (l *life) hurry() {
+	if !l.hasty.CompareAndSwap(false, true) {
+		return
+	}
+	v := &l.s.hub.lives
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if l.place > 0 { // otherwise the sweeper looks at it just now
+		l.at = max(l.s.hub.now(), weir.Time(l.retry.Load()))
+		heap.Fix(&v.queue, l.place-1)
+	}
 }
 
 // sweepLives deletes the streams whose lifetime has ended, and stores the last use of others. It
@@ -187,43 +257,66 @@ func (h *Hub) sweepLives() {
 
 // sweepLife looks at one stream that is due, and puts it back into the queue unless it is deleted.
 func (h *Hub) sweepLife(l *life) {
+	l.hasty.Store(false)
 	var err error
-	now, used := h.now(), weir.Time(l.used.Load())
-	wait := time.Second
-	switch {
-	case l.end() <= now && (!h.shared || h.leads()):
-		err = l.s.Delete(context.Background())
-	case l.end() <= now:
-		wait = 10 * time.Second // the leading node deletes the stream
-	case used > l.saved:
-		err = l.save(used)
-	default:
-		h.lives.mu.Lock()
-		l.saved = now // nothing to store until the stream is used again
-		h.lives.mu.Unlock()
+	switch now := h.now(); {
+	case l.end() <= now && (!h.shared || h.leads()): // on a shared store, the leading node deletes the stream
+		err = l.lapse(context.Background())
+	case l.wantsSave():
+		err = l.save(context.Background())
 	}
-	if err != nil && !isNotFound(err) {
+	if err != nil && !isNotFound(err) && !errors.Is(err, errNotTaken) {
 		h.opts.Logger.Warn("failed to end or store the lifetime of a stream, will retry", "stream", l.s.ID, "error", err)
 	}
-	if _, ok := h.lives.of.Load(l.s); !ok {
-		return // deleted
-	}
+	h.requeue(l)
+}
+
+// requeue puts a stream back into the queue of lifetimes, unless it is deleted. Otherwise a stream
+// that is deleted while the sweeper looks at it would stay in the queue.
+func (h *Hub) requeue(l *life) {
 	h.lives.mu.Lock()
 	defer h.lives.mu.Unlock()
-	l.at = max(l.next(), now.Add(wait))
+	if _, ok := h.lives.of.Load(l.s); !ok {
+		return
+	}
+	now := h.now()
+	if l.at = l.end(); l.at <= now {
+		l.at = now.Add(lifeRetry)
+	}
+	if l.isUnsaved() {
+		l.at = min(l.at, max(now.Add(sweepEvery), weir.Time(l.retry.Load())))
+	}
 	heap.Push(&h.lives.queue, l)
 }
 
-// save stores the last use in the document of the stream.
-func (l *life) save(used weir.Time) error {
-	err := l.s.change(context.Background(), func(spec *Spec) error {
-		spec.usedAt = max(spec.usedAt, used)
-		return nil
-	})
-	if err == nil {
-		l.s.hub.lives.mu.Lock()
-		l.saved = max(l.saved, used)
-		l.s.hub.lives.mu.Unlock()
+// errNotTaken is the error of save while the store takes no writes.
+var errNotTaken = errors.New("the store takes no writes")
+
+// save stores the last use in the document of the stream. On a full store it does not try: that would
+// use up the space for deleting streams and revoking keys.
+func (l *life) save(ctx context.Context) error {
+	h, used := l.s.hub, weir.Time(l.used.Load())
+	err := errNotTaken
+	if state := h.engine.Status().State; state == engine.Ready || state == engine.Skewed {
+		err = l.s.change(ctx, func(spec *Spec) error {
+			spec.usedAt = max(spec.usedAt, used)
+			return nil
+		})
 	}
-	return err
+	if err != nil {
+		l.retry.Store(int64(h.now().Add(lifeRetry)))
+		return err
+	}
+	raise(&l.saved, used)
+	return nil
+}
+
+// raise sets t to a time, unless t is later.
+func raise(t *atomic.Int64, to weir.Time) {
+	for {
+		before := t.Load()
+		if int64(to) <= before || t.CompareAndSwap(before, int64(to)) {
+			return
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"container/heap"
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -117,5 +119,133 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 			t.Error("expired too late")
 		}
 		h.Close()
+	})
+}
+
+// withoutOutlines is an engine that knows nothing about a log before it is opened. Its state is that
+// of the field state, and it counts the changes of documents.
+type withoutOutlines struct {
+	engine.Engine
+	state   engine.State
+	updates int
+}
+
+func (e *withoutOutlines) Outline(engine.LogID) (engine.Outline, bool) {
+	return engine.Outline{}, false
+}
+
+func (e *withoutOutlines) Status() engine.Status { return engine.Status{State: e.state} }
+
+func (e *withoutOutlines) Update(ctx context.Context, key string, value []byte, revision engine.Revision) (engine.Document, error) {
+	e.updates++
+	return e.Engine.Update(ctx, key, value, revision)
+}
+
+// The first use after a long time counts even if the server stops at once. Deleting a stream too early
+// would lose data.
+func TestUseBeforeACrashCounts(t *testing.T) {
+	uses := map[string]func(s *Stream) error{
+		"publish": func(s *Stream) error {
+			_, err := s.Publish(ctx, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
+			return err
+		},
+		"batch": func(s *Stream) error { _, err := s.Batch(ctx, 1); return err },
+		"page": func(s *Stream) error {
+			p, err := s.Page(ctx, PageQuery{From: Oldest, Limit: 1, Bytes: 1})
+			if err == nil {
+				p.Close()
+			}
+			return err
+		},
+		"read": func(s *Stream) error {
+			_, err := s.Read(ctx, 1, 1, func(int) error { return nil }, func(*weir.Batch) {})
+			return err
+		},
+		"subscribe": func(s *Stream) error {
+			sub, err := s.Subscribe(ctx, Head)
+			if err == nil {
+				sub.Close()
+			}
+			return err
+		},
+	}
+	for name, use := range uses {
+		for _, outlines := range []bool{true, false} {
+			engines(t, func(t *testing.T, e engine.Engine) {
+				if !outlines {
+					e = &withoutOutlines{Engine: e}
+				}
+				h := open(t, e, Options{})
+				s := made(t, h, func(s *Spec) { s.TTLSeconds, s.RetentionSeconds = 8_000, 100_000 })
+				publish(t, s, at(1, "x"))
+				time.Sleep(7_000 * time.Second)
+				if err := use(s); err != nil {
+					t.Fatal(err)
+				}
+				h.Close() // stores nothing
+				time.Sleep(7_990 * time.Second)
+				h = open(t, e, Options{})
+				defer h.Close()
+				if _, err := h.Create(ctx, Spec{ID: s.ID, Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 20, Mode: weir.Raw}); code(err) != weir.StreamNameTaken {
+					t.Errorf("%s: creating the stream again: %v", name, err)
+				}
+				time.Sleep(5 * time.Second)
+				if _, err := h.Stream(s.ID); err != nil {
+					t.Errorf("%s: expired too early: %v", name, err)
+				}
+				time.Sleep(1_025 * time.Second)
+				if _, err := h.Stream(s.ID); err == nil {
+					t.Errorf("%s: expired too late", name)
+				}
+			})
+		}
+	}
+}
+
+// While the store is full, reads go on, and their time is not stored: that would use up the space for
+// deleting streams. It is stored soon after there is space again.
+func TestUsesOfAFullStore(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		full := &withoutOutlines{Engine: e, state: engine.Full}
+		h := open(t, full, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
+		time.Sleep(70_000 * time.Second)
+		for range 100 {
+			p, err := s.Page(ctx, PageQuery{From: Oldest, Limit: 1, Bytes: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Close()
+			time.Sleep(time.Second)
+		}
+		if full.updates != 0 {
+			t.Errorf("%d writes to a full store", full.updates)
+		}
+		full.state = engine.Ready
+		time.Sleep(15 * time.Second)
+		if full.updates != 1 {
+			t.Errorf("%d writes once there is space, want 1", full.updates)
+		}
+	})
+}
+
+// A stream that is deleted while the sweeper looks at it leaves the queue of lifetimes for good.
+func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
+		l := lifeOf(s)
+		h.lives.mu.Lock()
+		heap.Remove(&h.lives.queue, l.place-1) // as sweepLives does
+		h.lives.mu.Unlock()
+		if err := s.Delete(ctx); err != nil {
+			t.Fatal(err)
+		}
+		h.requeue(l)
+		if n := len(h.lives.queue); n != 0 {
+			t.Errorf("%d streams are queued", n)
+		}
 	})
 }

@@ -50,7 +50,7 @@ func (s *Stream) Page(ctx context.Context, q PageQuery) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.use()
+	s.use(ctx)
 	p := &Page{f: f, query: q}
 	if err := f.catchUp(ctx); err != nil {
 		p.Close()

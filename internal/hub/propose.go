@@ -75,7 +75,7 @@ func (p *proposal) completed(err error) {
 func (p *Publish) report(f *feed, to Outcome, ack weir.Ack, err error) {
 	f.release()
 	if p.settled = err == nil; p.settled {
-		f.s.use()
+		lifeOf(f.s).published()
 	}
 	to.Published(ack, err)
 }

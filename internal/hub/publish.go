@@ -245,7 +245,7 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	}
 	ack, err := f.propose(ctx, p.rules(int64(len(p.Batch.Payload))), p, false)
 	if p.settled = err == nil; p.settled {
-		s.use()
+		lifeOf(s).published()
 	}
 	return ack, err
 }

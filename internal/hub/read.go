@@ -60,7 +60,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		return weir.Batch{}, err
 	}
 	defer f.release()
-	s.use()
+	s.use(ctx)
 	presence, dropped := f.lookup(seq)
 	if presence == stream.Unknown { // another node may have just stored the batch
 		if err := f.catchUp(ctx); err != nil {

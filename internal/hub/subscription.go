@@ -108,7 +108,7 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if err != nil {
 		return nil, err
 	}
-	s.use()
+	s.use(ctx)
 	f.log.Attend()
 	if err := f.catchUp(ctx); err != nil && from == Head {
 		f.log.Leave()

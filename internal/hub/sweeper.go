@@ -132,6 +132,9 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 	defer s.mu.Unlock()
 	s.setUse(o.Memory)
 	s.ended.Store(o.Ended)
+	if l := lifeOf(s); l != nil {
+		l.touch(o.Newest) // the document may not know of this batch yet
+	}
 	if known && o.Entries == 0 && o.Low == 0 {
 		s.summary = empty(s.CreatedAt)
 		return never, true
