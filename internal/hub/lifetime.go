@@ -77,9 +77,15 @@ func (q *lifeQueue) Pop() any {
 }
 
 // saveEvery returns how often the last use of a stream is stored at most: an eighth of its time to
-// live, but at least five seconds.
-func (o *origin) saveEvery() time.Duration {
-	return max(time.Duration(o.TTLSeconds)*time.Second/8, 5*time.Second)
+// live, but at least five seconds. On a shared store it is at most half of the time to live, because
+// all nodes let the stream live for that much longer.
+func (s *Stream) saveEvery() time.Duration {
+	ttl := time.Duration(s.TTLSeconds) * time.Second
+	every := max(ttl/8, 5*time.Second)
+	if s.hub.shared {
+		every = min(every, ttl/2)
+	}
+	return every
 }
 
 const (
@@ -88,6 +94,9 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
+	// spread is how long it takes at most until other nodes know of a publish whose time must be
+	// stored: the sweeper stores it in its next round, and the document takes a moment.
+	spread = sweepEvery + time.Second
 )
 
 // live records the lifetime of a new stream, or of one that was just loaded. It does nothing if the
@@ -181,7 +190,7 @@ func (l *life) end() weir.Time {
 	}
 	end := weir.Time(l.used.Load()).Add(time.Duration(l.s.TTLSeconds) * time.Second)
 	if l.s.hub.shared { // another node may have used the stream without saving it yet
-		end = end.Add(l.s.saveEvery())
+		end = end.Add(l.s.saveEvery() + spread)
 	}
 	return min(end, l.until)
 }
