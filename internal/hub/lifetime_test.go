@@ -291,3 +291,31 @@ func TestTimeToLiveOnTwoNodes(t *testing.T) {
 		})
 	}
 }
+
+// Once a node has said that a stream does not exist because its lifetime has ended, the stream exists
+// on no node, even if another node knows of a later use.
+func TestExpiredOnAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := twoNodes{memory.New()}
+		defer e.Close()
+		a, b := open(t, e, Options{}), open(t, e, Options{})
+		defer a.Close()
+		defer b.Close()
+		for _, h := range []*Hub{a, b} {
+			h.Lead(func() bool { return false }) // the sweeper deletes nothing
+		}
+		s := made(t, a, func(s *Spec) { s.TTLSeconds = 10 })
+		time.Sleep(4 * time.Second)
+		s.use(ctx)
+		time.Sleep(14 * time.Second)
+		if _, err := a.Find(ctx, s.ID); err != nil {
+			t.Fatalf("on the node that used the stream: %v", err)
+		}
+		if _, err := b.Find(ctx, s.ID); !isNotFound(err) {
+			t.Fatalf("on the node that does not know of the use: %v", err)
+		}
+		if _, err := a.Find(ctx, s.ID); !isNotFound(err) {
+			t.Errorf("on the node that used the stream, after the other node has said that it does not exist: %v", err)
+		}
+	})
+}
