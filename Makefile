@@ -7,7 +7,7 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build client test browser clients chaos sim bench lint fmt run screenshots release installed
+.PHONY: help build client test browser clients durable chaos sim bench lint fmt run screenshots release installed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ browser:
 
 clients: browser
 	@tools/clients
+
+durable: browser ## run the whole conformance suite of Durable Streams, on the journal and on a cluster; about 2 minutes
+	@tools/clients durable
 
 screenshots: browser ## take the manual's screenshots again; writes all pages in all variants to bin/screenshots
 	@mkdir -p docs/images

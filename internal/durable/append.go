@@ -23,7 +23,7 @@ func (c *call) append() error {
 		return err
 	}
 	ends := isTrue(c.r.Header.Get("Stream-Closed"))
-	body, err := c.Body()
+	body, err := c.content()
 	if err != nil {
 		return err
 	}
@@ -201,24 +201,39 @@ func natural(s string) (uint64, bool) {
 
 func isTrue(s string) bool { return strings.EqualFold(strings.TrimSpace(s), "true") }
 
-// remove serves DELETE. A stream with forks is kept, but cannot be used any more.
+// remove serves DELETE. If the stream has forks, a stream without content takes its place: its path
+// answers 410 as long as the forks exist. A fork has its own copy of what it inherited.
 func (c *call) remove() error {
 	t, ok, err := c.find(access.DeleteStream)
 	if !ok {
 		return err
 	}
 	ctx := context.WithoutCancel(c.r.Context())
-	if c.h.referenced(t) {
-		err = t.SetAttributes(ctx, func(string) (string, error) {
-			a := t.attributes
-			a.Gone = true
-			return a.encode(), nil
-		})
-	} else {
+	if err := c.h.Hub.CatchUp(ctx); err != nil { // another node may have made a fork
+		return err
+	}
+	if !c.h.referenced(t) {
 		err = c.h.collect(ctx, t)
+	} else if err = t.Delete(ctx); err == nil {
+		err = c.mark(ctx, t)
 	}
 	if err != nil {
 		return err
 	}
 	return c.Send(http.StatusNoContent, "", nil)
+}
+
+// mark creates a stream that stands for a deleted one, unless a new stream has its path already.
+func (c *call) mark(ctx context.Context, t target) error {
+	spec := t.Spec()
+	spec.TTLSeconds, spec.ExpiresAt = 0, 0
+	a := t.attributes
+	a.Gone = true
+	spec.Attributes = a.encode()
+	_, err := c.h.Hub.Create(ctx, spec)
+	var known *weir.Error
+	if errors.As(err, &known) && known.Code == weir.StreamNameTaken {
+		return nil
+	}
+	return err
 }

@@ -28,7 +28,7 @@ func (c *call) create() error {
 	if err != nil {
 		return err
 	}
-	body, err := c.Body()
+	body, err := c.content()
 	if err != nil {
 		return err
 	}
@@ -36,6 +36,7 @@ func (c *call) create() error {
 		return err
 	}
 	if s, err := c.h.Hub.Find(c.r.Context(), c.id); err == nil {
+		c.found = true
 		return c.confirm(target{s, attributesOf(s)}, w)
 	}
 	var from *target

@@ -8,6 +8,7 @@ package durable
 
 import (
 	"crypto/sha256"
+	"errors"
 	"math/big"
 	"net/http"
 	"strings"
@@ -58,30 +59,60 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return weir.Errorf(weir.NotFound, "the path does not name a stream: it is empty, longer than %d bytes, or begins with %s", maxPath, reserved)
 		}
 		c.path, c.id = path, h.idOf(v.Grant().Project(), path)
-		switch r.Method {
-		case http.MethodPut:
-			return c.create()
-		case http.MethodPost:
-			return c.append()
-		case http.MethodGet:
-			return c.read()
-		case http.MethodHead:
-			return c.head()
-		case http.MethodDelete:
-			return c.remove()
+		err := c.serve()
+		if c.found && isNotFound(err) && h.Hub.CatchUp(r.Context()) == nil {
+			// Another node may have deleted the stream and left a mark for its forks, made a new
+			// stream, or completed this one. This node knows of that now.
+			err = c.serve()
 		}
-		c.Set("Allow", "GET, HEAD, PUT, POST, DELETE, OPTIONS")
-		return weir.Errorf(weir.MethodNotAllowed, "the protocol has no such method")
+		return err
 	})
 }
 
 // call is one request.
 type call struct {
 	*api.Visit
-	h    *Handler
-	r    *http.Request
-	path string
-	id   weir.StreamID
+	h     *Handler
+	r     *http.Request
+	path  string
+	id    weir.StreamID
+	found bool // this node knew a stream of this id when the request began
+
+	body    []byte // set by content
+	hasBody bool
+}
+
+// serve serves the request by its method.
+func (c *call) serve() error {
+	switch c.r.Method {
+	case http.MethodPut:
+		return c.create()
+	case http.MethodPost:
+		return c.append()
+	case http.MethodGet:
+		return c.read()
+	case http.MethodHead:
+		return c.head()
+	case http.MethodDelete:
+		return c.remove()
+	}
+	c.Set("Allow", "GET, HEAD, PUT, POST, DELETE, OPTIONS")
+	return weir.Errorf(weir.MethodNotAllowed, "the protocol has no such method")
+}
+
+// content returns the body of the request.
+func (c *call) content() ([]byte, error) {
+	if c.hasBody {
+		return c.body, nil
+	}
+	body, err := c.Body()
+	c.body, c.hasBody = body, err == nil
+	return body, err
+}
+
+func isNotFound(err error) bool {
+	var known *weir.Error
+	return errors.As(err, &known) && known.Code == weir.StreamNotFound
 }
 
 const (
@@ -125,7 +156,7 @@ func (c *call) find(action access.Action) (t target, ok bool, err error) {
 	if err != nil {
 		return t, false, err
 	}
-	t = target{s, attributesOf(s)}
+	c.found, t = true, target{s, attributesOf(s)}
 	switch {
 	case t.Pending:
 		return t, false, weir.Errorf(weir.StreamNotFound, "the stream is still being created")

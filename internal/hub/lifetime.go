@@ -76,10 +76,16 @@ func (q *lifeQueue) Pop() any {
 	return l
 }
 
-// saveEvery returns the least time between two writes of the last use: an eighth of the stream's
-// time to live, but at least five seconds.
-func (o *origin) saveEvery() time.Duration {
-	return max(time.Duration(o.TTLSeconds)*time.Second/8, 5*time.Second)
+// saveEvery returns how often the last use of a stream is stored at most: an eighth of its time to
+// live, but at least five seconds. On a shared store it is at most half of the time to live, because
+// all nodes let the stream live for that much longer.
+func (l *life) saveEvery() time.Duration {
+	ttl := time.Duration(l.s.TTLSeconds) * time.Second
+	every := max(ttl/8, 5*time.Second)
+	if l.s.hub.shared {
+		every = min(every, ttl/2)
+	}
+	return every
 }
 
 const (
@@ -88,6 +94,9 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
+	// spread is how long it takes at most until other nodes know of a publish whose time must be
+	// stored: the sweeper stores it in its next round, and the document takes a moment.
+	spread = sweepEvery + time.Second
 )
 
 // live records the lifetime of a new stream, or of one that was just loaded. It does nothing if the
@@ -99,8 +108,8 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 	l := &life{s: s, until: cmp.Or(spec.ExpiresAt, never)}
 	used := max(spec.usedAt, s.CreatedAt)
 	l.saved.Store(int64(used))
-	if !h.catalog.isLoaded() || h.shared {
-		used = min(h.now(), used.Add(s.saveEvery()))
+	if !h.catalog.isLoaded() && !h.shared { // on a shared store, end adds that time
+		used = min(h.now(), used.Add(l.saveEvery()))
 	}
 	l.used.Store(int64(used))
 	h.lives.of.Store(s, l)
@@ -181,7 +190,7 @@ func (l *life) end() weir.Time {
 	}
 	end := weir.Time(l.used.Load()).Add(time.Duration(l.s.TTLSeconds) * time.Second)
 	if l.s.hub.shared { // another node may have used the stream without saving it yet
-		end = end.Add(l.s.saveEvery())
+		end = end.Add(l.saveEvery() + spread)
 	}
 	return min(end, l.until)
 }
@@ -211,7 +220,7 @@ func (l *life) lapse(ctx context.Context) error {
 // isUnsaved reports whether the last use is so much later than the document says that the stream
 // could expire too early after a restart.
 func (l *life) isUnsaved() bool {
-	return l.s.TTLSeconds > 0 && weir.Time(l.used.Load()) > weir.Time(l.saved.Load()).Add(l.s.saveEvery())
+	return l.s.TTLSeconds > 0 && weir.Time(l.used.Load()) > weir.Time(l.saved.Load()).Add(l.saveEvery())
 }
 
 // wantsSave reports whether it is time to store the last use.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/memory"
 )
 
 // A stream with a time to live is deleted when it has not been used for that time. Publishing,
@@ -246,6 +248,74 @@ func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
 		h.requeue(l)
 		if n := len(h.lives.queue); n != 0 {
 			t.Errorf("%d streams are queued", n)
+		}
+	})
+}
+
+// twoNodes is a store in memory that says that other nodes use it too.
+type twoNodes struct{ engine.Engine }
+
+func (twoNodes) Shared() bool { return true }
+
+// A node does not know at once that another node has used a stream. A stream that one node uses again
+// and again expires on no node, and a stream that is not used expires on all nodes soon.
+func TestTimeToLiveOnTwoNodes(t *testing.T) {
+	uses := []func(s *Stream){func(s *Stream) { s.use(ctx) }, func(s *Stream) { lifeOf(s).published() }}
+	for i, seconds := range []int64{1, 1, 2, 2, 7, 7, 30, 30, 1000, 1000} {
+		use := uses[i%2]
+		synctest.Test(t, func(t *testing.T) {
+			e := twoNodes{memory.New()}
+			defer e.Close()
+			a, b := open(t, e, Options{}), open(t, e, Options{})
+			defer a.Close()
+			defer b.Close()
+			a.Lead(func() bool { return false })
+			ttl := time.Duration(seconds) * time.Second
+			s := made(t, a, func(s *Spec) { s.TTLSeconds = seconds })
+			time.Sleep(ttl / 2)
+			for range 200 {
+				use(s)
+				time.Sleep(ttl * 9 / 10)
+				for name, h := range map[string]*Hub{"that uses the stream": a, "that does not": b} {
+					if _, err := h.Stream(s.ID); err != nil {
+						t.Fatalf("time to live of %v: the stream has expired on the node %s", ttl, name)
+					}
+				}
+			}
+			time.Sleep(ttl + ttl/2 + 2*time.Second)
+			for _, h := range []*Hub{a, b} {
+				if _, err := h.Stream(s.ID); err == nil {
+					t.Errorf("time to live of %v: the stream has not expired", ttl)
+				}
+			}
+		})
+	}
+}
+
+// Once a node has said that a stream does not exist because its lifetime has ended, the stream exists
+// on no node, even if another node knows of a later use.
+func TestExpiredOnAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := twoNodes{memory.New()}
+		defer e.Close()
+		a, b := open(t, e, Options{}), open(t, e, Options{})
+		defer a.Close()
+		defer b.Close()
+		for _, h := range []*Hub{a, b} {
+			h.Lead(func() bool { return false }) // the sweeper deletes nothing
+		}
+		s := made(t, a, func(s *Spec) { s.TTLSeconds = 10 })
+		time.Sleep(4 * time.Second)
+		s.use(ctx)
+		time.Sleep(14 * time.Second)
+		if _, err := a.Find(ctx, s.ID); err != nil {
+			t.Fatalf("on the node that used the stream: %v", err)
+		}
+		if _, err := b.Find(ctx, s.ID); !isNotFound(err) {
+			t.Fatalf("on the node that does not know of the use: %v", err)
+		}
+		if _, err := a.Find(ctx, s.ID); !isNotFound(err) {
+			t.Errorf("on the node that used the stream, after the other node has said that it does not exist: %v", err)
 		}
 	})
 }

@@ -82,8 +82,35 @@ func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	if err := h.engine.CatchUp(ctx); err != nil {
 		return nil, clientError(id, err)
 	}
+	if err := h.endExpired(ctx, id); err != nil {
+		return nil, err
+	}
 	return h.Stream(id)
 }
+
+// endExpired deletes a stream of a shared store whose lifetime has ended according to this node, before
+// the node says so. Otherwise another node, which knows of a later use, would still serve the stream
+// after a client was told that it does not exist.
+func (h *Hub) endExpired(ctx context.Context, id weir.StreamID) error {
+	if !h.shared {
+		return nil
+	}
+	s, err := h.lookup(id)
+	if err != nil || !s.expired(h.now()) {
+		return nil
+	}
+	if l := lifeOf(s); l != nil {
+		err = l.lapse(ctx)
+	}
+	if isNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// CatchUp waits until this node knows every stream that any node has created, changed or deleted
+// before the call.
+func (h *Hub) CatchUp(ctx context.Context) error { return clientError("", h.engine.CatchUp(ctx)) }
 
 // catchUp waits until the feed knows every entry that any node acknowledged before the call.
 func (f *feed) catchUp(ctx context.Context) error {

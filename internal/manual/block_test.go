@@ -19,6 +19,7 @@ import (
 //	sh build           do not run it: the program is built once for all tests
 //	LANGUAGE output    the expected output of the previous block; … stands for any text, and on a line of its own for any number of lines
 //	LANGUAGE file=F    save it as F
+//	LANGUAGE excerpt=F the file F of the sources has these lines
 //	text browser=F     the text that a browser shows for the page F; with at=URL, the program at this URL serves F
 type block struct {
 	language string

@@ -31,6 +31,7 @@ var chapters = []chapter{
 		{"/docs/publishing", "Publishing", "manual/publishing.md"},
 		{"/docs/subscribing", "Subscribing", "manual/subscribing.md"},
 		{"/docs/durable", "Durable Streams", "manual/durable.md"},
+		{"/docs/ai-chat", "Resumable AI chats", "manual/ai-chat.md"},
 		{"/docs/cli", "From the shell", "cli.md"},
 		{"/docs/keys", "Keys and scopes", "manual/keys.md"},
 		{"/docs/reference", "HTTP reference", ""},

@@ -34,8 +34,9 @@ var unrun = map[string]map[string]string{
 		"jetstream {":              "a configuration of NATS",
 		"defaults\n  mode http":    "a configuration of HAProxy",
 	},
-	"benchmarks.md": {"make bench": "it takes fifteen minutes", "apt install": "it installs software"},
-	"decisions.md":  {"retry: 1000": "SSE frames, covered by the contract suite", "id: 7": "SSE frames, covered by the contract suite", "id: 41": "SSE frames, covered by the contract suite"},
+	"manual/ai-chat.md": {"cd examples/ai-chat": "it installs packages; covered by the tests of examples/ai-chat"},
+	"benchmarks.md":     {"make bench": "it takes fifteen minutes", "apt install": "it installs software"},
+	"decisions.md":      {"retry: 1000": "SSE frames, covered by the contract suite", "id: 7": "SSE frames, covered by the contract suite", "id: 41": "SSE frames, covered by the contract suite"},
 }
 
 // reason returns why the tests do not run the block, or "" if they do.
@@ -120,6 +121,11 @@ func (r *reader) do(b block, output *block) {
 	switch {
 	case b.value("browser") != "":
 		r.browse(b)
+	case b.value("excerpt") != "":
+		source, err := os.ReadFile(filepath.Join("../..", b.value("excerpt")))
+		if err != nil || !strings.Contains(string(source), b.text) {
+			t.Errorf("%s does not have these lines (%v):\n%s", b.value("excerpt"), err, b.text)
+		}
 	case name != "":
 		path := filepath.Join(r.dir, name)
 		if err := os.WriteFile(path, []byte(r.localise(b.text)), 0o600); err != nil {

@@ -45,6 +45,32 @@ func TestPowerCut(t *testing.T) {
 	t.Log(c.summary())
 }
 
+// TestProducersPowerCut is TestProducers with a power cut instead of kill -9.
+func TestProducersPowerCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped with -short")
+	}
+	t.Parallel()
+	r, _ := seeded(t)
+	d := newBlockDevice(t)
+	p := newProducing(t, r)
+	for cycle := range *producerCuts {
+		d.mount()
+		p.start(d.dir())
+		p.verify()
+		stopped := r.IntN(2) == 0
+		p.load(time.Duration(20+r.IntN(300))*time.Millisecond, func() { p.cut(d, stopped) })
+		if t.Failed() {
+			t.Fatalf("failed in cycle %d; the disk image is %s\n%s", cycle, d.keep(), p.server.logged())
+		}
+		d.unmount()
+	}
+	d.mount()
+	p.start(d.dir())
+	p.finish()
+	d.unmount()
+}
+
 // cut cuts the power. If stopped is true, it first suspends all threads of the server. Otherwise
 // the server runs at full speed until the cut.
 func (c *crash) cut(d *blockDevice, stopped bool) {

@@ -1,15 +1,11 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-
 import { DurableStream } from "@durable-streams/client";
 import { expect, test } from "vitest";
 
-import { freePort, key, start, stop } from "./server.js";
+import { directory, freePorts, key, start, stop } from "./server.js";
 
 test("the client of the protocol appends, reads and resumes over a killed server", async () => {
-  const data = mkdtempSync(join(tmpdir(), "weir-durable-"));
-  const port = await freePort();
+  const { path: data, remove } = directory();
+  const [port] = await freePorts(1);
   let server = await start(data, port);
   const url = `http://127.0.0.1:${port}/ds/orders/2026`;
   const headers = { authorization: `Bearer ${key}` };
@@ -28,13 +24,13 @@ test("the client of the protocol appends, reads and resumes over a killed server
     expect((await rest.json()).map((e) => e.n)).toEqual([10, 11, 12, 13, 14]);
   } finally {
     await stop(server, "SIGTERM");
-    rmSync(data, { recursive: true });
+    remove();
   }
 });
 
 test("producers are exact after a kill", async () => {
-  const data = mkdtempSync(join(tmpdir(), "weir-durable-"));
-  const port = await freePort();
+  const { path: data, remove } = directory();
+  const [port] = await freePorts(1);
   let server = await start(data, port);
   const url = `http://127.0.0.1:${port}/ds/producers`;
   const send = (epoch, seq, more = {}) =>
@@ -63,6 +59,6 @@ test("producers are exact after a kill", async () => {
     expect([await all.text(), all.headers.get("stream-closed")]).toEqual(["0.0;0.1;0.2;0.3;0.4;1.0;1.1;", "true"]);
   } finally {
     await stop(server, "SIGTERM");
-    rmSync(data, { recursive: true });
+    remove();
   }
 });
