@@ -75,7 +75,7 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 		return err
 	}
 	defer j.Close()
-	h, err := hub.Open(context.Background(), j, hub.Options{Now: c.w.clock, Frame: api.Frame})
+	h, err := hub.Open(context.Background(), j, hub.Options{Now: c.w.tick, Frame: api.Frame})
 	if err != nil {
 		return err
 	}

@@ -302,26 +302,35 @@ func (w *world) mustEnd(o *own, g *server) {
 	}
 }
 
+// patience is the number of steps for which a request that must have ended may go on while disk calls
+// wait, because the request may wait for one of them.
+const patience = 300
+
 // overdue checks the requests that must have ended by now: subscriptions, and long polls. They are
-// not checked while a disk call waits, because they may wait for it, nor while their client takes no
-// data.
+// not checked while their client takes no data.
 func (w *world) overdue(list []*waiter) {
-	busy := map[*client]bool{}
+	busy, disk := map[*client]bool{}, false
 	for _, waiting := range list {
-		if waiting.disk {
-			return
-		}
+		disk = disk || waiting.disk
 		busy[waiting.client] = true
 	}
 	for _, x := range w.owner.requests() {
+		why := ""
 		switch {
 		case busy[x.client]:
 		case w.model.isLate(x):
-			w.violation("client %d: a request that had to end at %v goes on", x.client.n, x.until.Sub(w.scheduler.start))
+			why = fmt.Sprintf("a request that had to end at %v goes on", x.until.Sub(w.scheduler.start))
 		case w.model.outlived(x):
-			w.violation("client %d: a subscription goes on, although its stream has expired or its key is revoked", x.client.n)
+			why = "a subscription goes on, although its stream has expired or its key is revoked"
 		case slices.ContainsFunc(w.model.streams, func(s *stream) bool { return s.sleeps(x) }):
-			w.violation("client %d: a long poll still waits, two seconds after its batch was acknowledged", x.client.n)
+			why = "a long poll still waits, two seconds after its batch was acknowledged"
+		}
+		if why == "" {
+			x.overdue = 0
+			continue
+		}
+		if x.overdue++; !disk || x.overdue > patience {
+			w.violation("client %d: %s", x.client.n, why)
 		}
 	}
 }

@@ -182,9 +182,20 @@ func (r *reading) check() {
 	r.leavesOut()
 	r.endsEarly()
 	r.checkClosed()
-	if took := time.Since(r.before.time); r.wait > 0 && n == 0 && r.Gap == nil && !r.Closed && took < r.wait && !r.server.stopping.Load() {
+	if took := time.Since(r.before.time); r.wait > 0 && n == 0 && r.Gap == nil && !r.Closed && took < r.wait && !r.server.stopping.Load() && !r.vanished() {
 		s.w.violation("stream %s: the long poll %s was answered after %v without a batch", s.id, r, took)
 	}
+}
+
+// vanished reports whether the batches of a page may have been evicted while the page was being read.
+// A page that asks for the batches that are kept is empty then.
+func (r *reading) vanished() bool {
+	for seq := range r.acked {
+		if r.start != "from" && r.start != "head" && seq >= r.before.low && r.evictable(seq) {
+			return true
+		}
+	}
+	return false
 }
 
 // stored checks when a batch was stored.

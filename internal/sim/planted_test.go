@@ -67,6 +67,19 @@ func hunt(t *testing.T, binary, name string, from uint64) (found string, cpu tim
 	return verdict(string(out), err), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
+// Every planted bug fits the present code. If it does not, TestPlanted cannot plant any of them.
+func TestBugsFit(t *testing.T) {
+	for _, b := range bugs {
+		text, err := os.ReadFile(filepath.Join("../..", b.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), b.old); n != 1 {
+			t.Errorf("%s: its text occurs %d times in %s", b.name, n, b.file)
+		}
+	}
+}
+
 // plant builds a test binary with all bugs. An overlay leaves the source files unchanged.
 func plant(t *testing.T) string {
 	root, err := filepath.Abs("../..")

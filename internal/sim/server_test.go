@@ -76,10 +76,10 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize}); err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
-	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.clock, Frame: api.Frame}); err != nil {
+	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.tick, Frame: api.Frame}); err != nil {
 		return fmt.Errorf("open the hub: %w", err)
 	}
-	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: w.clock}); err != nil {
+	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: w.tick}); err != nil {
 		return fmt.Errorf("open access: %w", err)
 	}
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler)})

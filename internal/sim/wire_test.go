@@ -22,20 +22,21 @@ var errVanished = errors.New("the client has hung up")
 // exchange is one HTTP request of a client and its response. The body arrives in pieces, and so
 // does the response. The client may hang up before each piece.
 type exchange struct {
-	client *client
-	server *server
-	cancel context.CancelFunc
-	body   []byte
-	of     *stream   // the shared stream to which the client subscribes
-	piece  []byte    // the part of the body that has arrived and was not read yet
-	at     time.Time // when the request began
-	begun  bool      // the server has asked for the body
-	gone   bool      // the client has hung up
-	late   bool      // the body or the response missed a deadline
-	judged bool      // the caller judges refusals
-	key    *key      // the key of the subscription
-	gated  bool      // the client may wait before it takes a piece of the response, or hang up there
-	until  time.Time // the request must end by then; guarded by model.mu
+	client  *client
+	server  *server
+	cancel  context.CancelFunc
+	body    []byte
+	of      *stream   // the shared stream to which the client subscribes
+	piece   []byte    // the part of the body that has arrived and was not read yet
+	at      time.Time // when the request began
+	begun   bool      // the server has asked for the body
+	gone    bool      // the client has hung up
+	late    bool      // the body or the response missed a deadline
+	overdue int       // number of steps for which the request should have ended
+	judged  bool      // the caller judges refusals
+	key     *key      // the key of the subscription
+	gated   bool      // the client may wait before it takes a piece of the response, or hang up there
+	until   time.Time // the request must end by then; guarded by model.mu
 
 	mu          sync.Mutex
 	read, write time.Time // deadlines

@@ -36,6 +36,7 @@ type world struct {
 	violence int          // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64 // how far the server's clock is ahead of the simulated time
 	stepped  time.Time    // when shift last changed
+	ticks    atomic.Int64 // number of calls of the method tick
 	shifts   []shift      // all values of shift so far
 	back     bool         // the clock was set back
 	limited  bool         // the disk was full, or could become full
@@ -72,6 +73,13 @@ func newWorld(t *testing.T, c config) *world {
 
 // clock returns the time on the server.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
+
+// tick returns the time on the server, plus less than a millisecond that differs from call to call.
+// The timers that the server computes from it then end at different times. Timers that end at the
+// same time would fire in random order.
+func (w *world) tick() time.Time {
+	return w.clock().Add(time.Duration(w.ticks.Add(1)%1000) * time.Microsecond)
+}
 
 // shift is by how much the server's clock was ahead from a time on.
 type shift struct {
