@@ -95,6 +95,22 @@ class ClientTest(TestCase):
         self.assertEqual(server.client().publish(STREAM, [1]).seq, 1)
         self.assertEqual(len(server.requests), 7)
 
+    def test_foreign_success(self) -> None:
+        """A page that answers every request with 200 is no stream, no list, no batch and no deletion."""
+        foreign = [b'{"status":"ok"}', b'{"status":"ok"}', b"<html>"]
+        batch = {"seq": 7, "ts": "2026-01-01T00:00:00.000Z", "events": [1]}
+        calls: List[Any] = [
+            (lambda client: client.stream(STREAM).name, response(200, OBJECT), "n"),
+            (lambda client: [s.name for s in client.streams()], response(200, {"data": [OBJECT]}), ["n"]),
+            (lambda client: client.batch(STREAM, 7).events, response(200, batch), [1]),
+            (lambda client: client.delete_stream(STREAM), b"HTTP/1.1 204 X\r\n\r\n", None),
+        ]
+        for call, right, want in calls:
+            answers: List[bytes] = [response(200, text) for text in foreign] + [right]
+            server = Scripted(self, lambda request: answers.pop(0))
+            self.assertEqual(call(server.client()), want)
+            self.assertEqual(answers, [])
+
     def test_redirect(self) -> None:
         server = Scripted(self, lambda request: response(308, b"", Location="https://elsewhere.example/"))
         with self.assertRaises(weir.ConnectionFailed) as caught:
@@ -199,6 +215,8 @@ class ClientTest(TestCase):
         client = server.client(timeout=3600, give_up=0.1)
         with self.assertRaises(weir.OutcomeUnknown):
             client.publish(STREAM, [1])
+        with self.assertRaises(weir.ConnectionFailed):
+            server.client(timeout=3600, give_up=3600).publisher(STREAM, give_up=0.1)
         with self.assertRaises(weir.ConnectionFailed):
             next(iter(client.subscribe(STREAM, silence=3600, give_up=0.1)))
         with self.assertRaises(weir.ConnectionFailed):

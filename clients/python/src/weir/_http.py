@@ -145,14 +145,17 @@ class Caller:
         *,
         changes: bool = False,
         idempotency_key: str = "",
-        check: Optional[Callable[[Answer], None]] = None,
+        give_up: Optional[float] = None,
+        check: Optional[Callable[[Answer], object]] = None,
     ) -> Answer:
         """Sends a request until it succeeds, fails for good, or ``give_up`` seconds have passed.
 
         ``check`` raises ConnectionFailed if a success status did not come from Weir. If ``changes`` is set
         and a response may have been lost, the error after ``give_up`` seconds is OutcomeUnknown.
         """
-        deadline = time.monotonic() + self.give_up
+        if give_up is None:
+            give_up = self.give_up
+        deadline = time.monotonic() + give_up
         failures, renewed = 0, False
         unknown = False  # whether a response was lost
         failed = False  # whether the service failed, perhaps after it had made the change
@@ -185,7 +188,7 @@ class Caller:
                     continue
                 if unknown and changes:
                     raise OutcomeUnknown(
-                        f"no acknowledgement within {self.give_up:g} s, so the outcome is unknown; last error: {error}",
+                        f"no acknowledgement within {give_up:g} s, so the outcome is unknown; last error: {error}",
                         idempotency_key,
                     ) from error
                 raise
