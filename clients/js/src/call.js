@@ -24,6 +24,10 @@ export class Caller {
   #timeout;
   /** @type {Promise<string> | undefined} */
   #known; // the key that the function returned last
+  /** @type {Promise<string> | undefined} */
+  #asked; // the result of the last call of the function
+  /** @type {Promise<string> | undefined} */
+  #late; // the result of a call that took too long, if the function was not called again since
 
   /**
    * @param {string} base
@@ -41,11 +45,43 @@ export class Caller {
   async #current() {
     const source = this.#key;
     if (typeof source === "string") return source;
-    const asked = (this.#known ??= Promise.resolve().then(source).catch(noKey).then(checkedKey));
+    const asked = (this.#known ??= this.#ask(source));
     try {
       return await asked;
     } catch (error) {
       this.#forget(asked);
+      throw error;
+    }
+  }
+
+  /**
+   * Calls the key function. If an earlier call took too long, whichever call ends first counts.
+   *
+   * @param {() => string | Promise<string>} source
+   */
+  #ask(source) {
+    const late = this.#late;
+    this.#late = undefined;
+    this.#asked = Promise.resolve().then(source).catch(noKey).then(checkedKey);
+    return late ? Promise.race([late, this.#asked]) : this.#asked;
+  }
+
+  /**
+   * Waits for the key, but at most until the scope is aborted. If its alarm ends the wait, the call of the key function may
+   * never end, so the next request calls the function again.
+   *
+   * @param {Scope} scope
+   */
+  async #keyFor(scope) {
+    const current = this.#current();
+    const asked = this.#known;
+    try {
+      return { key: await until(scope, current), asked };
+    } catch (error) {
+      if (scope.signal.reason instanceof ConnectionError && this.#known === asked) {
+        this.#late = this.#asked;
+        this.#known = undefined;
+      }
       throw error;
     }
   }
@@ -68,15 +104,13 @@ export class Caller {
    * @returns {Promise<Response>}
    */
   async open(call, scope) {
-    const current = this.#current();
-    const asked = this.#known;
-    const key = await until(scope, current);
+    const { key, asked } = await this.#keyFor(scope);
     const response = await this.#send(call, key, scope);
     if (response.ok) return response;
     const error = refusal(response, await reach(scope, () => response.text()));
     if (response.status !== 401 || error instanceof ConnectionError || typeof this.#key === "string") throw error;
     this.#forget(asked);
-    const other = await until(scope, this.#current());
+    const { key: other } = await this.#keyFor(scope);
     if (other === key) throw error;
     const again = await this.#send(call, other, scope);
     if (!again.ok) throw refusal(again, await reach(scope, () => again.text()));
@@ -167,7 +201,7 @@ export class Caller {
         if (signal?.aborted) throw failure;
         // An attempt that giveUp ended does not show what is wrong, so the error of the attempt before it is kept.
         if (tries === 1 || !cutShort.has(/** @type {object} */ (failure))) error = failure;
-        unknown ||= error instanceof ConnectionError || (error instanceof WeirError && (error.status === 500 || error.outcomeUnknown));
+        unknown ||= isLost(failure);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));
         if (transient(error) && performance.now() + pause < end) {
           await wait(pause, signal);
@@ -182,6 +216,20 @@ export class Caller {
       }
     }
   }
+}
+
+/** Errors of attempts that were not sent, because there was no key. */
+const unsent = new WeakSet();
+
+/**
+ * Reports whether the service may have carried out a request that failed with this error.
+ *
+ * @param {any} error
+ */
+function isLost(error) {
+  if (error instanceof ConnectionError) return !unsent.has(error);
+  // A 503 of Weir says whether the outcome is unknown. Other errors of a server do not.
+  return error instanceof WeirError && (error.outcomeUnknown || (error.status >= 500 && error.status !== 503));
 }
 
 /** Errors of attempts that ended because the time for the whole call was over. */
@@ -200,7 +248,9 @@ const uploadTime = ({ payload }) => (payload?.body.length ?? 0) / 8;
  * @returns {never}
  */
 function noKey(error) {
-  throw new ConnectionError(`cannot get a key: ${error?.message}`, error);
+  const failure = new ConnectionError(`cannot get a key: ${error?.message}`, error);
+  unsent.add(failure);
+  throw failure;
 }
 
 /** @param {unknown} key */

@@ -288,6 +288,24 @@ test("an error says that the outcome is unknown, and has the key for a repeated 
   await assert.rejects(third.publish(id, [1], { idempotencyKey: "mine" }), { code: "storage_unavailable", outcomeUnknown: true });
 });
 
+test("the outcome is unknown if the last attempt got no response, and known if nothing was sent", async (t) => {
+  const { client: other } = await otherServer(t, (response, n) => n === 1 && response.writeHead(429).end('{"error":{"code":"rate_limited","message":"no"}}'), { giveUp: 1000 });
+  await assert.rejects(other.publish(id, [1]), { code: "rate_limited", outcomeUnknown: true });
+  const keyless = new Client({ url: server.url, giveUp: 200, key: () => Promise.reject(new Error("offline")) });
+  await assert.rejects(keyless.publish(id, [1]), { message: "cannot get a key: offline", outcomeUnknown: false });
+});
+
+test("a key function that hangs once is called again, and a late key counts", async () => {
+  const stream = await client.createStream({ name: "x" });
+  let asked = 0;
+  const stuck = new Client({ url: server.url, timeout: 100, key: () => (++asked === 1 ? new Promise(() => {}) : key) });
+  assert.equal((await stuck.publish(stream, [1])).seq, 1);
+  const late = deferred();
+  asked = 0;
+  const slow = new Client({ url: server.url, timeout: 100, key: () => (++asked === 1 ? late.promise : (late.resolve(key), new Promise(() => {}))) });
+  assert.equal((await slow.publish(stream, [2])).seq, 2);
+});
+
 test("a retry waits for retry-after", async (t) => {
   const times = [];
   const { client: other } = await otherServer(t, (response, n) => {

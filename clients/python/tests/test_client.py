@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from typing import Any, List, Optional
 
 from .fixtures import KEY, Scripted, Server, TestCase, refused, response
@@ -105,6 +106,22 @@ class ClientTest(TestCase):
         self.assertEqual(server.client().publish(STREAM, [1]).seq, 1)
         self.assertEqual(len(server.requests), 7)
 
+    def test_foreign_success(self) -> None:
+        """A page that answers every request with 200 is no stream, no list, no batch and no deletion."""
+        foreign = [b'{"status":"ok"}', b'{"status":"ok"}', b"<html>"]
+        batch = {"seq": 7, "ts": "2026-01-01T00:00:00.000Z", "events": [1]}
+        calls: List[Any] = [
+            (lambda client: client.stream(STREAM).name, response(200, OBJECT), "n"),
+            (lambda client: [s.name for s in client.streams()], response(200, {"data": [OBJECT]}), ["n"]),
+            (lambda client: client.batch(STREAM, 7).events, response(200, batch), [1]),
+            (lambda client: client.delete_stream(STREAM), b"HTTP/1.1 204 X\r\n\r\n", None),
+        ]
+        for call, right, want in calls:
+            answers: List[bytes] = [response(200, text) for text in foreign] + [right]
+            server = Scripted(self, lambda request: answers.pop(0))
+            self.assertEqual(call(server.client()), want)
+            self.assertEqual(answers, [])
+
     def test_redirect(self) -> None:
         server = Scripted(self, lambda request: response(308, b"", Location="https://elsewhere.example/"))
         with self.assertRaises(weir.ConnectionFailed) as caught:
@@ -196,6 +213,52 @@ class ClientTest(TestCase):
         with self.assertRaisesRegex(weir.ConnectionFailed, "cannot get a key: no network") as caught:
             server.client(fail, give_up=0.1).delete_stream(STREAM)
         self.assertNotIsInstance(caught.exception, weir.OutcomeUnknown)  # nothing was sent
+
+    def test_hanging_server(self) -> None:
+        """A server that accepts connections and never answers does not delay give_up."""
+        over = threading.Event()
+        self.addCleanup(over.set)
+
+        def hang(request: bytes) -> None:
+            over.wait()
+
+        server = Scripted(self, hang)
+        client = server.client(timeout=3600, give_up=0.1)
+        with self.assertRaises(weir.OutcomeUnknown):
+            client.publish(STREAM, [1])
+        with self.assertRaises(weir.ConnectionFailed):
+            server.client(timeout=3600, give_up=3600).publisher(STREAM, give_up=0.1)
+        with self.assertRaises(weir.ConnectionFailed):
+            next(iter(client.subscribe(STREAM, silence=3600, give_up=0.1)))
+        with self.assertRaises(weir.ConnectionFailed):
+            next(iter(client.subscribe(STREAM, after=weir.Position(1, "x"), silence=3600, give_up=0.1)))
+
+    def test_large_body(self) -> None:
+        """A body is sent in pieces, because the timeout of a socket applies to all that is sent at once."""
+        client = Server(self).client(self)
+        stream = client.create_stream("x", mode="raw")
+        sizes: List[int] = []
+
+        class Measured:
+            def __init__(self, sock: Any) -> None:
+                self._sock = sock
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._sock, name)
+
+            def sendall(self, data: bytes) -> None:
+                sizes.append(len(data))
+                self._sock.sendall(data)
+
+        client.close()  # the next request opens a connection
+        endpoint = client._caller.endpoint
+        connect = endpoint.connect
+        endpoint.connect = lambda *limit: Measured(connect(*limit))  # type: ignore
+        body = bytes(range(256)) * 4096
+        self.assertEqual(client.publish(stream, body).seq, 1)
+        self.assertLessEqual(max(sizes), 64 << 10)
+        self.assertEqual(client.batch(stream, 1).data, body)
+        self.assertEqual(client.publish(stream, b"").seq, 2)
 
     def test_arguments(self) -> None:
         for url in ("127.0.0.1:8080", "ftp://x", "http://x?y"):

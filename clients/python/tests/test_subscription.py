@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
+import unittest.mock
 from typing import Iterator, List
 
 from .fixtures import PATIENCE, Scripted, Server, TestCase, background, refused, response
 from .test_client import STREAM, different_key
 
 import weir
+
+
+def frame(seq: int) -> bytes:
+    return b'id: %d\nevent: batch\ndata: {"seq":%d,"ts":"2026-11-15T00:00:00.000Z","events":[]}\n\n' % (seq, seq)
+
+
+def events(created: str, frames: bytes) -> bytes:
+    """Builds the response to a subscription, which ends after these frames."""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {len(frames)}\r\nX-Svc-Stream-Created: {created}\r\n\r\n"
+    return head.encode() + frames
 
 
 def take(batches: Iterator[weir.Batch], count: int) -> List[int]:
@@ -109,6 +120,47 @@ class SubscriptionTest(TestCase):
         client.create_stream("x", id="x" * 22)
         with self.assertRaises(weir.StreamReset):
             next(iter(client.subscribe(stream, after=subscription.position)))
+
+    def test_restored(self) -> None:
+        """A stream that was restored from a backup ends below the position of the subscriber."""
+        created = "2026-11-15T00:00:00.000Z"
+        cursor = [41]
+
+        def answer(request: bytes) -> bytes:
+            if b"/cursor " in request:
+                return response(200, {"cursor": cursor[0], "updated_at": created}, x_svc_stream_created=created)
+            cursor[0] = 3  # the stream is restored, and the connection breaks
+            return events(created, frame(42))
+
+        for more in (b"", b"Connection: close\r\n"):
+            cursor[0] = 41
+            server = Scripted(self, lambda request: answer(request).replace(b"\r\n", b"\r\n" + more, 1))
+            subscription = server.client().subscribe(STREAM, after=weir.Position(41, created))
+            batches = iter(subscription)
+            self.assertEqual(take(batches, 1), [42])
+            subscription._retry = 0
+            with self.assertRaises(weir.StreamReset) as caught:
+                next(batches)
+            self.assertEqual((caught.exception.before, caught.exception.now), (created, created))
+            self.assertEqual(len(server.requests), 3)
+
+    def test_future(self) -> None:
+        """A sequence number in the future is not taken for a position that the stream had reached."""
+        server = Scripted(self, lambda request: events("2026-11-15T00:00:00.000Z", b"event: end\ndata: {}\n\n"))
+        self.assertEqual(list(server.client().subscribe(STREAM, after=41)), [])
+        self.assertEqual(len(server.requests), 1)
+
+    def test_slow_loop(self) -> None:
+        """The time that a loop takes for a batch is not time without an answer."""
+        server = Scripted(self, lambda request: None if len(server.requests) == 2 else events("", frame(len(server.requests))))
+        subscription = server.client().subscribe(STREAM, "oldest", give_up=60)
+        subscription._retry = 0
+        clock = [0.0]
+        with unittest.mock.patch("weir.subscription.time.monotonic", lambda: clock[0]):
+            batches = iter(subscription)
+            self.assertEqual(take(batches, 1), [1])
+            clock[0] += 3600
+            self.assertEqual(take(batches, 1), [3])
 
     def test_close(self) -> None:
         """Another thread can end a subscription that waits."""

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
 from urllib.parse import urlsplit
 
 from .errors import ConnectionFailed, OutcomeUnknown, Refused, WeirError, refusal, transient, unsent
@@ -18,6 +18,7 @@ from .errors import ConnectionFailed, OutcomeUnknown, Refused, WeirError, refusa
 Key = Union[str, Callable[[], str], None]
 
 CONNECT_TIMEOUT = 10.0
+PIECE = 64 << 10  # bytes that are handed to a socket at once
 
 
 class Answer(NamedTuple):
@@ -93,10 +94,10 @@ class Endpoint:
         self.timeout = timeout
         self.context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
 
-    def connect(self) -> socket.socket:
-        """Opens a connection, encrypted if the URL says so."""
+    def connect(self, limit: float = CONNECT_TIMEOUT) -> socket.socket:
+        """Opens a connection, encrypted if the URL says so, within ``limit`` seconds or CONNECT_TIMEOUT."""
         try:
-            plain = socket.create_connection((self.host, self.port), CONNECT_TIMEOUT)
+            plain = socket.create_connection((self.host, self.port), min(limit, CONNECT_TIMEOUT))
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.context is None:
                 return plain
@@ -144,14 +145,17 @@ class Caller:
         *,
         changes: bool = False,
         idempotency_key: str = "",
-        check: Optional[Callable[[Answer], None]] = None,
+        give_up: Optional[float] = None,
+        check: Optional[Callable[[Answer], object]] = None,
     ) -> Answer:
         """Sends a request until it succeeds, fails for good, or ``give_up`` seconds have passed.
 
         ``check`` raises ConnectionFailed if a success status did not come from Weir. If ``changes`` is set
         and a response may have been lost, the error after ``give_up`` seconds is OutcomeUnknown.
         """
-        deadline = time.monotonic() + self.give_up
+        if give_up is None:
+            give_up = self.give_up
+        deadline = time.monotonic() + give_up
         failures, renewed = 0, False
         unknown = False  # whether a response was lost, or said that the outcome is unknown
         failed = False  # whether the service failed, perhaps after it had made the change
@@ -159,7 +163,7 @@ class Caller:
             try:
                 key = self.endpoint.keys.get()
                 try:
-                    answer = self.once(method, path, body, self.endpoint.headers(key, headers))
+                    answer = self.once(method, path, body, self.endpoint.headers(key, headers), deadline)
                     if not 200 <= answer.status < 300:
                         raise refusal(answer.status, answer.headers, answer.body)
                     if check is not None:
@@ -185,23 +189,33 @@ class Caller:
                     continue
                 if unknown and changes:
                     raise OutcomeUnknown(
-                        f"no acknowledgement within {self.give_up:g} s, so the outcome is unknown; last error: {error}",
+                        f"no acknowledgement within {give_up:g} s, so the outcome is unknown; last error: {error}",
                         idempotency_key,
                     ) from error
                 raise
 
-    def once(self, method: str, path: str, body: Optional[bytes], headers: Mapping[str, str]) -> Answer:
-        """Sends a request once. The connection is kept for the next request if the service allows it."""
+    def once(
+        self, method: str, path: str, body: Optional[bytes], headers: Mapping[str, str], deadline: float
+    ) -> Answer:
+        """Sends a request once. The connection is kept for the next request if the service allows it.
+
+        No step of the request takes longer than until ``deadline``, or than a second if that is later. A
+        request with a large body has many steps, so a slow one that began before the deadline can end.
+        """
+        limit = max(deadline - time.monotonic(), 1.0)
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is None:
             connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port)
-            connection.sock = self.endpoint.connect()
+            connection.sock = self.endpoint.connect(limit)
         try:
-            connection.sock.settimeout(self.endpoint.timeout)
-            # The timeout applies to each piece of the request that http.client sends. So a slow
-            # connection is given up only if it carries nothing at all.
-            connection.request(method, self.endpoint.base + path, body=body, headers=dict(headers))
+            connection.sock.settimeout(min(self.endpoint.timeout, limit))
+            fields = dict(headers)
+            if body is not None:
+                fields["Content-Length"] = str(len(body))
+            # The timeout of a socket applies to each piece of the body as a whole. So a slow connection is
+            # given up only if it carries next to nothing.
+            connection.request(method, self.endpoint.base + path, body=_pieces(body), headers=fields)
             response = connection.getresponse()
             answer = Answer(response.status, lower(dict(response.getheaders())), response.read())
             close = response.will_close
@@ -218,3 +232,11 @@ class Caller:
         if close:
             connection.close()
         return answer
+
+
+def _pieces(body: Optional[bytes]) -> Optional[Iterator[bytes]]:
+    """Returns the body in pieces. http.client sends each piece for itself."""
+    if body is None:
+        return None
+    whole = body
+    return (whole[at : at + PIECE] for at in range(0, len(whole), PIECE))

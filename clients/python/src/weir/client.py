@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from ._http import Answer, Caller, Endpoint, Key
 from ._types import MAX_SEQ, Ack, Batch, Cursor, Position, Stream, build, encode, join, parse_ack, parse_batch, parse_json
-from .errors import Refused
+from .errors import ConnectionFailed, Refused
 from .publisher import Publisher
 from .subscription import Subscription
 
@@ -74,7 +74,7 @@ class Client:
         if ttl_seconds is not None:
             wanted["ttl_seconds"] = ttl_seconds
         try:
-            answer = self._json("POST", "/v1/streams", encode(wanted))
+            created: Stream = self._object(Stream, "POST", "/v1/streams", encode(wanted))
         except Refused as error:
             # An earlier attempt may have created the stream. No other client knows an id that this client chose.
             if error.code != "stream_name_taken" or not (error.outcome_unknown or id is None):
@@ -86,14 +86,13 @@ class Client:
             if found.name != name:
                 raise
             return found
-        stream: Stream = build(Stream, answer)
-        return stream
+        return created
 
     def streams(self) -> Iterator[Stream]:
         """Yields all streams that the key can read, newest first."""
         query = ""
         while True:
-            page = self._json("GET", "/v1/streams" + query)
+            page = parse_json(self._caller.call("GET", "/v1/streams" + query, check=_is_list).body)
             for value in page["data"]:
                 stream: Stream = build(Stream, value)
                 yield stream
@@ -104,34 +103,31 @@ class Client:
 
     def stream(self, stream: StreamOrId) -> Stream:
         """Returns the current state of a stream."""
-        found: Stream = build(Stream, self._json("GET", _path(stream)))
+        found: Stream = self._object(Stream, "GET", _path(stream))
         return found
 
     def close_stream(self, stream: StreamOrId) -> Stream:
         """Closes a stream for good. It takes no more batches, and its subscriptions end after the last one."""
-        closed: Stream = build(Stream, self._json("POST", _path(stream) + "/close"))
+        closed: Stream = self._object(Stream, "POST", _path(stream) + "/close")
         return closed
 
     def delete_stream(self, stream: StreamOrId) -> None:
         """Deletes a stream with everything in it."""
         try:
-            self._caller.call("DELETE", _path(stream), changes=True)
+            self._caller.call("DELETE", _path(stream), changes=True, check=_is_empty)
         except Refused as error:
             if error.code != "stream_not_found" or not error.outcome_unknown:
                 raise  # otherwise an earlier attempt has deleted the stream
 
     def cursor(self, stream: StreamOrId) -> Cursor:
         """Returns the highest sequence number of a stream."""
-        found: Cursor = build(Cursor, self._json("GET", _path(stream) + "/cursor"))
+        found: Cursor = self._object(Cursor, "GET", _path(stream) + "/cursor")
         return found
 
     def batch(self, stream: StreamOrId, seq: int) -> Batch:
         """Fetches one batch. The service does not say when a raw batch was stored, so its time is None."""
-        answer = self._caller.call("GET", f"{_path(stream)}/batches/{_seq(seq)}")
-        kind = answer.headers.get("content-type", "")
-        if kind.partition(";")[0] == "application/json":
-            return parse_batch(answer.body)
-        return Batch(seq, data=answer.body, content_type=kind)
+        path = f"{_path(stream)}/batches/{_seq(seq)}"
+        return _batch(self._caller.call("GET", path, check=lambda answer: _batch(answer, seq)), seq)
 
     def publish(
         self, stream: StreamOrId, events: Union[List[Any], bytes], *, idempotency_key: Optional[str] = None
@@ -171,9 +167,10 @@ class Client:
         """Opens a publisher for many events. See :class:`Publisher` for the options.
 
         ``start_at`` is the sequence number of the first batch. By default it is the one above the cursor,
-        so a program that is started again continues where the stream ends.
+        so a program that is started again continues where the stream ends. If the option ``give_up`` is set,
+        it applies to opening too.
         """
-        found = self.stream(stream)
+        found: Stream = self._object(Stream, "GET", _path(stream), give_up=options.get("give_up"))
         first = found.cursor + 1 if start_at is None else _seq(start_at)
         return Publisher(self._caller, _path(found), found, first, start_at is not None, **options)
 
@@ -188,16 +185,37 @@ class Client:
         """
         return Subscription(self._caller, _path(stream), start, after, **options)
 
-    def _json(self, method: str, path: str, body: Optional[bytes] = None) -> Dict[str, Any]:
+    def _object(
+        self, kind: Any, method: str, path: str, body: Optional[bytes] = None, give_up: Optional[float] = None
+    ) -> Any:
+        """Sends a request whose response is one object of this kind."""
         fields = {} if body is None else {"Content-Type": "application/json"}
-        answer = self._caller.call(
-            method, path, body, fields, changes=body is not None, check=lambda answer: _is_object(answer)
-        )
-        return parse_json(answer.body)
+
+        def read(answer: Answer) -> Any:
+            return build(kind, parse_json(answer.body))
+
+        return read(self._caller.call(method, path, body, fields, changes=body is not None, give_up=give_up, check=read))
 
 
-def _is_object(answer: Answer) -> None:
-    parse_json(answer.body)
+def _is_list(answer: Answer) -> None:
+    if not isinstance(parse_json(answer.body).get("data"), list):
+        raise ConnectionFailed("the response is not from Weir: it is no list of streams")
+
+
+def _is_empty(answer: Answer) -> None:
+    if answer.status != 204:
+        raise ConnectionFailed(f"the response is not from Weir: its status is {answer.status}, and not 204")
+
+
+def _batch(answer: Answer, seq: int) -> Batch:
+    kind = answer.headers.get("content-type", "")
+    media = kind.partition(";")[0].strip()
+    if media == "application/octet-stream":
+        return Batch(seq, data=answer.body, content_type=kind)
+    batch = parse_batch(answer.body)
+    if media != "application/json" or batch.seq != seq:
+        raise ConnectionFailed(f"the response is not from Weir: it is not batch {seq}")
+    return batch
 
 
 def _acknowledged(answer: Answer, stream: StreamOrId, seq: Optional[int]) -> None:

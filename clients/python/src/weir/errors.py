@@ -77,6 +77,8 @@ class StreamReset(WeirError):
     """The stream is not the one that the client knew: it was deleted and created again.
 
     Sequence numbers of the old stream mean nothing in the new one. Start again from the oldest batch.
+    Or the stream was restored from a backup that is older than the position; then ``before`` and ``now``
+    are the same.
     """
 
     def __init__(self, message: str, before: str, now: str) -> None:

@@ -14,12 +14,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Deque, List, Optional, Union
 
-from ._http import Answer, Caller, backoff, lower
+from ._http import CONNECT_TIMEOUT, PIECE, Answer, Caller, backoff, lower
 from ._types import Ack, Stream, encode, join, parse_ack, parse_json
 from .errors import ConnectionFailed, PublishError, Refused, WeirError, refusal, transient
 
 MAX_BODY = 8 << 20
-PIECE = 64 << 10  # bytes that are handed to the socket at once
 
 
 @dataclass(frozen=True)
@@ -355,7 +354,8 @@ class _Connection:
         It raises PublishError if the publisher has failed, and another WeirError if a new connection
         may help.
         """
-        sock = self.p._endpoint.connect()
+        due = self.p._due()
+        sock = self.p._endpoint.connect(CONNECT_TIMEOUT if due is None else max(due - time.monotonic(), 0.001))
         try:
             sock.setblocking(False)
             while True:

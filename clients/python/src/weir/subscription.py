@@ -8,10 +8,10 @@ import random
 import socket
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple, Union
 
 from ._http import Caller, lower
-from ._types import MAX_SEQ, Batch, Gap, Position, parse_batch
+from ._types import MAX_SEQ, Batch, Gap, Position, parse_batch, parse_json
 from .errors import ConnectionFailed, Refused, StreamReset, WeirError, refusal, transient
 
 MAX_PAUSE = 30.0
@@ -24,8 +24,9 @@ class Subscription:
     It reconnects when the connection breaks or the service restarts, and continues after the last batch
     that was yielded. Evicted batches are yielded as one batch with a ``gap``. The loop ends when the
     stream is deleted or expires, when it is closed and read to its end, or when :meth:`close` is
-    called. It raises :class:`StreamReset` if the stream was deleted and created again, and
-    :class:`Refused` if a retry cannot help, for example because the key was revoked.
+    called. It raises :class:`StreamReset` if the stream was deleted and created again or restored from
+    an older backup, and :class:`Refused` if a retry cannot help, for example because the key was
+    revoked.
 
     It connects when a loop starts. A second loop continues where the first one stopped.
     """
@@ -49,8 +50,10 @@ class Subscription:
         self._on_open, self._on_retry = on_open, on_retry
         self._seq: Optional[int] = None
         self._created = ""
+        self._reached = False  # whether the stream has reached _seq; a program can start after a later sequence number
         if isinstance(after, tuple):
             self._seq, self._created = after
+            self._reached = bool(self._created)
         elif after is not None:
             self._seq = after
         if self._seq is not None and not 0 <= self._seq <= MAX_SEQ:
@@ -95,10 +98,11 @@ class Subscription:
         unanswered = time.monotonic()  # since when the service has not answered
         while not (self._ended or self._closed.is_set()):
             try:
-                for batch in self._follow():
-                    unanswered = time.monotonic()
+                left = None if self._give_up is None else self._give_up - (time.monotonic() - unanswered)
+                for batch in self._follow(left):
                     if batch is not None:
                         yield batch
+                    unanswered = time.monotonic()  # after the yield: the loop may take any time for a batch
             except WeirError as error:
                 if self._closed.is_set():
                     return
@@ -121,34 +125,34 @@ class Subscription:
         self._failures += 1
         return (asked or doubled) * (1 + random.random() / 2)
 
-    def _follow(self) -> Iterator[Optional[Batch]]:
-        """Connects once and yields the batches of that connection, and None for each heartbeat."""
+    def _follow(self, left: Optional[float] = None) -> Iterator[Optional[Batch]]:
+        """Connects once and yields the batches of that connection, and None for each heartbeat.
+
+        ``left`` is the number of seconds until the subscription gives up, unless the service answers.
+        """
         endpoint = self._caller.endpoint
+        end = None if left is None else time.monotonic() + left
         key = endpoint.keys.get()
         connection = http.client.HTTPConnection(endpoint.host, endpoint.port)
-        connection.sock = endpoint.connect()
         response: Optional[http.client.HTTPResponse] = None
         try:
-            with self._lock:
-                self._socket = connection.sock
-            if self._closed.is_set():
-                return
-            connection.sock.settimeout(self._silence)
             try:
+                if not self._connect(connection, end):
+                    return
+                if self._reached and self._created and not self._check_position(connection, key, end):
+                    return
                 path, fields = self._request()
-                connection.request("GET", path, headers=endpoint.headers(key, fields))
-                response = connection.getresponse()
+                response = self._ask(connection, key, path, fields)
+                if response is None:
+                    return
                 headers = lower(dict(response.getheaders()))
-                if response.status != 200:
-                    error = refusal(response.status, headers, response.read())
-                    if isinstance(error, Refused) and error.status == 401 and not self._renewed and endpoint.keys.renew(key):
-                        self._renewed = True
-                        return
-                    raise error
                 if headers.get("content-type", "").partition(";")[0] != "text/event-stream":
                     raise ConnectionFailed("the response is not from Weir: it is not an event stream")
                 self._compare(headers.get("x-svc-stream-created", ""))
                 self._renewed = False
+                with self._lock:
+                    if self._socket is not None:
+                        self._socket.settimeout(self._silence)
                 if self._on_open:
                     self._on_open()
                 yield None
@@ -161,6 +165,58 @@ class Subscription:
             connection.close()
             if response is not None:  # after "Connection: close" the response holds the socket open
                 response.close()
+
+    def _connect(self, connection: http.client.HTTPConnection, end: Optional[float]) -> bool:
+        """Opens the connection. Returns False if the subscription was closed.
+
+        Until the service answers the subscription, no step takes longer than until ``end``.
+        """
+        limit = self._silence if end is None else max(min(self._silence, end - time.monotonic()), 0.001)
+        sock = connection.sock = self._caller.endpoint.connect(limit)
+        sock.settimeout(limit)
+        with self._lock:
+            self._socket = sock
+        return not self._closed.is_set()
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, key: str, path: str, fields: Mapping[str, str]
+    ) -> Optional[http.client.HTTPResponse]:
+        """Sends a GET. Returns the response, or None if the key was refused and there is another one."""
+        endpoint = self._caller.endpoint
+        connection.request("GET", path, headers=endpoint.headers(key, fields))
+        response = connection.getresponse()
+        if response.status == 200:
+            return response
+        with response:
+            error = refusal(response.status, lower(dict(response.getheaders())), response.read())
+        if isinstance(error, Refused) and error.status == 401 and not self._renewed and endpoint.keys.renew(key):
+            self._renewed = True
+            return None
+        raise error
+
+    def _check_position(self, connection: http.client.HTTPConnection, key: str, end: Optional[float]) -> bool:
+        """Raises StreamReset if the stream no longer reaches the position.
+
+        After a restore from an older backup the stream ends earlier. A resumed subscription would wait, and
+        then skip what is published up to its old position. It returns False if there is a new key, or if the
+        subscription was closed.
+        """
+        response = self._ask(connection, key, self._caller.endpoint.base + self._path + "/cursor", {})
+        if response is None:
+            return False
+        with response:
+            cursor = parse_json(response.read()).get("cursor")
+            created, closing = response.getheader("x-svc-stream-created", ""), response.will_close
+        if not isinstance(cursor, int) or self._seq is None:
+            raise ConnectionFailed("the response is not from Weir: it is no cursor")
+        self._compare(created)
+        if cursor < self._seq:
+            raise StreamReset(
+                f"the stream ends at {cursor}, below the position {self._seq}: it was restored from a backup",
+                self._created,
+                self._created,
+            )
+        return not closing or self._connect(connection, end)
 
     def _request(self) -> Tuple[str, Any]:
         fields = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -210,7 +266,7 @@ class Subscription:
                     if self._ended:
                         return
                     if batch is not None and (self._seq is None or batch.seq > self._seq):
-                        self._seq = batch.seq
+                        self._seq, self._reached = batch.seq, True
                         yield batch
                 name, data = "", []
             else:
@@ -229,7 +285,7 @@ class Subscription:
         if position is None:
             self._start = "oldest"
         elif position.isdigit() and self._start == "head":
-            self._seq = int(position)
+            self._seq, self._reached = int(position), True
 
     def _read(self, name: str, data: bytes) -> Optional[Batch]:
         if name == "batch":
