@@ -48,6 +48,7 @@ type store struct {
 	nodes     *jetstream.Nodes           // all nodes that share the store
 	node      string                     // the name of this node
 	server    *embedded.Server           // nil with --nats-url
+	fault     atomic.Pointer[error]      // why server has stopped storing data; nil if it has not
 	connect   func() (*nats.Conn, error) // opens a further connection to NATS
 	unsynced  atomic.Bool                // the NATS servers may acknowledge before they sync
 	system    *nats.Conn                 // connection for asking the servers whether they sync; nil if the engine's connection can do it
@@ -189,7 +190,7 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 			options.Replicas = 1
 		}
 		if nc, err = s.startNATS(ctx); err == nil {
-			options.Room = s.server.Room
+			options.Room, options.Disk, options.Fault = s.server.Room, s.space, s.stopped
 		}
 	} else {
 		nc, err = s.dialNATS(ctx)
