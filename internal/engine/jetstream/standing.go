@@ -20,6 +20,7 @@ type Standing struct {
 	Replicas int    // number of copies of all streams, as far as known
 	Behind   int    // number of copies that are offline or not up to date
 	Lag      uint64 // number of messages missing on the copy that is furthest behind
+	Bytes    uint64 // size of one copy of all streams that answered
 }
 
 // standWithin is how long servers may take to answer.
@@ -46,6 +47,7 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 				all.Headless++
 				return
 			}
+			all.Bytes += s.CachedInfo().State.Bytes
 			c := s.CachedInfo().Cluster
 			if led(c) != nil {
 				all.Headless++
