@@ -269,6 +269,9 @@ var engineStates = map[engine.State]string{
 	engine.Skewed: "skewed",
 }
 
+// StateName returns the name of a store's state, as in the label of weir_engine_state.
+func StateName(s engine.State) string { return engineStates[s] }
+
 func engineState(s *sample, put func(float64, ...string)) {
 	for state, name := range engineStates {
 		put(truth(s.engine.State == state), name)

@@ -267,6 +267,7 @@ func (svc *Service) serveSocket() {
 	}
 	commands.Backups(svc.backup)
 	commands.Migrations(svc.migrate)
+	commands.Nodes(svc.store.list)
 	svc.socket = &http.Server{
 		Handler: commands, ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
