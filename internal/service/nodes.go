@@ -143,10 +143,10 @@ func (s *store) standing() metrics.Cluster {
 	if s.server != nil {
 		leads = s.node
 	}
-	st := s.jetstream.Stand(context.Background(), leads)
+	st, n := s.jetstream.Stand(context.Background(), leads), s.jetstream.Counts()
 	return metrics.Cluster{
 		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
-		ClockAhead: s.jetstream.ClockAhead(),
+		ClockAhead: s.jetstream.ClockAhead(), Opens: n.Opens, Conflicts: n.Conflicts, Resends: n.Resends,
 	}
 }
 

@@ -111,6 +111,7 @@ type Engine struct {
 
 	room   room
 	clock  clock
+	counts counts
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
 	// A random number that identifies this process. The ids of groups (see group.go) start from it,
 	// so they are unique.
@@ -291,6 +292,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		}
 		return nil, fmt.Errorf("restore log %d: %w", id, err)
 	}
+	e.counts.opens.Add(1)
 	l.start(begun)
 	l.purgeLater() // the process that trimmed the log last may have crashed before it purged the log
 	if !e.docs.hasLog(id) {

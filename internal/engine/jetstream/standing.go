@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,6 +22,20 @@ type Standing struct {
 	Behind   int    // number of copies that are offline or not up to date
 	Lag      uint64 // number of messages missing on the copy that is furthest behind
 	Bytes    uint64 // size of one copy of all streams that answered
+}
+
+// Counts are the numbers of events since the engine was opened.
+type Counts struct {
+	Opens     uint64 // logs that were opened
+	Conflicts uint64 // writes to a log that came too late, because another node had written first
+	Resends   uint64 // writes to a log that were sent again, because no server answered in time
+}
+
+type counts struct{ opens, conflicts, resends atomic.Uint64 }
+
+// Counts returns the numbers of events so far.
+func (e *Engine) Counts() Counts {
+	return Counts{Opens: e.counts.opens.Load(), Conflicts: e.counts.conflicts.Load(), Resends: e.counts.resends.Load()}
 }
 
 // standWithin is how long servers may take to answer.
