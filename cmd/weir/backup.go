@@ -50,6 +50,9 @@ A running server takes the backup itself and keeps serving. If no server is runn
 directory itself, and no server can start on it until the backup is done. If FILE is -, the backup is written to
 standard output.
 
+Any running node of a cluster can take a backup of the whole cluster. It needs disk space for one more copy of the data
+while it does. Such a backup is always complete: --since leaves nothing out.
+
 With --since, the backup leaves out the files that an earlier backup already holds. A restore then needs both. If FILE
 is a directory, the backup becomes a new file in it. Unless --full is set, it leaves out the files that the newest backup
 there and the backups before that one already hold.

@@ -72,7 +72,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(serveCommand(), configCommand(), projectCommand(), keyCommand(), tokenCommand(), versionCommand())
+	root.AddCommand(serveCommand(), configCommand(), projectCommand(), keyCommand(), tokenCommand(), nodeCommand(), versionCommand())
 	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), migrateCommand(), healthCommand())
 	root.AddCommand(streamCommand(), publishCommand(), readCommand(), tailCommand(), benchCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())

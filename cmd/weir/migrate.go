@@ -2,46 +2,133 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"weir/internal/admin"
+	"weir/internal/datadir"
 )
 
 func migrateCommand() *cobra.Command {
 	var data string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "migrate DIR", Short: "Copy the data of a single server to a cluster", Args: args("DIR"),
-		Long: `Copy the data of a single server to an unused cluster: projects, keys, the audit log, the dashboard's password, and
-all streams with the sequence numbers and times of their batches.
+		Use: "migrate DIR", Short: "Copy all data from a single server to a cluster, or from a cluster", Args: args("DIR"),
+		Long: `Copy all data of a server to another engine: projects, keys, the audit log, the dashboard's password, and all streams
+with the sequence numbers and times of their batches. The source is not changed. If the migration is interrupted, run the
+command again.
 
-DIR is the data directory of the old server, which must not be running. The directory is not changed. --data names the
-data directory of a running node of the cluster, on this machine. The project, key and stream that the cluster created
-at its first start are deleted. The command refuses a cluster that already has batches in any stream. No key is valid
-during the migration, because keys are copied last. If the migration is interrupted, run the command again.`,
-		Example: "  weir migrate /var/lib/weir --data /var/lib/weir-cluster",
+From a single server to a cluster: DIR is the data directory of the single server, which must not be running. --data
+names the data directory of a running node of the cluster, on this machine. The project, key and stream that the cluster
+created at its first start are deleted. The command refuses a cluster that already has batches in any stream. No key is
+valid during the migration, because keys are copied last.
+
+From a cluster: DIR is the data directory of a running node, on this machine. --data names an empty or missing directory,
+which becomes the data directory of a single server, or the data directory of a running node of another cluster. Stop the
+publishers first: batches that are published after the command has started may not be copied.`,
+		Example: "  weir migrate /var/lib/weir --data /var/lib/weir-cluster\n  weir migrate /var/lib/weir-cluster --data /var/lib/weir-single",
 		RunE: func(c *cobra.Command, got []string) error {
 			dir, err := filepath.Abs(got[0])
 			if err != nil {
 				return err
 			}
-			return migrate(c, data, dir, asJSON)
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			if datadir.IsNode(dir) {
+				return leaveCluster(ctx, c, data, dir, asJSON)
+			}
+			return enterCluster(ctx, c, data, dir, asJSON)
 		},
 	}
 	return operator(c, &data, &asJSON)
 }
 
-// migrate asks a running node to copy the data, and shows the progress.
-func migrate(c *cobra.Command, data, dir string, asJSON bool) error {
+// migrationDir is the directory, in the data directory of a node, where leaveCluster keeps the data
+// of another cluster before the node copies it.
+const migrationDir = "migration.tmp"
+
+// leaveCluster copies the data of the cluster that the node with the data directory dir belongs to.
+// The directory data becomes the data directory of a single server, or belongs to a running node of
+// another cluster.
+func leaveCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSON bool) error {
+	if !admin.Running(data) {
+		m, err := copyCluster(ctx, c, data, dir)
+		if err != nil {
+			return err
+		}
+		return m.say(c, dir, asJSON)
+	}
+	if !datadir.IsNode(data) {
+		return fmt.Errorf("a single server is using %s; set --data to an empty directory, or to that of a node of another cluster", data)
+	}
+	into, err := filepath.Abs(filepath.Join(data, migrationDir))
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(into); err != nil {
+		return err
+	}
+	defer os.RemoveAll(into)
+	if _, err := copyCluster(ctx, c, into, dir); err != nil {
+		return err
+	}
+	return enterCluster(ctx, c, data, into, asJSON)
+}
+
+// copyCluster takes a backup of a cluster and restores it into the directory data.
+func copyCluster(ctx context.Context, c *cobra.Command, data, dir string) (migration, error) {
+	start := time.Now()
+	source, total, _, err := openBackup(ctx, dir, 0, nil)
+	if err != nil {
+		return migration{}, fmt.Errorf("migrate %s: %w", dir, err)
+	}
+	defer source.Close()
+	p := newProgress(c.ErrOrStderr(), total)
+	defer p.end()
+	counted := &counter{progress: p}
+	_, report, err := datadir.Restore(ctx, []datadir.Source{{Name: dir, Reader: counted.reader(source)}}, data)
+	if err == nil && len(report.Damages) > 0 {
+		err = errors.New(datadir.Describe(&report.Damages[0]))
+	}
+	if err != nil {
+		return migration{}, fmt.Errorf("migrate %s: %w", dir, err)
+	}
+	m := migration{Batches: report.Batches, Bytes: report.Payload, Done: true, Seconds: time.Since(start).Seconds()}
+	m.Streams, _, _ = datadir.Counts(report)
+	for _, n := range report.Documents {
+		m.Documents += n
+	}
+	return m, nil
+}
+
+// migration is the result of a migration.
+type migration admin.Migration
+
+func (m migration) say(c *cobra.Command, dir string, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(c.OutOrStdout()).Encode(m)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s: %d streams, %d batches, %s in %.1fs\n", dir, m.Streams, m.Batches, size(m.Bytes), m.Seconds)
+	return nil
+}
+
+// enterCluster asks a running node of a cluster to copy the data directory of a single server, and
+// shows the progress.
+func enterCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSON bool) error {
 	b, err := json.Marshal(admin.NewMigration{From: dir})
 	if err != nil {
 		return err
 	}
-	resp, err := admin.Do(c.Context(), data, "POST", "/migrate", bytes.NewBuffer(b))
+	resp, err := admin.Do(ctx, data, "POST", "/migrate", bytes.NewBuffer(b))
 	if err != nil {
 		return err
 	}
@@ -62,10 +149,6 @@ func migrate(c *cobra.Command, data, dir string, asJSON bool) error {
 			continue
 		}
 		p.end()
-		if asJSON {
-			return json.NewEncoder(c.OutOrStdout()).Encode(m)
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%s: %d streams, %d batches, %s in %.1fs\n", dir, m.Streams, m.Batches, size(m.Bytes), m.Seconds)
-		return nil
+		return migration(m).say(c, dir, asJSON)
 	}
 }

@@ -1,7 +1,7 @@
 // Package admin is the operator's API for tasks that /v1 does not offer: projects, keys, management
-// tokens, backups and migrations. The server offers this API on a Unix socket that only the owner of
-// the data directory can open. There is no other authentication: a process that can open the socket
-// has full access.
+// tokens, backups, migrations and the nodes of a cluster. The server offers this API on a Unix
+// socket that only the owner of the data directory can open. There is no other authentication: a
+// process that can open the socket has full access.
 package admin
 
 import (
@@ -26,6 +26,7 @@ import (
 //	POST /tokens/{id}/revoke
 //	POST /backup[?rate=BYTES_PER_SECOND], once Backups was called
 //	POST /migrate {from}, once Migrations was called
+//	GET  /nodes, once Nodes was called
 type Handler struct {
 	// Note, if set, is called after every change, with an entry for the audit log. The entry never
 	// contains a key, only the masked form of a key.
@@ -43,8 +44,8 @@ func (h *Handler) did(r *http.Request, what, detail string) {
 	}
 }
 
-// New returns a handler that manages projects, keys and management tokens. It serves no backups
-// until Backups is called, and no migrations until Migrations is called.
+// New returns a handler that manages projects, keys and management tokens. It serves no backups,
+// migrations or nodes until Backups, Migrations and Nodes are called.
 func New(a *access.Access, l *slog.Logger) *Handler {
 	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}
 	h.mux.HandleFunc("GET /projects", h.answer(h.projects))

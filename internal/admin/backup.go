@@ -19,7 +19,7 @@ type Backup interface {
 	// Copy writes the backup to w. The server continues meanwhile, even if w blocks.
 	Copy(ctx context.Context, w io.Writer) error
 	// Close releases the resources of the copy, such as journal segments that are kept for it.
-	Close()
+	Close() error
 }
 
 const (
@@ -61,7 +61,11 @@ func (h *Handler) Backups(take func(ctx context.Context, since []byte) (Backup, 
 			h.answer(func(*http.Request) (any, error) { return nil, err })(w, r)
 			return
 		}
-		defer b.Close()
+		defer func() {
+			if err := b.Close(); err != nil {
+				h.logger.Warn("cleaning up after a backup failed", "error", err)
+			}
+		}()
 		w.Header().Set("Content-Type", "application/x-tar")
 		w.Header().Set(SizeHeader, strconv.FormatInt(b.Size(), 10))
 		start := time.Now()

@@ -21,8 +21,8 @@ type endless struct {
 	err    error // returned after the first piece, if set
 }
 
-func (e *endless) Size() int64 { return 12345 }
-func (e *endless) Close()      { close(e.closed) }
+func (e *endless) Size() int64  { return 12345 }
+func (e *endless) Close() error { close(e.closed); return nil }
 func (e *endless) Copy(_ context.Context, w io.Writer) error {
 	piece := make([]byte, 1<<20)
 	for {

@@ -53,6 +53,15 @@ func Ask(ctx context.Context, data, method, path string, body, answer any) error
 // ErrNoServer means that no server is using the data directory.
 var ErrNoServer = errors.New("no server is running")
 
+// Running reports whether a server is using a data directory.
+func Running(data string) bool {
+	c, err := net.Dial("unix", filepath.Join(data, socketName))
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
 // Do sends a request to the server that is using a data directory, and returns the response. The
 // caller must close its body. If the server refuses the request, Do returns an error.
 func Do(ctx context.Context, data, method, path string, body *bytes.Buffer) (*http.Response, error) {

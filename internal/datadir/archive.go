@@ -31,6 +31,8 @@ type Archive struct {
 	kept  map[string][]byte // contents of the files beside the journal
 	snap  *journal.Snapshot
 	files map[string]int // for each file of the journal, by its name in the backup: its number in the snapshot
+
+	release func() error // removes the journal of the snapshot; nil if the journal stays
 }
 
 // NewArchive prepares a backup of a journal's snapshot and of the other files that the data
@@ -109,7 +111,13 @@ func (a *Archive) keep(data, dir string) error {
 func (a *Archive) Size() int64 { return a.head.Size() }
 
 // Close releases the snapshot.
-func (a *Archive) Close() { a.snap.Close() }
+func (a *Archive) Close() error {
+	a.snap.Close()
+	if a.release != nil {
+		return a.release()
+	}
+	return nil
+}
 
 // Copy writes the backup. If stored data is damaged, Copy records the damage in the backup and
 // continues without an error.
@@ -145,6 +153,9 @@ func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 // parameter since has the same meaning as in NewArchive.
 func Read(ctx context.Context, data string, since *backup.Summary) (io.ReadCloser, int64, error) {
 	dir := Journal(data)
+	if IsNode(data) {
+		return nil, 0, fmt.Errorf("no server is running on %s, which belongs to a node of a cluster; set --data to the data directory of a running node", data)
+	}
 	if !HasJournal(data) {
 		return nil, 0, fmt.Errorf("no server is running, and there is %w in %s; set --data to the data directory", ErrNoData, data)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"weir"
 	"weir/internal/access"
@@ -42,7 +43,7 @@ func CopyInto(ctx context.Context, to engine.Engine, data string, tell func(Copi
 		return Copied{}, fmt.Errorf("open %s: %w", Journal(data), err)
 	}
 	defer from.Close()
-	t := &transfer{from: from, to: to, tell: tell}
+	t := newTransfer(from, to, tell)
 	err = t.run(ctx)
 	return t.done, err
 }
@@ -52,11 +53,23 @@ func CopyInto(ctx context.Context, to engine.Engine, data string, tell func(Copi
 type transfer struct {
 	from, to engine.Engine
 	tell     func(Copied)
-	done     Copied
+
+	mu    sync.Mutex
+	done  Copied
+	room  *sync.Cond // signalled when an entry is no longer in flight
+	busy  int        // number of entries in flight
+	bytes int        // sum of their payloads
 }
 
-// Limits on the entries that are in flight during a copy.
+func newTransfer(from, to engine.Engine, tell func(Copied)) *transfer {
+	t := &transfer{from: from, to: to, tell: tell}
+	t.room = sync.NewCond(&t.mu)
+	return t
+}
+
+// Limits on the logs and entries that are in flight during a copy.
 const (
+	maxCopyingLogs  = 4
 	maxCopying      = 64
 	maxCopyingBytes = 32 << 20
 )
@@ -107,7 +120,7 @@ func (t *transfer) clear(ctx context.Context, again bool) error {
 	}
 	for _, d := range docs {
 		if id, ok := hub.StreamOf(d.Key); ok && !again {
-			l, err := t.to.Open(ctx, d.Created, &copyist{})
+			l, err := t.to.Open(ctx, d.Created, copyist{})
 			if err != nil {
 				return err
 			}
@@ -138,97 +151,224 @@ func (t *transfer) copyAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	late := func(key string) int {
-		if access.IsKeyDocument(key) {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(docs, func(a, b engine.Document) int { return cmp.Compare(late(a.Key), late(b.Key)) })
-	for _, d := range docs {
-		made, err := t.to.Create(ctx, d.Key, d.Value)
-		if errors.Is(err, engine.ErrExists) && d.Key == dashboard.AccountKey {
-			made, err = t.to.Get(ctx, d.Key)
-			if err == nil {
-				made, err = t.to.Update(ctx, d.Key, d.Value, made.Revision)
+	made := map[string]engine.Document{}
+	create := func(keys bool) error {
+		for _, d := range docs {
+			if access.IsKeyDocument(d.Key) != keys {
+				continue
 			}
-		}
-		if err != nil {
-			return fmt.Errorf("copy %s: %w", d.Key, err)
-		}
-		t.done.Documents++
-		if _, ok := hub.StreamOf(d.Key); ok {
-			if err := t.copyLog(ctx, d.Created, made.Created); err != nil {
+			if made[d.Key], err = t.create(ctx, d); err != nil {
 				return fmt.Errorf("copy %s: %w", d.Key, err)
 			}
-			t.done.Streams++
+			t.report(func(c *Copied) { c.Documents++ })
 		}
-		t.tell(t.done)
+		return nil
+	}
+	if err := create(false); err != nil {
+		return err
+	}
+	if err := t.copyLogs(ctx, docs, made); err != nil {
+		return err
+	}
+	if err := create(true); err != nil {
+		return err
+	}
+	return t.followChanges(ctx, docs, made)
+}
+
+// create creates a copy of a document. The target may have an account of the dashboard already.
+func (t *transfer) create(ctx context.Context, d engine.Document) (engine.Document, error) {
+	made, err := t.to.Create(ctx, d.Key, d.Value)
+	if errors.Is(err, engine.ErrExists) && d.Key == dashboard.AccountKey {
+		made, err = t.to.Get(ctx, d.Key)
+		if err == nil {
+			made, err = t.to.Update(ctx, d.Key, d.Value, made.Revision)
+		}
+	}
+	return made, err
+}
+
+// report changes the progress and passes it to the function tell.
+func (t *transfer) report(change func(*Copied)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	change(&t.done)
+	t.tell(t.done)
+}
+
+// copyLogs copies the logs of all streams, several at a time.
+func (t *transfer) copyLogs(ctx context.Context, docs []engine.Document, made map[string]engine.Document) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var work sync.WaitGroup
+	places := make(chan struct{}, maxCopyingLogs)
+	for _, d := range docs {
+		if _, ok := hub.StreamOf(d.Key); !ok || ctx.Err() != nil {
+			continue
+		}
+		places <- struct{}{}
+		work.Go(func() {
+			defer func() { <-places }()
+			// A stream that was deleted in the meantime is left to followChanges.
+			if err := t.copyLog(ctx, d.Created, made[d.Key].Created); err != nil && !errors.Is(err, engine.ErrDropped) {
+				cancel(fmt.Errorf("copy %s: %w", d.Key, err))
+			}
+			t.report(func(c *Copied) { c.Streams++ })
+		})
+	}
+	work.Wait()
+	return context.Cause(ctx)
+}
+
+// followChanges repeats in the target what happened to the copied documents since docs was read.
+// Documents that were created since then are left out.
+func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, made map[string]engine.Document) error {
+	now, err := documentsToCopy(ctx, t.from)
+	if err != nil {
+		return err
+	}
+	current := map[string]engine.Document{}
+	for _, d := range now {
+		current[d.Key] = d
+	}
+	for _, d := range docs {
+		switch c, ok := current[d.Key]; {
+		case !ok || c.Created != d.Created:
+			err = t.to.Delete(ctx, d.Key, made[d.Key].Revision)
+		case c.Revision != d.Revision:
+			_, err = t.to.Update(ctx, d.Key, c.Value, made[d.Key].Revision)
+		}
+		if err != nil {
+			return fmt.Errorf("copy a change of %s: %w", d.Key, err)
+		}
 	}
 	return nil
 }
 
-// copyLog copies a log and verifies the copy.
+// maxRounds is how often copyLog reads a log. The second round has to copy only the entries that
+// were stored during the first. So a log needs many rounds only if its stream evicts batches almost
+// as fast as they are copied.
+const maxRounds = 30
+
+// copyLog copies a log and verifies the copy. Servers may go on appending to the source and trimming
+// it. The copy has all entries that the source had when copyLog was called, except those that were
+// trimmed, and perhaps later ones.
 func (t *transfer) copyLog(ctx context.Context, from, to engine.LogID) error {
-	source, target := &copyist{}, &copyist{}
-	in, err := t.from.Open(ctx, from, source)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := t.to.Open(ctx, to, target)
+	out, err := t.to.Open(ctx, to, copyist{})
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	if source.note != nil {
-		if err := out.Trim(ctx, source.low, source.note); err != nil {
+	var have []outline
+	for range maxRounds {
+		want, err := t.copyRound(ctx, from, out, have)
+		if err != nil {
 			return err
 		}
+		if have = outlines(out); want != nil && slices.Equal(want, have) {
+			return nil
+		}
 	}
-	if err := t.copyEntries(ctx, in, out); err != nil {
-		return err
-	}
-	var want, got []engine.Header
-	in.Headers(0, func(h engine.Header) bool { want = append(want, h); return true })
-	out.Headers(0, func(h engine.Header) bool { got = append(got, h); return true })
-	if !slices.Equal(want, got) {
-		return fmt.Errorf("verify copy: source has %d entries, copy has %d, or their contents differ", len(want), len(got))
-	}
-	return nil
+	return fmt.Errorf("verify copy: after %d attempts it still differs from the source, which may evict batches faster than they can be copied", maxRounds)
 }
 
-// copyEntries appends the entries of one log to another, many at a time. Each entry carries its
-// sequence, so the order in which the entries are stored does not matter.
-func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log) error {
+// outline is the part of a header that Log.Headers returns. An engine.Header takes six times as much
+// memory, which matters for a log of millions of entries.
+type outline struct {
+	seq     weir.Seq
+	time    weir.Time
+	size    uint32
+	keySize uint16
+	kind    engine.Kind
+	flags   engine.Flags
+}
+
+func outlineOf(h engine.Header) outline {
+	return outline{h.Seq, h.Time, h.Size, h.KeySize, h.Kind, h.Flags}
+}
+
+// outlines returns the outlines of all entries of a log, in order of their sequences.
+func outlines(l engine.Log) []outline {
+	all := []outline{}
+	l.Headers(0, func(h engine.Header) bool { all = append(all, outlineOf(h)); return true })
+	return all
+}
+
+// copyRound opens the source and copies all entries that the target does not have. The parameter
+// have lists the entries of the target. If entries were trimmed from the source before copyRound
+// could read them, the target lacks these entries afterwards. copyRound returns the entries that
+// the target should have, or nil if the source must be opened again to know them.
+func (t *transfer) copyRound(ctx context.Context, from engine.LogID, out engine.Log, have []outline) ([]outline, error) {
+	source := &original{}
+	in, err := t.from.Open(ctx, from, source)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	want := outlines(in)
+	if source.trimmed.Load() {
+		return nil, nil // the note may be older than the entries
+	}
+	if source.note != nil {
+		low, err := hub.LowOf(source.note)
+		if err == nil {
+			err = out.Trim(ctx, low, source.note)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	err = t.copyEntries(ctx, in, out, missing(want, have))
+	if errors.Is(err, engine.ErrBehind) || errors.Is(err, engine.ErrNotFound) {
+		return nil, nil
+	}
+	return want, err
+}
+
+// missing returns the entries of want whose sequences are not in have. Both are in order of their
+// sequences.
+func missing(want, have []outline) []outline {
+	if len(have) == 0 {
+		return want
+	}
+	var all []outline
+	for _, w := range want {
+		for len(have) > 0 && have[0].seq < w.seq {
+			have = have[1:]
+		}
+		if len(have) == 0 || have[0].seq != w.seq {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// copyEntries appends the wanted entries of one log to another, many at a time. Each entry carries
+// its sequence, so the order in which the entries are stored does not matter.
+func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log, wanted []outline) error {
+	if len(wanted) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var work sync.WaitGroup
-	var mu sync.Mutex
-	room := sync.NewCond(&mu)
-	busy, bytes := 0, 0
-	err := in.Scan(ctx, 0, 0, func(e *engine.Entry) bool {
-		size := len(e.Payload)
-		mu.Lock()
-		for busy > 0 && (busy >= maxCopying || bytes+size > maxCopyingBytes) {
-			room.Wait()
+	err := in.Scan(ctx, wanted[0].seq, 0, func(e *engine.Entry) bool {
+		for len(wanted) > 0 && wanted[0].seq < e.Seq {
+			wanted = wanted[1:]
 		}
-		busy, bytes = busy+1, bytes+size
-		mu.Unlock()
+		if len(wanted) == 0 || wanted[0].seq != e.Seq {
+			return len(wanted) > 0
+		}
+		size := len(e.Payload)
+		t.begin(size)
 		entry := &engine.Entry{Header: e.Header, Payload: slices.Clone(e.Payload)}
 		isBatch := e.Kind == engine.Batch
 		work.Go(func() {
-			if err := out.Append(ctx, entry); err != nil {
+			err := out.Append(ctx, entry)
+			if err != nil {
 				cancel(err)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			busy, bytes = busy-1, bytes-size
-			if isBatch {
-				t.done.Batches++
-				t.done.Bytes += int64(size)
-			}
-			room.Signal()
+			t.end(size, isBatch && err == nil)
 		})
 		return ctx.Err() == nil
 	})
@@ -239,42 +379,86 @@ func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log) error {
 	return err
 }
 
-// copyist is the engine.Judge of both logs during a copy. A judge decides which entries a log
-// admits. A copyist admits every entry, because the judge of the source has already admitted it.
-type copyist struct {
-	note []byte   // the note that the last Trim of the log stored
-	low  weir.Seq // sequence of the first entry
+// begin waits until an entry of this size may be in flight.
+func (t *transfer) begin(size int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.busy > 0 && (t.busy >= maxCopying || t.bytes+size > maxCopyingBytes) {
+		t.room.Wait()
+	}
+	t.busy, t.bytes = t.busy+1, t.bytes+size
 }
 
-// Restore implements engine.Judge.
-func (c *copyist) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
-	c.note = slices.Clone(note)
-	if note != nil && c.note == nil {
-		c.note = []byte{}
+// end says that an entry is no longer in flight. The parameter counts is true for a batch that was
+// stored.
+func (t *transfer) end(size int, counts bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy, t.bytes = t.busy-1, t.bytes-size
+	if counts {
+		t.done.Batches++
+		t.done.Bytes += int64(size)
 	}
-	for h := range entries {
-		c.low = h.Seq
-		break
+	t.room.Broadcast()
+}
+
+// copyist is the engine.Judge of the target's logs during a copy. A judge decides which entries a
+// log admits. A copyist admits every entry, because the judge of the source has already admitted it.
+type copyist struct{}
+
+// Restore implements engine.Judge.
+func (copyist) Restore([]byte, iter.Seq[*engine.Header]) error { return nil }
+
+// Admit implements engine.Judge.
+func (copyist) Admit(*engine.Entry) bool { return true }
+
+// Commit implements engine.Judge.
+func (copyist) Commit(int) {}
+
+// Dropped implements engine.Judge.
+func (copyist) Dropped() {}
+
+// original is the engine.Follower of a log that is copied. It admits nothing. Other processes may
+// append to the log: the copy has what the log held when it was opened.
+type original struct {
+	copyist
+	note    []byte      // the note that the last Trim of the log stored; nil if there was none
+	trimmed atomic.Bool // another process has trimmed the log since it was opened
+}
+
+// Restore implements engine.Judge. It visits all entries, because a journal learns the sizes of their
+// keys only then.
+func (o *original) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
+	o.note = slices.Clone(note)
+	for range entries {
 	}
 	return nil
 }
 
 // Admit implements engine.Judge.
-func (c *copyist) Admit(*engine.Entry) bool { return true }
+func (*original) Admit(*engine.Entry) bool { return false }
 
-// Commit implements engine.Judge.
-func (c *copyist) Commit(int) {}
+// Follow implements engine.Follower.
+func (*original) Follow(engine.Header) {}
 
-// Dropped implements engine.Judge.
-func (c *copyist) Dropped() {}
+// Trimmed implements engine.Follower.
+func (o *original) Trimmed(weir.Seq) { o.trimmed.Store(true) }
+
+// Behind implements engine.Follower.
+func (*original) Behind() {}
+
+// Note implements engine.Follower.
+func (o *original) Note() (weir.Seq, []byte) { return 0, o.note }
+
+// Rewind implements engine.Follower.
+func (*original) Rewind() {}
 
 // copying is the key of a document in the target. The document exists from the beginning of a copy
 // until the copy is complete.
 var copying = ClaimKey("migration")
 
-// begin marks that a copy has begun. It reports whether an earlier copy began and was not
-// completed.
-func (t *transfer) begin(ctx context.Context) (again bool, err error) {
+// mark marks that a copy has begun. It reports whether an earlier copy began and was not completed.
+func (t *transfer) mark(ctx context.Context) (again bool, err error) {
 	_, err = t.to.Create(ctx, copying, json.RawMessage(`{}`))
 	if errors.Is(err, engine.ErrExists) {
 		return true, nil
@@ -283,7 +467,7 @@ func (t *transfer) begin(ctx context.Context) (again bool, err error) {
 }
 
 func (t *transfer) run(ctx context.Context) error {
-	again, err := t.begin(ctx)
+	again, err := t.mark(ctx)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,15 @@ func HasJournal(data string) bool {
 	return err == nil
 }
 
+// NodeLock is the lock file in the data directory of a node of a cluster.
+const NodeLock = "nats.lock"
+
+// IsNode reports whether a data directory belongs to a node of a cluster.
+func IsNode(data string) bool {
+	_, err := os.Stat(filepath.Join(data, NodeLock))
+	return err == nil
+}
+
 // Check verifies every record of a data directory that no server is using. It changes nothing. The
 // function progress may be nil.
 func Check(data string, progress func(done, total int64)) (*journal.Report, error) {

@@ -13,10 +13,10 @@ import (
 // then refuses batches until the test frees the disk.
 type Disk struct{ dir string }
 
-// MountDisk mounts a disk of 6 MiB in memory at an existing directory. It needs Linux and the right
-// to mount. The caller must close the disk.
-func MountDisk(dir string) (*Disk, error) {
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=6m", "weir-faultnet", dir).CombinedOutput(); err != nil {
+// MountDisk mounts a disk of this many MiB in memory at an existing directory. It needs Linux and the
+// right to mount. The caller must close the disk.
+func MountDisk(dir string, mib int) (*Disk, error) {
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dm", mib), "weir-faultnet", dir).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mount a small disk: %w: %s", err, out)
 	}
 	return &Disk{dir}, nil

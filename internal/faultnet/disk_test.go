@@ -13,7 +13,7 @@ import (
 // A small disk fills up and is freed again.
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
-	d, err := faultnet.MountDisk(dir)
+	d, err := faultnet.MountDisk(dir, 6)
 	if err != nil {
 		t.Skip(err)
 	}

@@ -30,6 +30,10 @@ func SpecOf(d engine.Document) (Spec, error) {
 	return spec, err
 }
 
+// LowOf returns the low mark of a stream: everything below it was evicted when the note of the log's
+// last trim was stored.
+func LowOf(note []byte) (weir.Seq, error) { return stream.LowOf(note) }
+
 // MendStream computes how to repair the log of a stream that lost some of its entries: a note for
 // the last trim, and entries to add. See stream.Mend. Like CheckStream, it needs no hub.
 func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int, now weir.Time) ([]byte, []engine.Header, error) {

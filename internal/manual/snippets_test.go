@@ -30,6 +30,8 @@ var unrun = map[string]map[string]string{
 	"cluster.md": {
 		"weir serve --data node1":  "covered by TestContractCluster in internal/trials",
 		"weir migrate":             "covered by TestMigrate in internal/trials",
+		"weir backup":              "covered by TestBackupCluster in internal/service",
+		"weir restore":             "covered by TestBackupCluster in internal/service",
 		"weir serve --engine nats": "it needs NATS servers",
 		"jetstream {":              "a configuration of NATS",
 		"defaults\n  mode http":    "a configuration of HAProxy",

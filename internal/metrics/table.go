@@ -241,6 +241,12 @@ var table = []row{
 		value: func(s *sample) float64 { return truth(s.cluster.Unsynced) }},
 	{name: "weir_cluster_clock_ahead_seconds", kind: gauge, needs: itsCluster, help: "How far the clock of this node is ahead of the median of all nodes. More than 5 seconds in either direction: the node accepts no writes.",
 		value: func(s *sample) float64 { return s.cluster.ClockAhead.Seconds() }},
+	{name: "weir_cluster_log_opens_total", kind: counter, needs: itsCluster, help: "Streams that this node opened. To open a stream, a node reads the headers of its batches.",
+		value: func(s *sample) float64 { return float64(s.cluster.Opens) }},
+	{name: "weir_cluster_write_conflicts_total", kind: counter, needs: itsCluster, help: "Writes of this node that were decided again, because another node had written to the stream first.",
+		value: func(s *sample) float64 { return float64(s.cluster.Conflicts) }},
+	{name: "weir_cluster_write_resends_total", kind: counter, needs: itsCluster, help: "Writes of this node that were sent again, because no server had answered in time.",
+		value: func(s *sample) float64 { return float64(s.cluster.Resends) }},
 	{name: "weir_disk_free_bytes", kind: gauge, needs: itsDisk, help: "Free space on the file system of the data directory.",
 		value: func(s *sample) float64 { return float64(s.free) }},
 	{name: "weir_disk_size_bytes", kind: gauge, needs: itsDisk, help: "Size of the file system of the data directory.",
@@ -268,6 +274,9 @@ var engineStates = map[engine.State]string{
 	engine.Ready: "ready", engine.Full: "full", engine.ReadOnly: "read_only", engine.Closed: "closed", engine.Unreachable: "unreachable",
 	engine.Skewed: "skewed",
 }
+
+// StateName returns the name of a store's state, as in the label of weir_engine_state.
+func StateName(s engine.State) string { return engineStates[s] }
 
 func engineState(s *sample, put func(float64, ...string)) {
 	for state, name := range engineStates {

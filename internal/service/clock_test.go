@@ -2,11 +2,14 @@ package service_test
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"weir/internal/admin"
 	"weir/internal/hub"
 	"weir/internal/natstest"
 	"weir/internal/service/servicetest"
@@ -20,6 +23,28 @@ func startNode(t *testing.T, nats natstest.Server, url string, now func() time.T
 		Args:    []string{"--engine", "nats", "--nats-url", url, "--nats-creds", nats.Creds, "--nats-system-creds", nats.SystemCreds, "--nats-replicas", "1"},
 		Now:     now,
 	})
+}
+
+// awaitSkewed waits until a node of a cluster lists another node whose clock is ahead.
+func awaitSkewed(t *testing.T, s *servicetest.Service, ahead time.Duration) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(time.Minute); ; <-tick.C {
+		var all admin.Nodes
+		if err := admin.Ask(t.Context(), s.Data, "GET", "/nodes", nil, &all); err != nil {
+			t.Fatal(err)
+		}
+		isSkewed := func(n admin.Node) bool {
+			return n.State == "skewed" && math.Round(n.ClockAhead) == ahead.Seconds() && n.Version != "" && n.Free > 0
+		}
+		if slices.ContainsFunc(all.Nodes, isSkewed) {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("the node lists %+v", all)
+		}
+	}
 }
 
 // One of three nodes has a clock that is two hours ahead, and a stream keeps batches for one hour. A
@@ -55,6 +80,7 @@ func TestWrongClock(t *testing.T) {
 	if log := b.Log.String(); !strings.Contains(log, "the clock of this node is wrong: it is 2h0m0s ahead") {
 		t.Errorf("the log does not name the clock: %s", log)
 	}
+	awaitSkewed(t, a, 2*time.Hour)
 	if code, text := ask(a, "POST", publish, `{"events":["later"]}`); code != http.StatusAccepted {
 		t.Errorf("publish: %d %s", code, text)
 	}

@@ -8,8 +8,13 @@ import (
 	"log/slog"
 	"time"
 
+	"weir"
+	"weir/internal/admin"
+	"weir/internal/build"
 	"weir/internal/datadir"
+	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream"
 	"weir/internal/hub"
 	"weir/internal/metrics"
 )
@@ -22,11 +27,60 @@ func (svc *Service) joinNodes() error {
 	}
 	svc.Access.Share()
 	var err error
-	svc.store.nodes, err = svc.store.jetstream.Join(svc.store.node, svc.Access.Tally, svc.Access.AddTally)
+	svc.store.nodes, err = svc.store.jetstream.Join(jetstream.Self{
+		Name: svc.store.node, Words: svc.Access.Tally, Hear: svc.Access.AddTally, About: svc.store.about,
+	})
 	if err != nil {
 		return fmt.Errorf("join the other nodes: %w", err)
 	}
 	return nil
+}
+
+// description is what a node tells the other nodes about itself.
+type description struct {
+	Version string `json:"version"`
+	State   string `json:"state"`
+	Reason  string `json:"reason,omitempty"`
+	Free    int64  `json:"free"`
+	Size    int64  `json:"size"`
+}
+
+// about describes this node to the other nodes.
+func (s *store) about() string {
+	status := s.jetstream.Status()
+	d := description{Version: build.This().Version, State: metrics.StateName(status.State)}
+	if status.Reason != nil {
+		d.Reason = status.Reason.Error()
+	}
+	if free, size, err := disk.Space(s.settings.Data); err == nil {
+		d.Free, d.Size = free, size
+	}
+	b, err := json.Marshal(d)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// list returns the nodes of the cluster for the admin socket.
+func (s *store) list() (admin.Nodes, error) {
+	if s.nodes == nil {
+		return admin.Nodes{}, weir.Errorf(weir.InvalidRequest, "this server is not part of a cluster")
+	}
+	var all admin.Nodes
+	all.Connected, all.Expected = s.presentNodes()
+	for _, p := range s.nodes.Peers() {
+		n := admin.Node{Name: p.Name, This: p.Name == s.node, Silent: p.Silent.Seconds(), ClockAhead: p.Ahead.Seconds(), State: "unknown"}
+		var d description
+		if json.Unmarshal([]byte(p.About), &d) == nil { // a node of an earlier version does not describe itself
+			n.State, n.Reason, n.Version, n.Free, n.Size = d.State, d.Reason, d.Version, d.Free, d.Size
+		}
+		if p.Gone {
+			n.State, n.Reason = "missing", ""
+		}
+		all.Nodes = append(all.Nodes, n)
+	}
+	return all, nil
 }
 
 // clock returns the clock by which batches expire; nil means the system clock. In a cluster, it is
@@ -89,10 +143,10 @@ func (s *store) standing() metrics.Cluster {
 	if s.server != nil {
 		leads = s.node
 	}
-	st := s.jetstream.Stand(context.Background(), leads)
+	st, n := s.jetstream.Stand(context.Background(), leads), s.jetstream.Counts()
 	return metrics.Cluster{
 		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
-		ClockAhead: s.jetstream.ClockAhead(),
+		ClockAhead: s.jetstream.ClockAhead(), Opens: n.Opens, Conflicts: n.Conflicts, Resends: n.Resends,
 	}
 }
 

@@ -14,6 +14,17 @@ import (
 // writes.
 const probeFile = "probe.tmp"
 
+// failure holds the error that ends a service.
+type failure chan error
+
+// report stores an error, unless there is one already.
+func (f failure) report(err error) {
+	select {
+	case f <- err:
+	default:
+	}
+}
+
 // watchFailures passes on the failure of a listener. It also ends a service whose store has been
 // read-only for the time that --exit-when-read-only allows, so that a supervisor restarts it: such
 // a store accepts writes only after it was opened again. While the disk refuses a test file, a
@@ -31,7 +42,7 @@ func (svc *Service) watchFailures() {
 	for {
 		select {
 		case err := <-svc.server.Failed():
-			svc.failed <- err
+			svc.failed.report(err)
 			return
 		case <-svc.stopping:
 			return
@@ -51,7 +62,7 @@ func (svc *Service) watchFailures() {
 				continue
 			}
 			svc.logger.Error("exiting because the store is read-only and a restart may cure it", "error", status.Reason)
-			svc.failed <- fmt.Errorf("the store was read-only for %v: %w", grace, status.Reason)
+			svc.failed.report(fmt.Errorf("the store was read-only for %v: %w", grace, status.Reason))
 			return
 		}
 	}

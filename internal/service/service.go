@@ -67,7 +67,7 @@ type Service struct {
 	socket    *http.Server
 	first     *firstStart // what this start created and has not shown yet
 	stopping  chan struct{}
-	failed    chan error // receives at most one error
+	failed    failure
 	work      sync.WaitGroup
 
 	capacity capacity
@@ -81,7 +81,7 @@ type Service struct {
 // Start opens the data directory and starts to serve requests. On an error it closes everything
 // that it has opened.
 func Start(ctx context.Context, o Options) (*Service, error) {
-	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), failed: make(chan error, 1), capacity: thisCapacity()}
+	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), failed: make(failure, 1), capacity: thisCapacity()}
 	svc.store.settings, svc.store.logger, svc.store.now = o.Settings, o.Logger, o.Now
 	svc.bodies, svc.batches = svc.capacity.payloads(largestBody), svc.capacity.payloads(largestBatch)
 	if err := svc.start(ctx); err != nil {
@@ -160,6 +160,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	svc.work.Go(svc.watchFailures)
+	svc.store.tend(&svc.work, svc.stopping, svc.failed)
 	svc.work.Go(svc.keepUse)
 	svc.work.Go(func() { expireKeys(svc.Access, svc.stopping) })
 	svc.work.Go(func() { returnMemory(svc.stopping) })
@@ -266,6 +267,7 @@ func (svc *Service) serveSocket() {
 	}
 	commands.Backups(svc.backup)
 	commands.Migrations(svc.migrate)
+	commands.Nodes(svc.store.list)
 	svc.socket = &http.Server{
 		Handler: commands, ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
@@ -274,7 +276,8 @@ func (svc *Service) serveSocket() {
 }
 
 // Failed returns a channel that receives an error if the server cannot continue and must be stopped:
-// a listener failed, or the store stayed read-only (--exit-when-read-only).
+// a listener failed, the store stayed read-only (--exit-when-read-only), or the NATS server inside
+// this process could not be restarted.
 func (svc *Service) Failed() <-chan error { return svc.failed }
 
 // URL returns the address that links start with.

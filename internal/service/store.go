@@ -15,8 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"weir"
-	"weir/internal/admin"
 	"weir/internal/datadir"
 	"weir/internal/disk"
 	"weir/internal/engine"
@@ -29,8 +27,9 @@ import (
 // Files of --engine nats in the data directory.
 const (
 	natsDir  = "nats"
-	natsLock = "nats.lock"
 	nodeName = "nats.node"
+
+	backupDir = "backup.tmp" // see gather
 )
 
 // openWithin is how long opening the store may take, including the wait for the other nodes.
@@ -48,6 +47,7 @@ type store struct {
 	nodes     *jetstream.Nodes           // all nodes that share the store
 	node      string                     // the name of this node
 	server    *embedded.Server           // nil with --nats-url
+	fault     atomic.Pointer[error]      // why server has stopped storing data; nil if it has not
 	connect   func() (*nats.Conn, error) // opens a further connection to NATS
 	unsynced  atomic.Bool                // the NATS servers may acknowledge before they sync
 	system    *nats.Conn                 // connection for asking the servers whether they sync; nil if the engine's connection can do it
@@ -84,49 +84,6 @@ func (s *store) stats() func() journal.Stats {
 	return s.journal.Stats
 }
 
-// backup prepares a backup of the running server for the admin socket. The parameter since is empty,
-// or describes an earlier backup, whose files this one leaves out.
-func (svc *Service) backup(ctx context.Context, since []byte) (admin.Backup, error) {
-	if svc.store.journal == nil {
-		return nil, weir.Errorf(weir.InvalidRequest, "a server with --engine nats is backed up with the tools of NATS: see docs/cluster.md")
-	}
-	earlier, err := datadir.ParseSummary(since)
-	if err != nil {
-		return nil, weir.Errorf(weir.InvalidRequest, "the description of the earlier backup: %v", err)
-	}
-	snap, err := svc.store.journal.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return datadir.NewArchive(svc.settings.Data, snap, earlier)
-}
-
-// migrate copies the data directory of a single server into the store of this cluster. It opens the
-// store a second time and writes to it like another node. The hub of this node follows these writes
-// as it follows those of other nodes.
-func (svc *Service) migrate(ctx context.Context, from string, tell func(admin.Migration)) (admin.Migration, error) {
-	if svc.store.jetstream == nil {
-		return admin.Migration{}, weir.Errorf(weir.InvalidRequest, "this server is not part of a cluster: name the data directory of a cluster's node with --data")
-	}
-	nc, err := svc.store.connect()
-	if err != nil {
-		return admin.Migration{}, err
-	}
-	// The number of replicas matters only when a store is created. This store exists, because the
-	// node is using it, so any valid number will do. 1 is valid in every cluster.
-	to, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: 1, Logger: svc.logger})
-	if err != nil {
-		nc.Close()
-		return admin.Migration{}, err
-	}
-	defer to.Close()
-	report := func(c datadir.Copied) admin.Migration {
-		return admin.Migration{Documents: c.Documents, Streams: c.Streams, Batches: c.Batches, Bytes: c.Bytes}
-	}
-	done, err := datadir.CopyInto(ctx, to, from, func(c datadir.Copied) { tell(report(c)) })
-	return report(done), err
-}
-
 // open opens the engine that the settings name.
 func (s *store) open(ctx context.Context) (engine.Engine, error) {
 	if s.settings.Engine.Kind == settings.NATS {
@@ -137,7 +94,7 @@ func (s *store) open(ctx context.Context) (engine.Engine, error) {
 
 func (s *store) openJournal() (engine.Engine, error) {
 	data := s.settings.Data
-	if _, err := os.Stat(filepath.Join(data, natsLock)); err == nil {
+	if datadir.IsNode(data) {
 		return nil, fmt.Errorf("%s belongs to a node with --engine nats; choose another directory with --data", data)
 	}
 	dir := datadir.Journal(data)
@@ -174,8 +131,12 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 		return nil, fmt.Errorf("%s holds the data of --engine journal; choose another directory with --data", data)
 	}
 	var err error
-	if s.lock, err = disk.OS(data).Lock(natsLock); err != nil {
+	if s.lock, err = disk.OS(data).Lock(datadir.NodeLock); err != nil {
 		return nil, fmt.Errorf("open %s: %w", data, err)
+	}
+	// A node that was killed while it took a backup has left the files of the backup.
+	if err := os.RemoveAll(filepath.Join(data, backupDir)); err != nil {
+		return nil, err
 	}
 	if s.node, err = node(data); err != nil {
 		return nil, err
@@ -189,7 +150,7 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 			options.Replicas = 1
 		}
 		if nc, err = s.startNATS(ctx); err == nil {
-			options.Room = s.server.Room
+			options.Room, options.Disk, options.Fault = s.server.Room, s.space, s.stopped
 		}
 	} else {
 		nc, err = s.dialNATS(ctx)

@@ -128,6 +128,20 @@ func (c *Checkpoint) Encode() []byte {
 	return b
 }
 
+// LowOf returns the sequence below which everything was trimmed when the note was stored.
+func LowOf(note []byte) (weir.Seq, error) {
+	if len(note) < 2 || note[0] < noteVersion || note[0] > noteWriters {
+		return 0, errNote
+	}
+	d := decoder{b: note[2:]}
+	d.unsigned() // the cursor
+	low := weir.Seq(d.unsigned())
+	if d.bad {
+		return 0, errNote
+	}
+	return low, nil
+}
+
 // load copies an encoded checkpoint into s, which must be a new state that New returned.
 func (s *State) load(note []byte) error {
 	if len(note) < 2 {

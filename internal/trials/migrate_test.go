@@ -89,6 +89,66 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
+// weir migrate moves the data of a cluster to a single server, and to another cluster, without
+// changing it. It refuses a target that a single server is using, and a source that is not running.
+func TestMigrateFromCluster(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	flags := []string{"--https", "off", "--gap-grace", "50ms", "--demo=false"}
+	nats := append([]string{"--engine", "nats", "--cluster-listen", "127.0.0.1:0"}, flags...)
+	old := serve(t, t.TempDir(), nats...)
+	from := &caller{old.url, contract.HTTP1()}
+	var ids []string
+	for _, limit := range []string{"4294967296", "1048576"} { // the second stream evicts most of its batches
+		id := contract.NewID()
+		ids = append(ids, id)
+		if out, status, b := from.ask(ctx, "POST", "/v1/streams", `{"name":"moved","id":"`+id+`","max_bytes":`+limit+`}`, nil); out != done {
+			t.Fatalf("create: %d %s", status, b)
+		}
+		for n := range int64(40) {
+			key := fmt.Sprint("key-", n)
+			if out, status, _ := from.publish(ctx, contract.NextPath(id), key, `["`+strings.Repeat("x", 64<<10)+`"]`); out != done {
+				t.Fatalf("publish: %d", status)
+			}
+		}
+	}
+	move := func(to string) (string, error) {
+		out, err := exec.Command(program(t), "migrate", old.data, "--data", to).CombinedOutput()
+		return string(out), err
+	}
+	same := func(name string, to *caller) {
+		t.Helper()
+		for _, id := range ids {
+			before, cursor := from.readAllOf(t, id)
+			after, at := to.readAllOf(t, id)
+			if at != cursor || !slices.Equal(before, after) {
+				t.Errorf("%s: the cluster has %d batches up to %d, the copy has %d up to %d; if these are equal, the contents differ", name, len(before), cursor, len(after), at)
+			}
+			if out, status, ack := to.publish(ctx, contract.NextPath(id), "key-0", `["another"]`); out != done || !ack.Duplicate || ack.Seq != 1 {
+				t.Errorf("%s: repeating an idempotency key got %d %+v", name, status, ack)
+			}
+		}
+	}
+	data := t.TempDir()
+	if out, err := move(data); err != nil || !strings.Contains(out, " streams, ") {
+		t.Fatalf("weir migrate to a single server: %v: %s", err, out)
+	}
+	single := serve(t, data, flags...)
+	same("single server", &caller{single.url, contract.HTTP1()})
+	if out, err := move(data); err == nil || !strings.Contains(out, "a single server is using") {
+		t.Errorf("weir migrate to a server that is running: %v: %s", err, out)
+	}
+	other := serve(t, t.TempDir(), nats...)
+	if out, err := move(other.data); err != nil || !strings.Contains(out, " streams, ") {
+		t.Fatalf("weir migrate to another cluster: %v: %s", err, out)
+	}
+	same("other cluster", &caller{other.url, contract.HTTP1()})
+	old.stop(t)
+	if out, err := move(t.TempDir()); err == nil || !strings.Contains(out, "which belongs to a node of a cluster") {
+		t.Errorf("weir migrate from a cluster that is not running: %v: %s", err, out)
+	}
+}
+
 // publishAs publishes an empty batch under the name of a publisher. It returns the status and the
 // publisher that the acknowledgement names.
 func (c *caller) publishAs(t *testing.T, path, name string) (int, string) {

@@ -25,7 +25,7 @@ import (
 func smallDisk(t *testing.T) (*faultnet.Disk, string) {
 	t.Helper()
 	dir := t.TempDir()
-	d, err := faultnet.MountDisk(dir)
+	d, err := faultnet.MountDisk(dir, 6)
 	if err != nil {
 		t.Logf("no schedule fills the disk: %v", err)
 		return nil, ""

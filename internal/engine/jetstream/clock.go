@@ -112,6 +112,23 @@ func (c *clock) read() (now time.Time, ahead time.Duration) {
 	return now, ahead
 }
 
+// aheads returns by how much the clock of each other node that is present is ahead of the median of
+// all clocks.
+func (c *clock) aheads() map[string]time.Duration {
+	now, ahead := c.read()
+	if ahead.Abs() > maxSkew {
+		ahead = 0 // read returned the median
+	}
+	median := c.offset(now) - ahead
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]time.Duration{}
+	for name, p := range c.peers {
+		all[name] = slices.Max(p.offsets) - median
+	}
+	return all
+}
+
 // fault returns an error (engine.ErrClock, wrapped) while this node's clock is wrong.
 func (c *clock) fault() error {
 	_, ahead := c.read()

@@ -23,7 +23,7 @@ func TestWrongClock(t *testing.T) {
 	wrong := node(t, s, o)
 	ahead.Store(int64(2 * time.Hour))
 	for name, e := range map[string]*Engine{"right": right, "other": other, "wrong": wrong} {
-		n, err := e.Join(name, func() []byte { return nil }, func([]byte) {})
+		n, err := e.Join(Self{Name: name, Words: func() []byte { return nil }, Hear: func([]byte) {}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -477,6 +477,9 @@ func TestNoQuorum(t *testing.T) {
 	if err := l.Append(within, text("two")); !errors.Is(err, engine.ErrUnavailable) {
 		t.Errorf("append without a quorum: %v", err)
 	}
+	if n := engines[leader].Counts().Resends; n == 0 {
+		t.Error("no repeated write was counted")
+	}
 	if err := l.CatchUp(within); !errors.Is(err, engine.ErrUnavailable) {
 		t.Errorf("catch up without a quorum: %v", err)
 	}

@@ -46,6 +46,12 @@ type Options struct {
 	// Room returns how many bytes the NATS server inside this process holds, and how many it may
 	// hold (0: no limit). If Room is nil, the figures of the NATS account are used.
 	Room func() (used, limit int64)
+	// Disk returns the free bytes and the size of the file system of the NATS server inside this
+	// process. If Disk is nil, the engine does not know the file system.
+	Disk func() (free, size int64, err error)
+	// Fault returns why the NATS server inside this process has stopped storing data, or nil if it
+	// stores data. Fault may be nil.
+	Fault func() error
 
 	// Set by tests only.
 	attempt time.Duration // time to wait for the answer to one write before sending it again
@@ -105,6 +111,7 @@ type Engine struct {
 
 	room   room
 	clock  clock
+	counts counts
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
 	// A random number that identifies this process. The ids of groups (see group.go) start from it,
 	// so they are unique.
@@ -138,6 +145,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
 	e.clock.init(o.Now)
+	e.room.disks = map[uint64]time.Time{}
 	var id [8]byte
 	rand.Read(id[:])
 	e.node = binary.BigEndian.Uint64(id[:])
@@ -284,6 +292,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		}
 		return nil, fmt.Errorf("restore log %d: %w", id, err)
 	}
+	e.counts.opens.Add(1)
 	l.start(begun)
 	l.purgeLater() // the process that trimmed the log last may have crashed before it purged the log
 	if !e.docs.hasLog(id) {
@@ -353,8 +362,17 @@ func (e *Engine) Status() engine.Status {
 	case !e.nc.IsConnected():
 		return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: no connection to a NATS server", engine.ErrUnavailable)}
 	}
+	// A full disk comes first: it may be the reason for the other states.
+	if why := e.room.disk.Load(); why != nil {
+		return engine.Status{State: engine.Full, Reason: *why}
+	}
 	if why := e.outage.Load(); why != nil {
 		return engine.Status{State: engine.Unreachable, Reason: *why}
+	}
+	if e.opts.Fault != nil {
+		if why := e.opts.Fault(); why != nil {
+			return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: %w", engine.ErrUnavailable, why)}
+		}
 	}
 	if why := e.clock.fault(); why != nil {
 		return engine.Status{State: engine.Skewed, Reason: why}

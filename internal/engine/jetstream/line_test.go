@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,7 +111,8 @@ func TestConsumerLost(t *testing.T) {
 	}
 }
 
-// Nodes learn of each other and exchange data. First is true on exactly one of them.
+// Nodes learn of each other, exchange data and describe themselves. First is true on exactly one of
+// them. A node that left is remembered as gone.
 func TestNodes(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
@@ -127,12 +129,13 @@ func TestNodes(t *testing.T) {
 			return nil
 		}
 	}
-	one, err := a.Join("one", say, func([]byte) {})
+	one, err := a.Join(Self{Name: "one", Words: say, Hear: func([]byte) {}, About: func() string { return "the first" }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer one.Leave()
-	two, err := b.Join("two", func() []byte { return nil }, func(b []byte) { heard <- string(b) })
+	leave := sync.OnceFunc(one.Leave)
+	defer leave()
+	two, err := b.Join(Self{Name: "two", Words: func() []byte { return nil }, Hear: func(b []byte) { heard <- string(b) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +151,24 @@ func TestNodes(t *testing.T) {
 			t.Fatalf("first: node one %v, node two %v; node one hears %v", one.First(), two.First(), one.Names())
 		}
 	}
+	peers := func(want string) {
+		t.Helper()
+		for {
+			var got []string
+			for _, p := range two.Peers() {
+				got = append(got, fmt.Sprint(p.Name, " ", p.Gone, " ", p.About, " ", p.Ahead.Abs() < maxSkew))
+			}
+			if strings.Join(got, ", ") == want {
+				return
+			}
+			if pause(within, 10*time.Millisecond) != nil {
+				t.Fatalf("node two knows %q, want %s", got, want)
+			}
+		}
+	}
+	peers("one false the first true, two false  true")
+	leave()
+	peers("one true the first true, two false  true")
 }
 
 // A caller may have to wait for a running call that gets no answer. Every caller waits for at most

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 // times per second if it has data for the others. These messages are not stored and may get lost.
 type Nodes struct {
 	e    *Engine
-	name string
 	sub  *nats.Subscription
 	quit chan struct{}
 	work sync.WaitGroup
@@ -24,10 +24,41 @@ type Nodes struct {
 	ctx    context.Context // ends when Leave is called
 	cancel context.CancelFunc
 
+	self Self
+
 	mu     sync.Mutex
-	heard  map[string]time.Time // when each other node was last heard
-	since  time.Time            // when this node started to listen
-	skewed bool                 // reportClock last logged that this node's clock is wrong
+	heard  map[string]sign // the last sign of life of each other node
+	since  time.Time       // when this node started to listen
+	skewed bool            // reportClock last logged that this node's clock is wrong
+}
+
+// sign is a sign of life of another node.
+type sign struct {
+	at    time.Time
+	about string // how the node last described itself
+}
+
+// Self says how a process takes part. Name must be unique among the nodes. The engine calls Words and
+// Hear from one goroutine each.
+type Self struct {
+	Name string
+	// Words returns data for all other nodes, or nil if there is none. It is called at short
+	// intervals.
+	Words func() []byte
+	// Hear receives what Words returned on another node.
+	Hear func(words []byte)
+	// About describes this node for Peers on all nodes, in one line. It is called twice per second,
+	// and by Peers, from any goroutine. About may be nil.
+	About func() string
+}
+
+// Peer is a node as another node knows it.
+type Peer struct {
+	Name   string
+	Silent time.Duration // time since this node last heard the peer; 0 for this node itself
+	Gone   bool          // the peer has been silent for so long that it does not count as present
+	Ahead  time.Duration // by how much the clock of the peer is ahead of the median of all clocks
+	About  string        // how the peer describes itself
 }
 
 const (
@@ -44,40 +75,42 @@ const (
 	meetFor = 2 * stillEvery
 
 	// Header fields: the name of the node that sends a message, the time of its clock in
-	// milliseconds since 1970, and a request that all nodes answer at once.
+	// milliseconds since 1970, its description, and a request that all nodes answer at once.
 	speaker   = "Weir-Node"
 	clockTime = "Weir-Clock"
+	aboutNode = "Weir-About"
 	rollCall  = "Weir-Roll-Call"
 )
 
-// Join announces this process to the other nodes under a name, which must be unique. The engine
-// calls the function words at short intervals and sends the result to all other nodes, which pass
-// it to their function hear. If words returns nil, there is nothing to send. Each of the two
-// functions is called by one goroutine at a time. Call Leave before closing the engine.
+// Join announces this process to the other nodes. Call Leave before closing the engine.
 //
 // Join returns when it has received a message of another node, or after a second if there is none.
 // So when Join returns, a wrong clock of this node is known (see clock).
-func (e *Engine) Join(name string, words func() []byte, hear func(words []byte)) (*Nodes, error) {
-	n := &Nodes{e: e, name: name, quit: make(chan struct{}), heard: map[string]time.Time{}, since: time.Now()}
+func (e *Engine) Join(self Self) (*Nodes, error) {
+	n := &Nodes{e: e, self: self, quit: make(chan struct{}), heard: map[string]sign{}, since: time.Now()}
 	n.ctx, n.cancel = context.WithCancel(e.ctx)
 	subject := e.opts.Name + ".nodes"
 	var err error
 	n.sub, err = e.nc.Subscribe(subject, func(m *nats.Msg) {
 		from := m.Header.Get(speaker)
-		if from == "" || from == name {
+		if from == "" || from == self.Name {
 			return
 		}
 		n.mu.Lock()
-		n.heard[from] = time.Now()
+		about := m.Header.Get(aboutNode)
+		if about == "" {
+			about = n.heard[from].about
+		}
+		n.heard[from] = sign{time.Now(), about}
 		n.mu.Unlock()
 		if ms, err := strconv.ParseInt(m.Header.Get(clockTime), 10, 64); err == nil {
 			e.clock.hear(from, time.UnixMilli(ms))
 		}
 		if m.Header.Get(rollCall) != "" {
-			n.say(nil, false)
+			n.say(nil, "", false)
 		}
 		if len(m.Data) > 0 {
-			hear(m.Data)
+			self.Hear(m.Data)
 		}
 	})
 	if err == nil {
@@ -88,8 +121,8 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		return nil, err
 	}
 	n.work.Go(n.endOrphans)
-	n.say(nil, true)
-	n.work.Go(func() { n.announce(words) })
+	n.say(nil, "", true)
+	n.work.Go(n.announce)
 	late := time.NewTimer(meetFor)
 	defer late.Stop()
 	select {
@@ -101,14 +134,18 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 }
 
 // announce sends messages to the other nodes until this node leaves.
-func (n *Nodes) announce(words func() []byte) {
+func (n *Nodes) announce() {
 	tick := time.NewTicker(sayEvery)
 	defer tick.Stop()
-	var last time.Time
+	var last, described time.Time
 	for {
-		if b := words(); b != nil || time.Since(last) >= stillEvery {
+		if b := n.self.Words(); b != nil || time.Since(last) >= stillEvery {
 			last = time.Now()
-			n.say(b, false)
+			about := ""
+			if n.self.About != nil && time.Since(described) >= stillEvery {
+				about, described = n.self.About(), last
+			}
+			n.say(b, about, false)
 			n.reportClock()
 		}
 		select {
@@ -120,8 +157,11 @@ func (n *Nodes) announce(words func() []byte) {
 }
 
 // say sends a message to all nodes. The message is lost if no server is connected.
-func (n *Nodes) say(words []byte, ask bool) {
-	h := nats.Header{speaker: {n.name}, clockTime: {strconv.FormatInt(n.e.opts.Now().UnixMilli(), 10)}}
+func (n *Nodes) say(words []byte, about string, ask bool) {
+	h := nats.Header{speaker: {n.self.Name}, clockTime: {strconv.FormatInt(n.e.opts.Now().UnixMilli(), 10)}}
+	if about != "" {
+		h.Set(aboutNode, about)
+	}
 	if ask {
 		h.Set(rollCall, "1")
 	}
@@ -143,7 +183,7 @@ func (n *Nodes) reportClock() {
 	}
 }
 
-// Leave ends the announcements. After Leave returns, the engine does not call words.
+// Leave ends the announcements. After Leave returns, the engine calls none of the functions of Self.
 func (n *Nodes) Leave() {
 	close(n.quit)
 	n.cancel()
@@ -155,9 +195,9 @@ func (n *Nodes) Leave() {
 func (n *Nodes) Names() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := []string{n.name}
-	for name, at := range n.heard {
-		if time.Since(at) < goneAfter {
+	all := []string{n.self.Name}
+	for name, s := range n.heard {
+		if time.Since(s.at) < goneAfter {
 			all = append(all, name)
 		}
 	}
@@ -170,12 +210,37 @@ func (n *Nodes) Names() []string {
 func (n *Nodes) Known() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.heard, func(_ string, at time.Time) bool { return time.Since(at) >= missedFor })
+	n.forget()
 	return 1 + len(n.heard)
+}
+
+// forget forgets nodes that have been silent for long. The caller holds n.mu.
+func (n *Nodes) forget() {
+	maps.DeleteFunc(n.heard, func(_ string, s sign) bool { return time.Since(s.at) >= missedFor })
+}
+
+// Peers returns all nodes that were present within the last hour, this one included, in order of
+// their names.
+func (n *Nodes) Peers() []Peer {
+	ahead := n.e.clock.aheads()
+	self := Peer{Name: n.self.Name, Ahead: n.e.ClockAhead()}
+	if n.self.About != nil {
+		self.About = n.self.About()
+	}
+	all := []Peer{self}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.forget()
+	for name, s := range n.heard {
+		silent := time.Since(s.at)
+		all = append(all, Peer{Name: name, Silent: silent, Gone: silent >= goneAfter, Ahead: ahead[name], About: s.about})
+	}
+	slices.SortFunc(all, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // First reports whether this node should do the tasks that one node does on behalf of all nodes.
 // When a node joins or leaves, First can be true on two nodes, or on none, for a moment.
 func (n *Nodes) First() bool {
-	return time.Since(n.since) >= goneAfter && n.e.nc.IsConnected() && n.Names()[0] == n.name
+	return time.Since(n.since) >= goneAfter && n.e.nc.IsConnected() && n.Names()[0] == n.self.Name
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,20 +15,23 @@ import (
 	"weir/internal/engine"
 )
 
-// room keeps track of the space on the NATS servers, and makes the engine refuse entries before the
-// servers are full. A server over its limit accepts no message, and in a cluster it does not even
-// agree to a purge. So some space is reserved for operations that free space: trims, deletions, and
-// the fences (empty messages) that are stored before them.
+// room keeps track of the space on the NATS servers and on their disks, and makes the engine refuse
+// entries before either is full. A server over its limit accepts no message, and in a cluster it
+// does not even agree to a purge. A server whose disk is full disables JetStream. So some space is
+// reserved for operations that free space: trims, deletions, and the fences (empty messages) that
+// are stored before them.
 type room struct {
 	full  atomic.Pointer[error] // why entries are refused; nil if they are not
+	disk  atomic.Pointer[error] // says that the disk of this node is full; nil if it is not
 	spent atomic.Int64          // bytes written since the space was last measured
 	// Number of bytes that may be written before the space is measured again; 0 if there is no
 	// limit.
 	step atomic.Int64
 
 	mu        sync.Mutex
-	refused   time.Time // when a server last refused something for lack of space
-	elsewhere time.Time // when another node last reported that its server is full
+	refused   time.Time            // when a server last refused something for lack of space
+	elsewhere time.Time            // when another node last reported that its server is full
+	disks     map[uint64]time.Time // when each other node last reported that its disk is full
 }
 
 const (
@@ -43,6 +47,10 @@ const (
 // reserve returns how many bytes of a limit are reserved and must not be used by entries: a quarter
 // of the limit up to reserveMost, or a twentieth of the limit if that is more.
 func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost), 0) }
+
+// DiskReserve returns how many bytes of a file system of this size must stay free. While fewer are
+// free, a node refuses entries.
+func DiskReserve(size int64) int64 { return min(size/4, reserveMost) }
 
 // admits returns nil if entries of this many bytes may be written.
 func (e *Engine) admits(ctx context.Context, bytes int) error {
@@ -60,13 +68,24 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	e.room.mu.Lock()
 	defer e.room.mu.Unlock()
 	e.room.spent.Store(0)
+	keep := e.measureDisk()
 	used, limit, err := e.space(ctx)
 	if err != nil {
 		return // the space is unknown, so the last decision stays
 	}
 	kept := reserve(limit)
-	e.room.step.Store(kept / 8)
+	if keep == 0 || limit > 0 && kept < keep {
+		keep = kept
+	}
+	e.room.step.Store(keep / 8)
+	why := e.room.disk.Load()
 	switch {
+	case why != nil:
+		e.room.full.Store(why)
+		e.nc.Publish(e.opts.Name+".full", append(binary.BigEndian.AppendUint64(nil, e.node), diskFull))
+	case e.room.fullDisks() > (e.opts.Replicas-1)/2:
+		why := fmt.Errorf("%w: the disks of other nodes are full", engine.ErrFull)
+		e.room.full.Store(&why)
 	case limit > 0 && used > limit-kept:
 		why := fmt.Errorf("%w: NATS holds %d of %d bytes, and the rest is reserved for deletions", engine.ErrFull, used, limit)
 		e.room.full.Store(&why)
@@ -82,15 +101,55 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	}
 }
 
+// measureDisk checks whether the disk of this node is full. It returns the number of bytes that must
+// stay free, or 0 if the engine does not know the disk. The caller holds e.room.mu.
+func (e *Engine) measureDisk() (keep int64) {
+	if e.opts.Disk == nil {
+		return 0
+	}
+	free, size, err := e.opts.Disk()
+	if err != nil {
+		return 0
+	}
+	keep = DiskReserve(size)
+	if free >= keep {
+		if e.room.disk.Swap(nil) != nil {
+			e.opts.Logger.Info("the disk of this node has space again")
+		}
+		return keep
+	}
+	why := fmt.Errorf("%w: the disk of this node has %d of %d bytes free, and the NATS server needs %d", engine.ErrFull, free, size, keep)
+	if e.room.disk.Swap(&why) == nil {
+		e.opts.Logger.Error("this node accepts no writes", "error", why)
+	}
+	return keep
+}
+
+// diskFull is the last byte of a message of a node whose disk is full. The message of a node whose
+// server has reached its limit does not have this byte.
+const diskFull = 'd'
+
+// fullDisks returns the number of other nodes whose disks are full. A cluster continues without a
+// few of its servers. So entries are refused only if so many disks are full that the replicas on
+// the others may be no majority. The caller holds r.mu.
+func (r *room) fullDisks() int {
+	maps.DeleteFunc(r.disks, func(_ uint64, at time.Time) bool { return time.Since(at) >= 4*roomEvery })
+	return len(r.disks)
+}
+
 // hearFull subscribes to the messages of nodes whose servers are full. These servers also store the
 // writes of this node, so this node must refuse entries too.
 func (e *Engine) hearFull() error {
 	_, err := e.nc.Subscribe(e.opts.Name+".full", func(m *nats.Msg) {
-		if len(m.Data) != 8 || binary.BigEndian.Uint64(m.Data) == e.node {
+		if len(m.Data) < 8 || binary.BigEndian.Uint64(m.Data) == e.node {
 			return
 		}
 		e.room.mu.Lock()
 		defer e.room.mu.Unlock()
+		if string(m.Data[8:]) == string(diskFull) {
+			e.room.disks[binary.BigEndian.Uint64(m.Data)] = time.Now()
+			return
+		}
 		e.room.elsewhere = time.Now()
 		if e.room.full.Load() == nil {
 			why := fmt.Errorf("%w: the NATS server of another node has only its reserve for deletions left", engine.ErrFull)

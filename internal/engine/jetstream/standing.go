@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,6 +21,21 @@ type Standing struct {
 	Replicas int    // number of copies of all streams, as far as known
 	Behind   int    // number of copies that are offline or not up to date
 	Lag      uint64 // number of messages missing on the copy that is furthest behind
+	Bytes    uint64 // size of one copy of all streams that answered
+}
+
+// Counts are the numbers of events since the engine was opened.
+type Counts struct {
+	Opens     uint64 // logs that were opened
+	Conflicts uint64 // writes to a log that came too late, because another node had written first
+	Resends   uint64 // writes to a log that were sent again, because no server answered in time
+}
+
+type counts struct{ opens, conflicts, resends atomic.Uint64 }
+
+// Counts returns the numbers of events so far.
+func (e *Engine) Counts() Counts {
+	return Counts{Opens: e.counts.opens.Load(), Conflicts: e.counts.conflicts.Load(), Resends: e.counts.resends.Load()}
 }
 
 // standWithin is how long servers may take to answer.
@@ -46,6 +62,7 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 				all.Headless++
 				return
 			}
+			all.Bytes += s.CachedInfo().State.Bytes
 			c := s.CachedInfo().Cluster
 			if led(c) != nil {
 				all.Headless++

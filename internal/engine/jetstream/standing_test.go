@@ -36,3 +36,31 @@ func TestLed(t *testing.T) {
 		}
 	}
 }
+
+// Each node counts the logs that it opens, and the writes that come after those of other nodes.
+func TestCounts(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	a, b := open(t, s, "store"), open(t, s, "store")
+	defer a.Close()
+	defer b.Close()
+	doc, err := a.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := attach(t, a, doc.Created, &follower{})
+	second, _ := unattended(t, b, doc.Created)
+	if err := first.Append(ctx, text("one")); err != nil {
+		t.Fatal(err)
+	}
+	// The second node does not follow the log, so it decides without the first entry.
+	if err := second.Append(ctx, text("two")); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Counts(); got != (Counts{Opens: 1}) {
+		t.Errorf("the first node counted %+v", got)
+	}
+	if got := b.Counts(); got.Opens != 1 || got.Conflicts == 0 {
+		t.Errorf("the second node counted %+v", got)
+	}
+}

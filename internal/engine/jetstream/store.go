@@ -61,6 +61,7 @@ func (l *log) store(g *group) (others []message, err error) {
 			return nil, engine.ErrClosed
 		default:
 			doubt = true
+			l.e.counts.resends.Add(1)
 			l.e.opts.Logger.Debug("write got no answer and will be repeated", "log", l.id, "error", err)
 			// The line may deliver the messages of this attempt. Then the outcome is known.
 			if found := l.awaitOthers(g, retry/4); found != nil {

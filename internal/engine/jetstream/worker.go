@@ -336,6 +336,9 @@ func (l *log) write(requests []*request) {
 			answer(g.requests, err)
 			return
 		}
+		if len(others) > 0 {
+			l.e.counts.conflicts.Add(1)
+		}
 		l.lost()
 		l.mu.Lock()
 		requests = l.takeGroup(g.requests) // more requests may have arrived

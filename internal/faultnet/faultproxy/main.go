@@ -119,7 +119,7 @@ func (t *session) do(c command) (a answer, err error) {
 			a.Address = t.p.Address()
 		}
 	case c.Disk != "" && t.disk == nil:
-		if t.disk, err = faultnet.MountDisk(c.Disk); err != nil {
+		if t.disk, err = faultnet.MountDisk(c.Disk, 6); err != nil {
 			return a, nil
 		}
 		a.Mounted, err = true, create(filepath.Join(c.Disk, "data", "journal"))

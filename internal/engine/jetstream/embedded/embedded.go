@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -36,8 +37,9 @@ type Options struct {
 
 // Server is a running NATS server.
 type Server struct {
-	s        *server.Server
+	options  Options
 	password string // password for clients; empty if the server does not listen for clients
+	s        atomic.Pointer[server.Server]
 }
 
 const (
@@ -65,38 +67,51 @@ const (
 // Start starts a server. The server tries to join its cluster in the background: Start succeeds
 // even if no other node can be reached.
 func Start(o Options) (*Server, error) {
+	e := &Server{options: o}
+	if o.Listen != "" {
+		e.password = rand.Text()
+	}
+	if err := e.run(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// run starts a NATS server on the directory.
+func (e *Server) run() error {
+	o := e.options
 	opts := &server.Options{
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: o.Logger == nil, MaxPayload: maxPayload,
 		JetStream: true, StoreDir: o.Dir, SyncAlways: true, DisableJetStreamBanner: true,
 		JetStreamMaxStore: o.Most, ConnectErrorReports: reportEvery, ReconnectErrorReports: reportEvery,
 	}
 	if o.Listen != "" {
-		if err := join(opts, o); err != nil {
-			return nil, err
+		if err := join(opts, o, e.password); err != nil {
+			return err
 		}
 	}
 	s, err := server.NewServer(opts)
 	if err != nil {
-		return nil, fmt.Errorf("configure NATS server: %w", err)
+		return fmt.Errorf("configure NATS server: %w", err)
 	}
 	if o.Logger != nil {
 		s.SetLoggerV2(logger{o.Logger.With("part", "nats"), time.Now()}, false, false, false)
 	}
 	s.Start()
-	e := &Server{s, opts.Password}
+	e.s.Store(s)
 	if !s.ReadyForConnections(startWithin) {
 		e.Stop()
-		return nil, fmt.Errorf("NATS server did not start within %v", startWithin)
+		return fmt.Errorf("NATS server did not start within %v", startWithin)
 	}
 	if !s.JetStreamEnabled() {
 		e.Stop()
-		return nil, errors.New("NATS server cannot store data: JetStream did not start, see the log")
+		return errors.New("NATS server cannot store data: JetStream did not start, see the log")
 	}
-	return e, nil
+	return nil
 }
 
 // join adds the cluster settings to opts.
-func join(opts *server.Options, o Options) error {
+func join(opts *server.Options, o Options, password string) error {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
 		return fmt.Errorf("%q is not HOST:PORT", o.Listen)
@@ -115,7 +130,7 @@ func join(opts *server.Options, o Options) error {
 	// NATS opens routes only if the server also listens for clients. So the server listens for
 	// clients on 127.0.0.1, with a random password that does not leave the process.
 	opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
-	opts.Username, opts.Password = user, rand.Text()
+	opts.Username, opts.Password = user, password
 	opts.Cluster = server.ClusterOpts{
 		Name: o.Cluster, Host: host, Port: number, TLSConfig: secure, TLSTimeout: 5, PingInterval: pingEvery, MaxPingsOut: pingsOut,
 	}
@@ -131,27 +146,54 @@ func join(opts *server.Options, o Options) error {
 	return nil
 }
 
-// Connect returns a connection that stays inside the process.
+// Connect returns a connection that stays inside the process. After a Restart, it reconnects by
+// itself.
 func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
-	all := append([]nats.Option{nats.InProcessServer(e.s), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond)}, options...)
+	all := append([]nats.Option{nats.InProcessServer(e), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond)}, options...)
 	if e.password != "" {
 		all = append(all, nats.UserInfo(user, e.password))
 	}
 	return nats.Connect("", all...)
 }
 
+// InProcessConn implements nats.InProcessConnProvider.
+func (e *Server) InProcessConn() (net.Conn, error) { return e.s.Load().InProcessConn() }
+
 // Connected reports whether the connection with this id still exists. Tests use it to see when the
 // server has noticed that a client has disconnected.
-func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
+func (e *Server) Connected(id uint64) bool { return e.s.Load().GetClient(id) != nil }
 
 // Room returns the number of stored bytes and the maximum number of bytes. Both are 0 if the server
 // cannot tell.
 func (e *Server) Room() (used, limit int64) {
-	info, err := e.s.Jsz(&server.JSzOptions{})
+	info, err := e.s.Load().Jsz(&server.JSzOptions{})
 	if err != nil || info.Disabled {
 		return 0, 0
 	}
 	return int64(info.Store), info.Config.MaxStore
+}
+
+// Fault returns why the server has stopped storing data, or nil if it has not. A server stops when
+// its disk refuses a write: it disables JetStream, or the one stream that it could not write. It
+// does not start again by itself, even when the disk has space again: call Restart.
+func (e *Server) Fault() error {
+	s := e.s.Load()
+	if !s.JetStreamEnabled() {
+		return errors.New("the NATS server has disabled JetStream")
+	}
+	for _, f := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
+		if f.Type == server.HealthzErrorStream && strings.Contains(f.Error, "write error") {
+			return errors.New(f.Error)
+		}
+	}
+	return nil
+}
+
+// Restart stops the NATS server and starts another one on the same directory. If it returns an
+// error, no server is running.
+func (e *Server) Restart() error {
+	e.halt()
+	return e.run()
 }
 
 // Ready waits until the node can store data. A node of a cluster can store data as soon as a
@@ -159,7 +201,7 @@ func (e *Server) Room() (used, limit int64) {
 func (e *Server) Ready(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for !e.s.JetStreamIsCurrent() {
+	for !e.s.Load().JetStreamIsCurrent() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -172,17 +214,21 @@ func (e *Server) Ready(ctx context.Context) error {
 // Stop stops the server. In a cluster it first hands the streams it leads to other nodes.
 func (e *Server) Stop() {
 	if e.password != "" {
-		e.s.LameDuckShutdown()
+		e.s.Load().LameDuckShutdown()
 	}
-	e.s.Shutdown()
-	e.s.WaitForShutdown()
+	e.halt()
+}
+
+func (e *Server) halt() {
+	s := e.s.Load()
+	s.Shutdown()
+	s.WaitForShutdown()
 }
 
 // Kill stops the server without handing its streams to other nodes. It is meant for tests.
 func (e *Server) Kill() {
-	e.s.DisableJetStream()
-	e.s.Shutdown()
-	e.s.WaitForShutdown()
+	e.s.Load().DisableJetStream()
+	e.halt()
 }
 
 // logger passes the server's messages to slog, one level lower than the server chose. A node that

@@ -38,15 +38,15 @@ func TestStranger(t *testing.T) {
 	deadline := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for a.s.NumRemotes() == 0 || b.s.NumRemotes() == 0 {
+	for a.s.Load().NumRemotes() == 0 || b.s.Load().NumRemotes() == 0 {
 		select {
 		case <-tick.C:
 		case <-deadline:
 			t.Fatal("nodes with the same secret did not connect within a minute")
 		}
 	}
-	if n := stranger.s.NumRemotes(); n != 0 || a.s.NumRemotes() != 1 {
-		t.Errorf("the stranger has %d routes (want 0), a node has %d (want 1)", n, a.s.NumRemotes())
+	if n := stranger.s.Load().NumRemotes(); n != 0 || a.s.Load().NumRemotes() != 1 {
+		t.Errorf("the stranger has %d routes (want 0), a node has %d (want 1)", n, a.s.Load().NumRemotes())
 	}
 }
 

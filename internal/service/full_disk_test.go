@@ -1,0 +1,83 @@
+package service_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/faultnet"
+	"weir/internal/hub"
+	"weir/internal/service/servicetest"
+)
+
+// The disk of a node that runs alone fills up, until the NATS server of the node stops storing data.
+// When the disk has space again, the node accepts batches by itself, and has all earlier ones.
+func TestFullDiskOfNode(t *testing.T) {
+	data, err := os.MkdirTemp("", "weir-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(data) })
+	d, err := faultnet.MountDisk(data, 32)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := servicetest.Start(t, servicetest.Options{Journal: true, Data: data, Args: []string{"--engine", "nats", "--cluster-listen", "127.0.0.1:0"}})
+	stream := "/streams/" + string(s.NewStream(hub.Spec{}))
+	publish := func() int {
+		status, _ := ask(t, s, s.Key, "POST", stream+"/1", `{"events":["kept"]}`)
+		return status
+	}
+	health := func() int { status, _ := ask(t, s, s.Key, "GET", "/health", ""); return status }
+	until := func(what string, done func() bool) {
+		t.Helper()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for late := time.Now().Add(2 * time.Minute); !done(); <-tick.C {
+			if time.Now().After(late) {
+				t.Fatal("did not happen: " + what)
+			}
+		}
+	}
+	if status := publish(); status != http.StatusAccepted {
+		t.Fatalf("publish: %d", status)
+	}
+	if err := d.Fill(); err != nil {
+		t.Fatal(err)
+	}
+	until("the node is not ready", func() bool { return health() == http.StatusServiceUnavailable })
+	if status, text := ask(t, s, s.Key, "POST", stream+"/2", `{"events":["refused"]}`); status != http.StatusServiceUnavailable {
+		t.Errorf("publish on a full disk: %d %s", status, text)
+	}
+	// Every read of a cursor stores a mark, until the last block of the disk is used up.
+	until("the NATS server has stopped", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.HTTP+"/v1"+stream, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+s.Key)
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			resp.Body.Close()
+		}
+		return strings.Contains(s.Log.String(), "has stopped storing data")
+	})
+	if err := d.Free(); err != nil {
+		t.Fatal(err)
+	}
+	until("the node is ready again", func() bool { return health() == http.StatusOK })
+	until("the node has the first batch", func() bool { return publish() == http.StatusOK })
+	until("the node accepts a batch", func() bool {
+		status, _ := ask(t, s, s.Key, "POST", stream+"/2", `{"events":["next"]}`)
+		return status == http.StatusAccepted || status == http.StatusOK
+	})
+}

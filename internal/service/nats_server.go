@@ -1,0 +1,86 @@
+package service
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"weir/internal/disk"
+	"weir/internal/engine/jetstream"
+)
+
+const (
+	// tendEvery is how often the service checks the NATS server inside the process.
+	tendEvery = 500 * time.Millisecond
+	// restartEvery is the shortest time between two restarts of that server. Without this limit, a
+	// disk that refuses every write would keep the node busy with restarts.
+	restartEvery = 10 * time.Second
+)
+
+// space returns the free bytes and the size of the file system of the NATS server inside this
+// process.
+func (s *store) space() (free, size int64, err error) {
+	return disk.Space(filepath.Join(s.settings.Data, natsDir))
+}
+
+// stopped returns why the NATS server inside this process has stopped storing data, or nil.
+func (s *store) stopped() error {
+	if why := s.fault.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// tend starts a goroutine that restarts the NATS server inside this process when that is necessary.
+// Without such a server, tend does nothing.
+func (s *store) tend(work *sync.WaitGroup, stopping <-chan struct{}, failed failure) {
+	if s.server == nil {
+		return
+	}
+	work.Go(func() {
+		if err := s.tendServer(stopping); err != nil {
+			failed.report(err)
+		}
+	})
+}
+
+// tendServer restarts the NATS server inside this process after it has stopped storing data. That
+// server stops for good when its disk refuses a write, for example because the disk is full. A
+// restart cures it only if the disk accepts writes again, so tendServer waits for that. If the
+// restart fails, tendServer returns an error, and the process must end. It returns nil when
+// stopping is closed.
+func (s *store) tendServer(stopping <-chan struct{}) error {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	var last time.Time // when the server was last restarted
+	for {
+		select {
+		case <-tick.C:
+		case <-stopping:
+			return nil
+		}
+		why := s.server.Fault()
+		if why == nil {
+			s.fault.Store(nil)
+			continue
+		}
+		if s.fault.Swap(&why) == nil {
+			s.logger.Error("the NATS server of this node has stopped storing data; it restarts as soon as its disk accepts writes", "error", why)
+		}
+		if time.Since(last) < restartEvery || !s.diskWorks() {
+			continue
+		}
+		last = time.Now()
+		if err := s.server.Restart(); err != nil {
+			return fmt.Errorf("restart the NATS server: %w", err)
+		}
+		s.logger.Info("the NATS server of this node was restarted")
+	}
+}
+
+// diskWorks reports whether the disk of the NATS server has space and accepts writes.
+func (s *store) diskWorks() bool {
+	free, size, err := s.space()
+	return err == nil && free >= jetstream.DiskReserve(size) && probe(disk.OS(s.settings.Data)) == nil
+}
