@@ -21,22 +21,6 @@ func (v *visit) findStream() (*hub.Stream, error) {
 	return v.Hub.Find(v.r.Context(), id)
 }
 
-// tail sends the batches of a stream, in the format of the API's subscriptions, until the session
-// ends. The live tail of the page cannot use /v1, because nothing under /v1 accepts a session.
-func (v *visit) tail() error {
-	s, err := v.findStream()
-	if err != nil {
-		return err
-	}
-	if !v.seen() { // HEAD never subscribes (D30)
-		v.w.Header().Set("Content-Type", "text/event-stream")
-		return nil
-	}
-	v.session.tail(1, v.now)
-	defer func() { v.session.tail(-1, v.Now()) }()
-	return v.API.Tail(v.w, v.r, s, v.session.ended)
-}
-
 // maxTestBatch is the maximum size of a test batch in bytes. This is enough, because users type
 // test batches into a text field.
 const maxTestBatch = 1 << 20

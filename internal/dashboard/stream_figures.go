@@ -80,21 +80,31 @@ func (v *visit) streamFigures() error {
 	if err != nil {
 		return err
 	}
+	answer, err := v.figuresOf(&st)
+	if err != nil {
+		return err
+	}
+	answer["plot"] = plot(marks, plotFrom(&st.Standing, marks, v.now), v.now)
+	return v.json(answer)
+}
+
+// figuresOf returns the changing parts of a stream's page, without its plot.
+func (v *visit) figuresOf(st *streamView) (map[string]any, error) {
 	parts, err := fragments("stream", st, streamParts)
 	if err == nil {
 		err = addTrouble(parts, v.troubles())
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer := map[string]any{
 		"cursor": st.Object.Cursor, "bytes_stored": st.Object.BytesStored, "batches": st.Batches, "subscribers": st.Subscribers,
-		"missing": st.Missing, "age": st.Age, "plot": plot(marks, plotFrom(&st.Standing, marks, v.now), v.now), "parts": parts,
+		"missing": st.Missing, "age": st.Age, "parts": parts, "published": st.Published,
 	}
 	if st.Oldest != nil {
 		answer["oldest"], answer["newest"] = st.Oldest, st.Newest
 	}
-	return v.json(answer)
+	return answer, nil
 }
 
 // rates holds the points of a stream's plots.
