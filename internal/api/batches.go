@@ -62,7 +62,7 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 	if c.ended = c.grant.Ended(); c.ended == nil {
 		c.ended = make(chan struct{})
 	}
-	ender := &ender{cancel: cancel}
+	ender := &ender{cancel: cancel, of: c.listener(s)}
 	c.h.open.add(c.ended, ender)
 	defer c.h.open.remove(c.ended, ender)
 

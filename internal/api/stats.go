@@ -106,9 +106,10 @@ const (
 	endRevoked             // the key was revoked (D18)
 	endStopping            // the server is shutting down
 	endFailed              // reading the store failed
+	endOperator            // the operator ended it
 )
 
-var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed"}
+var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed", "operator"}
 
 // refusalNames are the reasons why subscriptions are refused: the server has reached its limit, or
 // the caller already holds its share (D34).

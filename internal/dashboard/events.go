@@ -88,7 +88,7 @@ func (v *visit) events() error {
 	if err := b.read(v, loan); err != nil {
 		return err
 	}
-	answer, err := v.figuresOf(&st)
+	answer, err := v.figuresOf(&st, streamParts[:len(streamParts)-1])
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type streamView struct {
 	Published bool   // at least one batch has ever been published
 	JSON      string // the stream object as /v1 returns it
 	Age       int64  // age of the oldest batch, in seconds
+	Audience  audience
 }
 
 // Limits of a stream's plots.
@@ -27,8 +28,10 @@ const (
 	plotSpan   = time.Hour // time span
 )
 
-// streamParts are the templates of the page that streamFigures renders again on each update.
-var streamParts = []string{"updated", "gap-line", "gaps", "object"}
+// streamParts are the templates of the page that streamFigures renders again on each update. The
+// method events renders them too, except the last one, because it is called more often and a list of
+// subscribers takes longer.
+var streamParts = []string{"updated", "gap-line", "gaps", "object", "audience"}
 
 // lookAt returns the state of a stream, and calls the function visit for each of its latest
 // batches, oldest first. The parameter count is the approximate number of batches to visit.
@@ -64,6 +67,7 @@ func (v *visit) stream() error {
 	if err != nil {
 		return err
 	}
+	view.Audience = v.audience(s.ID)
 	view.Demo = s.Project == access.DemoProject
 	view.Project, _ = v.Access.Project(s.Project)
 	return v.page(http.StatusOK, "stream", view.Object.Name, view)
@@ -80,7 +84,8 @@ func (v *visit) streamFigures() error {
 	if err != nil {
 		return err
 	}
-	answer, err := v.figuresOf(&st)
+	st.Audience = v.audience(s.ID)
+	answer, err := v.figuresOf(&st, streamParts)
 	if err != nil {
 		return err
 	}
@@ -88,9 +93,10 @@ func (v *visit) streamFigures() error {
 	return v.json(answer)
 }
 
-// figuresOf returns the changing parts of a stream's page, without its plot.
-func (v *visit) figuresOf(st *streamView) (map[string]any, error) {
-	parts, err := fragments("stream", st, streamParts)
+// figuresOf returns the changing parts of a stream's page, without its plot. The parameter names has
+// the templates to render.
+func (v *visit) figuresOf(st *streamView, names []string) (map[string]any, error) {
+	parts, err := fragments("stream", st, names)
 	if err == nil {
 		err = addTrouble(parts, v.troubles())
 	}
