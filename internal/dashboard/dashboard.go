@@ -251,6 +251,7 @@ func (d *Dashboard) routes() {
 		"GET /dashboard/keys/{id}/rotate":                    (*visit).rotation,
 		"POST /dashboard/keys/{id}/rotate":                   (*visit).rotateKey,
 		"GET /dashboard/requests":                            (*visit).requests,
+		"GET /dashboard/requests/log":                        (*visit).requestLog,
 		"GET /dashboard/audit":                               (*visit).auditPage,
 		"GET /dashboard/account":                             (*visit).accountPage,
 		"POST /dashboard/account/password":                   (*visit).changePassword,

@@ -32,6 +32,7 @@ const (
 var (
 	OverviewParts = overviewParts
 	StreamParts   = streamParts
+	RequestParts  = requestParts
 )
 
 // EachEvent finds the events of a payload.

@@ -54,9 +54,9 @@ const inspect = async (page, name) => {
 		if (['serious', 'critical'].includes(v.impact)) fault(`${name}: axe: ${v.id}: ${v.help}: ${v.nodes.map(n => n.target).join(' ; ').slice(0, 300)}`);
 	}
 	const {weight, shift, moved, wide} = await page.evaluate(() => new Promise(done => {
-		const asked = new Set(); // count only the first request for figures and for events, because an open page keeps asking
+		const asked = new Set(); // count only the first request for figures, events or the log, because an open page keeps asking
 		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => {
-			const what = /\/figures|\/events/.exec(e.name)?.[0];
+			const what = /\/figures|\/events|requests\/log/.exec(e.name)?.[0];
 			return !what || !asked.has(what) && asked.add(what);
 		});
 		let shift = 0;
@@ -172,6 +172,22 @@ const steps = {
 		const text = await page.locator('#request').textContent();
 		for (const want of [kept.request, 'POST /v1/streams/{id}/publish', '202', 'till', 'orders']) assert.ok(text.includes(want), `the request page does not show ${want}: ${text}`);
 		await inspect(page, 'request');
+	},
+	async 'the request log shows new requests by itself'(page, kept) {
+		await page.goto(base + '/dashboard/requests?stream=' + kept.stream);
+		await page.locator('#log-state').getByText('Live.').waitFor();
+		const refused = await fetch(`${base}/v1/streams/${kept.stream}/publish`, {method: 'POST', headers: {authorization: 'Bearer ' + kept.key, 'content-type': 'application/json'}, body: '{'});
+		const row = page.locator('[data-part=log] tr').filter({hasText: refused.headers.get('x-request-id')});
+		await row.getByText(/^400 invalid_request_error invalid body/).waitFor();
+		await row.getByText('127.0.0.1').waitFor();
+		await inspect(page, 'request_log');
+		await picture(page, 'request_log');
+		await page.getByRole('button', {name: 'Pause'}).click();
+		await page.locator('#log-state').getByText('Paused.').waitFor();
+		await page.getByLabel('Response').selectOption('2xx: success');
+		await page.getByRole('button', {name: 'Show'}).click();
+		await page.waitForURL(/status=2/);
+		assert.equal(await page.getByText(refused.headers.get('x-request-id')).count(), 0, 'the filter lets a refused request through');
 	},
 	async 'revoking the key ends its subscription and refuses its next request'(page, kept) {
 		await page.goto(kept.keyPage);
