@@ -118,7 +118,7 @@ func (v *visit) browsing(s *hub.Stream, end weir.Seq) (*browsing, error) {
 		if wrong != nil {
 			return nil, weir.Errorf(weir.InvalidRequest, "not a time")
 		}
-		b.at.seq, err = s.FirstSince(v.r.Context(), weir.TimeOf(t))
+		b.at.seq, err = hub.FirstSince(v.r.Context(), s, weir.TimeOf(t))
 	}
 	if text := v.query("floor"); err == nil && text != "" {
 		floor, err = parsePlace(text)
@@ -145,7 +145,7 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 			break
 		}
 		step := step{browsing: b, most: maxRows - len(b.rows), next: b.at}
-		done, err := b.s.Browse(v.r.Context(), w, func(bytes int) error { return loan.Reserve(factor * bytes) }, step.take)
+		done, err := hub.Browse(v.r.Context(), b.s, w, func(bytes int) error { return loan.Reserve(factor * bytes) }, step.take)
 		if err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (v *visit) event() error {
 	var part []byte
 	size := -1
 	w := hub.Window{From: at.seq, Below: at.seq + 1, Limit: 1, Bytes: runBytes}
-	_, err = s.Browse(v.r.Context(), w, func(bytes int) error { return loan.Reserve(2 * bytes) }, func(b *weir.Batch) {
+	_, err = hub.Browse(v.r.Context(), s, w, func(bytes int) error { return loan.Reserve(2 * bytes) }, func(b *weir.Batch) {
 		eachEvent(s.Mode, b.Payload, func(i, from, to int) bool {
 			if i == at.event {
 				size = to - from

@@ -35,18 +35,18 @@ type Browsed struct {
 // reserve with the number of payload bytes before it reads them, and fails if reserve fails. Then it
 // calls visit for each batch, in increasing order of sequence. The function visit must not keep the
 // payload.
-func (s *Stream) Browse(ctx context.Context, w Window, reserve func(bytes int) error, visit func(*weir.Batch)) (Browsed, error) {
+func Browse(ctx context.Context, s *Stream, w Window, reserve func(bytes int) error, visit func(*weir.Batch)) (Browsed, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return Browsed{}, err
 	}
 	defer f.release()
-	low, end, dropped := f.extent()
+	low, end, dropped := extent(f)
 	if dropped {
 		return Browsed{}, notFound(s.ID)
 	}
 	w.From, w.Below = max(w.From, low), min(w.Below, end)
-	marks := f.choose(&w)
+	marks := choose(f, &w)
 	done := Browsed{Rest: w, Low: low, Batches: len(marks)}
 	if len(marks) == 0 {
 		done.Rest.From = done.Rest.Below
@@ -77,7 +77,7 @@ func (s *Stream) Browse(ctx context.Context, w Window, reserve func(bytes int) e
 		}
 		return Browsed{}, fmt.Errorf("read stream %s from %d: %w", s.ID, first, err)
 	}
-	if done.Low, _, dropped = f.extent(); dropped {
+	if done.Low, _, dropped = extent(f); dropped {
 		return Browsed{}, notFound(s.ID)
 	}
 	return done, nil
@@ -85,13 +85,13 @@ func (s *Stream) Browse(ctx context.Context, w Window, reserve func(bytes int) e
 
 // FirstSince returns a sequence such that all batches that were stored at this time or later have at
 // least this sequence.
-func (s *Stream) FirstSince(ctx context.Context, t weir.Time) (weir.Seq, error) {
+func FirstSince(ctx context.Context, s *Stream, t weir.Time) (weir.Seq, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer f.release()
-	low, end, dropped := f.extent()
+	low, end, dropped := extent(f)
 	if dropped {
 		return 0, notFound(s.ID)
 	}
@@ -99,7 +99,7 @@ func (s *Stream) FirstSince(ctx context.Context, t weir.Time) (weir.Seq, error) 
 }
 
 // extent returns the range of sequences, from low to below end, that may have stored batches.
-func (f *feed) extent() (low, end weir.Seq, dropped bool) {
+func extent(f *feed) (low, end weir.Seq, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.evict(f.hub.now())
@@ -110,9 +110,9 @@ func (f *feed) extent() (low, end weir.Seq, dropped bool) {
 func isStored(h *engine.Header) bool { return h.Kind == engine.Batch && h.Flags&engine.Lost == 0 }
 
 // choose returns the batches that Browse reads, in increasing order of sequence.
-func (f *feed) choose(w *Window) []Mark {
+func choose(f *feed, w *Window) []Mark {
 	if w.Down {
-		return f.chooseDown(w)
+		return chooseDown(f.log, w)
 	}
 	var found []Mark
 	size := 0
@@ -131,13 +131,13 @@ func (f *feed) choose(w *Window) []Mark {
 // chooseDown is choose for a window that is read from its upper end. The log can only be read
 // upwards, so chooseDown looks at one piece of the window after the other, the highest first. The
 // log is locked while chooseDown looks at a piece, so pieces are small.
-func (f *feed) chooseDown(w *Window) []Mark {
+func chooseDown(log engine.Log, w *Window) []Mark {
 	var found []Mark // in decreasing order of sequence
 	size := 0
 	for above := w.Below; above > w.From && len(found) < w.Limit && size <= w.Bytes; {
 		start := max(w.From, above-min(above, lookRun))
 		var piece []Mark
-		f.log.Headers(start, func(h engine.Header) bool {
+		log.Headers(start, func(h engine.Header) bool {
 			if h.Seq < above && isStored(&h) {
 				piece = append(piece, Mark{h.Seq, h.Time, h.Size})
 			}

@@ -34,7 +34,7 @@ func TestBrowse(t *testing.T) {
 				for rest := w; !rest.IsEmpty(); {
 					var step []weir.Seq
 					bytes := 0
-					done, err := s.Browse(ctx, rest, none, func(b *weir.Batch) {
+					done, err := Browse(ctx, s, rest, none, func(b *weir.Batch) {
 						step = append(step, b.Seq)
 						bytes += len(b.Payload)
 					})
@@ -58,19 +58,19 @@ func TestBrowse(t *testing.T) {
 			}
 		}
 		failure := errors.New("no memory")
-		if _, err := s.Browse(ctx, Window{Below: 9, Limit: 9, Bytes: 9}, func(int) error { return failure }, func(*weir.Batch) {
+		if _, err := Browse(ctx, s, Window{Below: 9, Limit: 9, Bytes: 9}, func(int) error { return failure }, func(*weir.Batch) {
 			t.Error("Browse read a batch without memory")
 		}); err != failure {
 			t.Errorf("without memory the error is %v", err)
 		}
-		since, err := s.FirstSince(ctx, 0)
+		since, err := FirstSince(ctx, s, 0)
 		if err != nil || since > stored[0] {
 			t.Errorf("the first batch since the beginning is %d, %v; want at most %d", since, err, stored[0])
 		}
 		if err := s.Delete(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Browse(ctx, Window{Below: 9, Limit: 9, Bytes: 9}, none, func(*weir.Batch) {}); code(err) != weir.StreamNotFound {
+		if _, err := Browse(ctx, s, Window{Below: 9, Limit: 9, Bytes: 9}, none, func(*weir.Batch) {}); code(err) != weir.StreamNotFound {
 			t.Errorf("browsing a deleted stream: %v", err)
 		}
 	})
