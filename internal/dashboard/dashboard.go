@@ -243,6 +243,8 @@ func (d *Dashboard) routes() {
 		"GET /dashboard/projects":                            (*visit).projects,
 		"POST /dashboard/projects":                           (*visit).createProject,
 		"POST /dashboard/projects/{id}":                      (*visit).renameProject,
+		"GET /dashboard/projects/{id}/delete":                (*visit).confirmDeleteProject,
+		"POST /dashboard/projects/{id}/delete":               (*visit).deleteProject,
 		"GET /dashboard/keys":                                (*visit).keys,
 		"POST /dashboard/keys":                               (*visit).createKey,
 		"GET /dashboard/keys/new":                            (*visit).newKey,

@@ -75,7 +75,7 @@ func (v *visit) deleteStream() error {
 	if s.Project == access.DemoProject {
 		return v.sorry(page, weir.Errorf(weir.ProjectForbidden, "the demo stream cannot be deleted; disable it with --demo=false"))
 	}
-	if got := v.field("name"); got != string(s.ID) && inOneLine(got) != inOneLine(s.Name()) {
+	if got := v.field("name"); got != string(s.ID) && !isTyped(got, s.Name()) {
 		return v.wrong(page, "The text matches neither the stream's name nor its ID. Nothing was deleted.")
 	}
 	if err := s.Delete(v.r.Context()); err != nil {
@@ -83,6 +83,11 @@ func (v *visit) deleteStream() error {
 	}
 	v.did("stream deleted", s.Name()+" "+string(s.ID))
 	return v.back("/dashboard/streams", "Stream "+s.Name()+" deleted.")
+}
+
+// isTyped reports whether a text is a name as a page shows it.
+func isTyped(text, name string) bool {
+	return inOneLine(text) == inOneLine(name) || inOneLine(text) == inOneLine(string(visible([]byte(name))))
 }
 
 // inOneLine collapses white space as browsers do: it trims both ends and replaces each other run of

@@ -18,8 +18,8 @@ export const button = (text, click, className) => {
 
 // visible replaces characters that are invisible, control a terminal, or change the direction of the
 // text around them by their number. The server does the same for names.
-const unseen = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-export const visible = text => text.replace(unseen, c => `[U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}]`);
+const unseen = /(?![\t\n\r\u200c\u200d])[\p{Cc}\p{Cf}\u2028\u2029]/gu;
+export const visible = text => text.replace(unseen, c => `[U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}]`);
 
 const kids = 100; // members that are added to the page at a time
 const opened = 200; // nodes up to which a tree is unfolded from the start

@@ -135,9 +135,9 @@ const steps = {
 		await page.getByLabel('Retention').fill('59');
 		page.expected = /status of 422/;
 		await page.getByRole('button', {name: 'Create stream'}).click();
-		await page.getByText('retention_seconds must be from 60').waitFor();
+		await page.getByText('Retention must be from 1m to 30d.').waitFor();
 		page.expected = /never/;
-		await page.getByLabel('Retention').fill('3600');
+		await page.getByLabel('Retention').fill('7d');
 		await page.getByRole('button', {name: 'Create stream'}).click();
 		await page.getByRole('heading', {name: 'orders'}).waitFor();
 		kept.stream = new URL(page.url()).pathname.split('/').pop();
@@ -295,6 +295,17 @@ const steps = {
 			await page.goto(base + path);
 			assert.equal(await page.locator('main img[src=x], main script').count(), 0, path);
 		}
+	},
+	async 'delete a project'(page) {
+		await page.goto(base + '/dashboard/projects');
+		await page.getByRole('textbox', {name: 'Name', exact: true}).fill('short-lived');
+		await page.getByRole('button', {name: 'Create project'}).click();
+		await page.getByRole('link', {name: 'Delete short-lived'}).click();
+		await inspect(page, 'project_delete');
+		await picture(page, 'project_delete');
+		await page.getByLabel('To confirm, type').fill('short-lived');
+		await page.getByRole('button', {name: 'Delete project'}).click();
+		await page.getByText('Project short-lived deleted.').waitFor();
 	},
 	async 'keyboard only'() {
 		const page = await open();
