@@ -19,6 +19,7 @@ type eventRow struct {
 	Size   int       `json:"size"` // bytes of the event
 	Text   string    `json:"text"` // the first characters, or the first bytes in hex
 	Hex    bool      `json:"hex,omitempty"`
+	Cut    bool      `json:"cut,omitempty"`  // the event is longer than Text
 	Type   string    `json:"type,omitempty"` // content type of a raw batch
 }
 
@@ -34,9 +35,10 @@ func newRow(mode weir.Mode, b *weir.Batch, i int, event []byte) eventRow {
 	if r.Hex = mode == weir.Raw && !isText(text); r.Hex {
 		text = event[:min(len(event), rowTextHex)]
 		r.Text = strings.TrimSpace(hexPairs(text))
-		return r
+	} else {
+		r.Text = string(text)
 	}
-	r.Text = string(text)
+	r.Cut = len(text) < len(event)
 	return r
 }
 

@@ -59,6 +59,7 @@ type browsing struct {
 	at    place    // down: the events below this place; otherwise the events from this place on
 	floor weir.Seq // down: no events below this sequence
 	text  []byte   // events must contain this text, which is in lower case; empty if all events are wanted
+	where *condition
 
 	rows    []eventRow
 	batches int  // batches that were read
@@ -120,6 +121,9 @@ func (v *visit) browsing(s *hub.Stream, end weir.Seq) (*browsing, error) {
 		}
 		b.at.seq, err = hub.FirstSince(v.r.Context(), s, weir.TimeOf(t))
 	}
+	if text := v.query("where"); err == nil && text != "" {
+		b.where, err = parseCondition(text)
+	}
 	if text := v.query("floor"); err == nil && text != "" {
 		floor, err = parsePlace(text)
 	}
@@ -137,7 +141,7 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 		}
 	}
 	most, factor := findBytes, 2 // a search also holds a payload in lower case
-	if len(b.text) == 0 {
+	if len(b.text) == 0 && b.where == nil {
 		most, factor, w.Limit = listBytes, 1, maxRows
 	}
 	for until := time.Now().Add(findTime); !w.IsEmpty(); {
@@ -201,6 +205,9 @@ func (t *step) take(batch *weir.Batch) {
 			return
 		}
 	}
+	if t.where != nil && !t.where.mayHold(payload) {
+		return
+	}
 	first, below := 0, int(batch.Events)
 	if batch.Seq == t.at.seq && t.down {
 		below = t.at.event
@@ -213,6 +220,8 @@ func (t *step) take(batch *weir.Batch) {
 			return true
 		case i >= below:
 			return false
+		case t.where != nil && !t.where.holds(payload[from:to]):
+			return true
 		case !t.down && len(t.rows) == t.most:
 			t.next, t.stopped = place{batch.Seq, i}, true
 			return false

@@ -21,7 +21,7 @@ type eventList struct {
 	Rows []struct {
 		Seq, Event, Events, Size int
 		Text                     string
-		Hex                      bool
+		Hex, Cut                 bool
 	}
 	More      bool
 	Next      string
@@ -34,10 +34,13 @@ type eventList struct {
 }
 
 // browse returns the rows of all responses, from the first request on until there are no more, as
-// texts such as "3.0 text".
+// texts such as "3.0 text". A search that starts with "where " is a condition.
 func (b *browser) browse(id weir.StreamID, parameter, place, search string) (rows []string, requests int) {
 	b.svc.t.Helper()
 	q := url.Values{"q": {search}}
+	if where, ok := strings.CutPrefix(search, "where "); ok {
+		q = url.Values{"where": {where}}
+	}
 	if place != "" {
 		q.Set(parameter, place)
 	}
@@ -120,6 +123,11 @@ func TestEventList(t *testing.T) {
 			t.Errorf("%s=%s, search %q: %d events, want %d\n%q\n%q", c.parameter, c.place, c.search, len(got), len(c.want), got[:min(3, len(got))], c.want[:min(3, len(c.want))])
 		}
 	}
+	for where, want := range map[string]int{"n.0>347": 1, "n.0=4": 80, "n.5=1": 0} {
+		if rows, _ := b.browse(s.ID, "before", "", "where "+where); len(rows) != want {
+			t.Errorf("where %s: %d events, want %d", where, len(rows), want)
+		}
+	}
 	var list eventList
 	svc.must(json.Unmarshal([]byte(b.see("/dashboard/streams/"+string(s.ID)+"/events?floor=398")), &list))
 	if list.Rows[0].Seq != 399 || list.Rows[len(list.Rows)-1].Seq != 398 || list.More || list.Cursor != 399 || list.Batches != 398 || list.Missing != 1 {
@@ -131,7 +139,7 @@ func TestEventList(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]int{
-		"/events?before=x": 400, "/events?from=1.-1": 400, "/events?since=now": 400, "/events?q=" + strings.Repeat("x", 201): 400, "/events/x": 400,
+		"/events?before=x": 400, "/events?from=1.-1": 400, "/events?since=now": 400, "/events?where=paid": 400, "/events?q=" + strings.Repeat("x", 201): 400, "/events/x": 400,
 		"/events/1?first=x": 400, "/events/390": 404, "/events/1.9": 404, "/events/500": 404,
 	} {
 		if status, _, _ := b.get("/dashboard/streams/" + string(s.ID) + path); status != want {
@@ -152,13 +160,19 @@ func TestLargeEvents(t *testing.T) {
 	}
 	svc.store(s, 25, "\x00\xff\x01", 1)
 	svc.store(s, 26, strings.Repeat("ä", 200), 1)
-	var list eventList
-	svc.must(json.Unmarshal([]byte(b.see("/dashboard/streams/"+string(s.ID)+"/events")), &list))
-	if !list.More || list.Read > dashboard.ListBytes+weir.MaxBody || len(list.Rows) < 5 {
-		t.Errorf("the first response has %d rows and read %d bytes; more: %t", len(list.Rows), list.Read, list.More)
+	var first, large eventList
+	svc.must(json.Unmarshal([]byte(b.see("/dashboard/streams/"+string(s.ID)+"/events")), &first))
+	svc.must(json.Unmarshal([]byte(b.see("/dashboard/streams/"+string(s.ID)+"/events?before=25")), &large))
+	for _, list := range []eventList{first, large} {
+		if !list.More || list.Read > dashboard.ListBytes+weir.MaxBody {
+			t.Errorf("a response has %d rows and read %d bytes; more: %t", len(list.Rows), list.Read, list.More)
+		}
 	}
-	if list.Rows[0].Text != strings.Repeat("ä", 120) || list.Rows[1].Text != "00 ff 01" || !list.Rows[1].Hex || list.Rows[2].Size != 2<<20 || len(list.Rows[2].Text) != 240 {
-		t.Errorf("rows: %+v", list.Rows[:2])
+	if r := first.Rows; r[0].Text != strings.Repeat("ä", 120) || !r[0].Cut || r[1].Text != "00 ff 01" || !r[1].Hex || r[1].Cut {
+		t.Errorf("small events: %+v", r[:2])
+	}
+	if r := large.Rows[0]; r.Size != 2<<20 || len(r.Text) != 240 || !r.Cut {
+		t.Errorf("a large event: %+v", r)
 	}
 	if rows, _ := b.browse(s.ID, "before", "", ""); len(rows) != 26 {
 		t.Errorf("%d events, want 26", len(rows))

@@ -3,7 +3,7 @@
 // follow the stream, the page asks once per second for what is new. So the server never sends more
 // than the page can show: a response has at most 100 events, and the page says how many are left out.
 import {ago, ask, bytes, number, say, toSignIn} from './shared.js';
-import {button, el, hex, plain, tree, visible} from './value.js';
+import {button, digits, el, hex, plain, tree, visible} from './value.js';
 
 const kept = 500; // rows in the page
 const screenful = 30; // matches after which a search pauses
@@ -33,7 +33,7 @@ export class Events {
 	// at is the address of the stream's page. The function show shows the figures of a response.
 	constructor(at, mode, show) {
 		Object.assign(this, {at, mode, show, rows: [], open: [], following: true});
-		Object.assign(this, {box: id(''), body: id('-rows'), state: id('-state'), search: id('-search'), go: id('-go'), follow: id('-follow'), newer: id('-newer'), older: id('-older'), empty: id('-empty')});
+		Object.assign(this, {box: id(''), body: id('-rows'), state: id('-state'), search: id('-search'), filter: id('-where'), go: id('-go'), follow: id('-follow'), newer: id('-newer'), older: id('-older'), empty: id('-empty')});
 		id('-form').addEventListener('submit', event => { event.preventDefault(); this.submit(); });
 		id('-oldest').addEventListener('click', () => this.jump({from: '0'}));
 		this.follow.addEventListener('click', () => this.toggle());
@@ -43,10 +43,15 @@ export class Events {
 		this.body.addEventListener('click', event => this.clicked(event));
 		const given = new URLSearchParams(location.search);
 		this.search.value = given.get('q') ?? '';
+		this.filter.value = given.get('where') ?? '';
 		this.q = this.search.value;
+		this.where = this.filter.value.trim();
 		const place = target(given.get('at') ?? '');
 		this.first = place ? this.jump(place, true) : this.newest();
 	}
+
+	// sifts says whether the list has only some of the events.
+	get sifts() { return Boolean(this.q || this.where); }
 
 	get isLive() { return this.following && !this.ended; }
 
@@ -54,8 +59,10 @@ export class Events {
 	// dropped: the result is null.
 	async ask(parameters) {
 		const turn = this.turn;
-		const q = this.q ? {q: this.q} : {};
-		const f = await ask(this.at + '/events?' + new URLSearchParams({...parameters, ...q}));
+		const given = new URLSearchParams(parameters);
+		if (this.q) given.set('q', this.q);
+		if (this.where) given.set('where', this.where);
+		const f = await ask(this.at + '/events?' + given);
 		if (turn !== this.turn) return null;
 		this.show(f);
 		this.figures(f);
@@ -72,18 +79,26 @@ export class Events {
 		this.left = 0;
 		this.seen = {batches: 0, matches: 0};
 		this.note = '';
+		this.resumes = false;
+		this.loaded = false;
+		this.searching = this.sifts;
 		this.box.scrollTop = 0;
 	}
 
-	// guard calls f and shows why it failed.
+	// guard calls f and shows why it failed, unless the user has asked for something else meanwhile.
 	async guard(f) {
+		const turn = this.turn;
 		try {
 			await f();
 		} catch (error) {
+			if (turn !== this.turn) return;
 			if (error.status === 404) this.end();
 			else if (error.status) this.note = 'The server refused: ' + error.message + '.';
 			else this.note = 'No response from the server.';
 		}
+		if (turn !== this.turn) return;
+		this.loaded = true;
+		this.searching = false;
 		this.describe();
 	}
 
@@ -91,6 +106,7 @@ export class Events {
 	newest() {
 		this.begin();
 		this.following = true;
+		this.describe();
 		this.remember('');
 		return this.guard(async () => {
 			const f = await this.ask({});
@@ -104,7 +120,7 @@ export class Events {
 
 	// fillBox loads older events until the list is full. A response has few events if they are large.
 	async fillBox() {
-		while (!this.q && this.olderAt && this.box.scrollHeight <= this.box.clientHeight) {
+		while (!this.sifts && this.olderAt && this.box.scrollHeight <= this.box.clientHeight) {
 			const f = await this.ask({before: this.olderAt});
 			if (!f) return;
 			this.append(f);
@@ -115,6 +131,7 @@ export class Events {
 	jump(where, open) {
 		this.begin();
 		this.following = false;
+		this.describe();
 		this.remember(where.from ?? where.since);
 		return this.guard(async () => {
 			const f = await this.ask(where);
@@ -139,6 +156,7 @@ export class Events {
 		const text = this.go.value.trim();
 		const where = text ? target(text) : null;
 		this.q = this.search.value;
+		this.where = this.filter.value.trim();
 		if (text && !where) {
 			this.note = 'Go to: not a sequence number and not a time.';
 			this.describe();
@@ -154,16 +172,16 @@ export class Events {
 		const q = new URLSearchParams();
 		if (at) q.set('at', at);
 		if (this.q) q.set('q', this.q);
+		if (this.where) q.set('where', this.where);
 		history.replaceState(null, '', location.pathname + (q.size ? '?' + q : '') + location.hash);
 	}
 
 	// searchOn continues a search until it has found a screenful or the user has waited long enough.
 	async searchOn() {
 		const until = Date.now() + patience;
-		while (this.q && this.olderAt && this.seen.matches < screenful && Date.now() < until) {
-			this.searching = true;
+		while (this.sifts && this.olderAt && this.seen.matches < screenful && Date.now() < until) {
 			this.describe();
-			const f = await this.ask({before: this.olderAt}).finally(() => { this.searching = false; });
+			const f = await this.ask({before: this.olderAt});
 			if (!f) return;
 			this.append(f);
 		}
@@ -192,6 +210,7 @@ export class Events {
 	async moreOlder(again) {
 		if (!this.olderAt || this.loading) return;
 		this.loading = true;
+		this.searching = this.sifts;
 		this.seen.matches = 0;
 		await this.guard(async () => {
 			const f = await this.ask({before: this.olderAt});
@@ -229,6 +248,7 @@ export class Events {
 		const from = this.cursor + 1;
 		this.cursor = f.published ? f.cursor : -1;
 		this.left = 0;
+		this.seen.batches += f.searched;
 		if (f.more) {
 			const to = seqOf(f.next) - (f.next.endsWith('.0') ? 1 : 0);
 			this.left = to - from + 1;
@@ -246,7 +266,7 @@ export class Events {
 		const next = above ? this.rows.find(r => !r.mark) : null;
 		let last = above ? null : this.rows.findLast(r => !r.mark);
 		const gap = (high, low) => {
-			if (this.q || !high || !low || high.seq - low.seq < 2) return;
+			if (this.sifts || !high || !low || high.seq - low.seq < 2) return;
 			const [a, b] = [low.seq + 1, high.seq - 1];
 			fresh.push(this.line('gap missing', a === b ? `Sequence ${a} is not stored.` : `Sequences ${a} to ${b} are not stored.`));
 		};
@@ -311,7 +331,7 @@ export class Events {
 		time.dateTime = item.time;
 		const when = el('td', null, 'when');
 		when.append(time);
-		r.element.append(seq, when, el('td', bytes(item.size), 'right'), el('td', visible(item.text) + (item.hex || item.text.length < item.size ? '…' : ''), 'first mono'));
+		r.element.append(seq, when, el('td', bytes(item.size), 'right'), el('td', visible(item.text) + (item.cut ? '…' : ''), 'first mono'));
 		r.toggle = toggle;
 		return r;
 	}
@@ -384,7 +404,7 @@ export class Events {
 		save.download = '';
 		bar.append(views, button('Copy', () => copy('event', async () => {
 			if (row.data.length < row.size) await load(true);
-			return views.value === 'Hex' ? [...row.data].map(b => b.toString(16).padStart(2, '0')).join(' ') : new TextDecoder().decode(row.data);
+			return views.value === 'Hex' ? digits(row.data) : new TextDecoder().decode(row.data);
 		})), button('Copy link', () => copy('link', async () => location.origin + location.pathname + '?at=' + placeOf(row))), save, more, said);
 		cell.append(bar, all);
 		await load(row.size <= large);
@@ -422,7 +442,7 @@ export class Events {
 			this.following = !this.newerAt;
 		}
 		const {scrollTop, scrollHeight, clientHeight} = this.box;
-		if (!this.q && scrollTop + clientHeight > scrollHeight - 200) this.moreOlder();
+		if (!this.sifts && scrollTop + clientHeight > scrollHeight - 200) this.moreOlder();
 		this.describe();
 	}
 
@@ -454,7 +474,7 @@ export class Events {
 			const behind = this.head - (this.newerAt ? this.rows.find(r => !r.mark)?.seq ?? 0 : this.cursor);
 			parts.push(behind > 0 ? `Paused, ${count(behind, 'batch')} behind.` : 'Paused.');
 		}
-		if (this.q) {
+		if (this.sifts) {
 			const n = this.rows.filter(r => !r.mark).length;
 			const matches = n === 1 ? '1 match' : number(n) + ' matches';
 			parts.push(`${matches} in ${count(this.seen.batches, 'batch')} of ${number(this.total ?? 0)}${this.searching ? ', searching' : this.olderAt ? '' : ', all searched'}.`);
@@ -463,10 +483,10 @@ export class Events {
 		say(this.state, parts.join(' '));
 		say(this.follow, this.isLive ? 'Pause' : 'Follow');
 		this.follow.disabled = Boolean(this.ended);
-		say(this.older, this.q ? 'Continue searching' : 'Older events');
+		say(this.older, this.sifts ? 'Continue searching' : 'Older events');
 		this.older.hidden = !this.olderAt;
 		this.newer.hidden = !this.newerAt;
-		this.empty.hidden = this.rows.length > 0;
-		say(this.empty, this.q ? 'No event contains this text.' : 'No event is stored. Events appear here as they are published.');
+		this.empty.hidden = this.rows.length > 0 || !this.loaded;
+		say(this.empty, this.sifts ? 'No event was found.' : 'No event is stored. Events appear here as they are published.');
 	}
 }

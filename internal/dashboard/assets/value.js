@@ -133,12 +133,20 @@ export const tree = t => {
 	return all;
 };
 
+// digits returns bytes as pairs of hex digits, sixteen pairs to a line.
+const pairs = Array.from({length: 256}, (_, b) => b.toString(16).padStart(2, '0'));
+export const digits = data => {
+	const lines = [];
+	for (let i = 0; i < data.length; i += 16) lines.push(Array.from(data.subarray(i, i + 16), b => pairs[b]).join(' '));
+	return lines.join('\n');
+};
+
 // dump formats bytes as a hex dump: offset, sixteen bytes, and their printable characters.
 const dump = (data, from, to) => {
 	const lines = [];
 	for (let i = from; i < to; i += 16) {
 		const row = [...data.subarray(i, Math.min(i + 16, to))];
-		lines.push(i.toString(16).padStart(8, '0') + '  ' + row.map(b => b.toString(16).padStart(2, '0')).join(' ').padEnd(47) +
+		lines.push(i.toString(16).padStart(8, '0') + '  ' + row.map(b => pairs[b]).join(' ').padEnd(47) +
 			'  ' + row.map(b => b >= 32 && b < 127 ? String.fromCharCode(b) : '.').join(''));
 	}
 	return lines.join('\n');
