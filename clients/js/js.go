@@ -9,25 +9,14 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
-	"io/fs"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-//go:embed src/*.js dist/client.js dist/client.js.map
+//go:embed dist/client.js dist/client.js.map
 var files embed.FS
-
-// Modules returns the files of the client. Pages of the server itself, such as the dashboard,
-// import single modules from it.
-func Modules() fs.FS {
-	modules, err := fs.Sub(files, "src")
-	if err != nil {
-		panic(err) // cannot happen: src is embedded
-	}
-	return modules
-}
 
 // Handler serves the client as one module, /client.js, and its source map, /client.js.map, to pages
 // from any origin, because neither contains anything secret. Other paths are not found.

@@ -20,6 +20,7 @@ import (
 
 	"weir"
 	"weir/client"
+	"weir/internal/settings"
 )
 
 // load is one run of weir bench.
@@ -90,7 +91,7 @@ with two machines.`,
 }
 
 func (l *load) check() error {
-	n, ok := parseSize(l.size)
+	n, ok := settings.ParseSize(l.size)
 	switch {
 	case l.only != "" && !slices.Contains(parts, l.only):
 		return fmt.Errorf("--only %q: not publish, fan-out or catch-up", l.only)

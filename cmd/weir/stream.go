@@ -178,7 +178,7 @@ func (l *limits) parse() (retentionSeconds, maxBytes int64, err error) {
 		return 0, 0, err
 	}
 	if l.maxBytes != "" {
-		n, ok := parseSize(l.maxBytes)
+		n, ok := settings.ParseSize(l.maxBytes)
 		if !ok {
 			return 0, 0, fmt.Errorf("--max-bytes %q: not a size such as 268435456 or 256MiB", l.maxBytes)
 		}
@@ -234,32 +234,14 @@ func printable(s string) string {
 	return s
 }
 
-var units = []struct {
-	name  string
-	bytes int64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
-
 // size formats a number of bytes.
 func size(n int64) string {
-	for _, u := range units {
-		if n >= u.bytes {
-			return strings.TrimSuffix(strconv.FormatFloat(float64(n)/float64(u.bytes), 'f', 1, 64), ".0") + " " + u.name
+	for _, u := range settings.Units {
+		if n >= u.Bytes {
+			return strings.TrimSuffix(strconv.FormatFloat(float64(n)/float64(u.Bytes), 'f', 1, 64), ".0") + " " + u.Name
 		}
 	}
 	return strconv.FormatInt(n, 10) + " B"
-}
-
-// parseSize parses a number of bytes, with or without a unit.
-func parseSize(s string) (int64, bool) {
-	factor := int64(1)
-	for _, u := range units {
-		if rest, ok := strings.CutSuffix(s, u.name); ok {
-			s, factor = strings.TrimSpace(rest), u.bytes
-			break
-		}
-	}
-	n, err := strconv.ParseInt(s, 10, 40)
-	return n * factor, err == nil && n > 0
 }
 
 // complete offers the values of a flag to shell completion.

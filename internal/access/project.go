@@ -164,6 +164,55 @@ func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name stri
 	return p, nil
 }
 
+// DeleteProject revokes all keys of a project and deletes the project. Both are durable when the call
+// returns. It does not delete the streams of the project: the caller must make sure that there are
+// none. The function ready is called after the keys are revoked and before the project is deleted;
+// if it returns an error, the project stays. The call fails with NotFound if there is no such
+// project.
+func (a *Access) DeleteProject(ctx context.Context, id weir.ProjectID, ready func() error) (revoked int, err error) {
+	if id == DemoProject {
+		return 0, weir.Errorf(weir.InvalidRequest, "the demo project is built in and cannot be deleted")
+	}
+	ctx = context.WithoutCancel(ctx) // the caller records what was done, so it must learn the outcome
+	a.renaming.Lock()
+	defer a.renaming.Unlock()
+	a.mu.RLock()
+	entry, ok := a.projects[id]
+	a.mu.RUnlock()
+	if !ok {
+		return 0, weir.Errorf(weir.NotFound, "there is no project with the id %q", Redacted(string(id)))
+	}
+	if revoked, err = a.revokeAll(ctx, id); err != nil {
+		return revoked, err
+	}
+	if err := ready(); err != nil {
+		return revoked, err
+	}
+	err = a.docs.Delete(ctx, projectDocument(entry.Name), entry.revision)
+	if errors.Is(err, engine.ErrConflict) {
+		return revoked, weir.Errorf(weir.InvalidRequest, "the project %q was changed at the same time; try again", entry.Name)
+	}
+	if err != nil && !errors.Is(err, engine.ErrNotFound) {
+		return revoked, storeError("delete a project", err)
+	}
+	late, err := a.revokeAll(ctx, id) // keys that were created since the first time; without a project, no more can be
+	return revoked + late, err
+}
+
+// revokeAll revokes the keys of a project and returns how many it revoked.
+func (a *Access) revokeAll(ctx context.Context, id weir.ProjectID) (n int, err error) {
+	for _, k := range a.Keys(id) {
+		if k.RevokedAt != nil {
+			continue
+		}
+		if _, err := a.Revoke(ctx, k.ID); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
 // deleteName deletes the document of an old name, unless another project has taken the name since.
 func (a *Access) deleteName(ctx context.Context, key string, rev engine.Revision) error {
 	err := a.docs.Delete(ctx, key, rev)

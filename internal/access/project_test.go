@@ -179,3 +179,59 @@ func TestRenameProject(t *testing.T) {
 		t.Errorf("create a project with the old name: %v", err)
 	}
 }
+
+// Deleting a project revokes its keys first. If the project must stay, it stays. Afterwards its name
+// is free, also for another process on the same store.
+func TestDeleteProject(t *testing.T) {
+	docs := store()
+	a := open(t, docs)
+	p, other := project(t, a, "shop"), project(t, a, "other")
+	makeKey := func(id weir.ProjectID) Key {
+		t.Helper()
+		k, _, err := a.CreateKey(t.Context(), KeySpec{Project: id, Kind: Live})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	one, two, kept := makeKey(p.ID), makeKey(p.ID), makeKey(other.ID)
+	if _, err := a.Revoke(t.Context(), one.ID); err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("not yet")
+	revoked, err := a.DeleteProject(t.Context(), p.ID, func() error {
+		if k, _ := a.Key(two.ID); k.RevokedAt == nil {
+			t.Error("ready was called before the keys were revoked")
+		}
+		return failure
+	})
+	if _, ok := a.Project(p.ID); !ok || err != failure || revoked != 1 {
+		t.Errorf("the project must stay: %d keys revoked, error %v, still there: %t", revoked, err, ok)
+	}
+	late := Key{}
+	revoked, err = a.DeleteProject(t.Context(), p.ID, func() error {
+		late = makeKey(p.ID)
+		return nil
+	})
+	if err != nil || revoked != 1 {
+		t.Errorf("%d keys revoked, want the one that was created meanwhile; error %v", revoked, err)
+	}
+	for _, a := range []*Access{a, open(t, docs)} {
+		if _, ok := a.Project(p.ID); ok || len(a.Projects()) != 1 {
+			t.Errorf("the projects are %v", a.Projects())
+		}
+		if k, _ := a.Key(late.ID); k.RevokedAt == nil {
+			t.Error("a key of the deleted project is not revoked")
+		}
+		if k, _ := a.Key(kept.ID); k.RevokedAt != nil {
+			t.Error("a key of another project is revoked")
+		}
+	}
+	_, err = a.DeleteProject(t.Context(), p.ID, func() error { return nil })
+	want(t, "delete it again", err, weir.NotFound)
+	_, err = a.DeleteProject(t.Context(), DemoProject, func() error { return nil })
+	want(t, "delete the demo", err, weir.InvalidRequest)
+	if again := project(t, a, "shop"); again.ID == p.ID {
+		t.Error("the new project has the id of the deleted one")
+	}
+}

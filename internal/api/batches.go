@@ -61,7 +61,7 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
 	c.ended = c.grant.Ended()
-	ender := &ender{cancel: cancel}
+	ender := &ender{cancel: cancel, of: c.listener(s)}
 	c.h.open.add(c.ended, ender)
 	defer c.h.open.remove(c.ended, ender)
 

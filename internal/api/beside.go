@@ -11,23 +11,30 @@ import (
 // The functions below let other packages, such as the dashboard, apply the rules of the API without
 // repeating them.
 
-// Tail serves a subscription, with the same frames as /v1, to a client that has no key. The caller
-// must have authenticated the client in another way. The subscription ends when the channel ended
-// is closed. The response includes the header fields that the caller has set on w. If Tail returns
-// an error, nothing has been sent, and the error is a *weir.Error.
-func (h *Handler) Tail(w http.ResponseWriter, r *http.Request, s *hub.Stream, ended <-chan struct{}) error {
-	c := &call{h: h, w: w, r: r, id: newRequestID(), ended: ended}
-	from, err := c.start()
-	if err != nil {
-		return err
-	}
-	return c.stay(s, from, func() {
-		header := w.Header()
-		header.Set("Content-Type", typeStream)
-		header.Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusOK)
-	}, c.follow)
+// Loan is memory of the budget for responses (D34) that another package borrows for one request. The
+// caller must end it.
+type Loan struct{ c *call }
+
+// Lend returns a loan of no bytes for a request that the caller has authenticated itself.
+func (h *Handler) Lend(w http.ResponseWriter, r *http.Request) *Loan {
+	return &Loan{&call{h: h, w: w, r: r}}
 }
+
+// Reserve makes the loan this large. Call it before the bytes are read from the store. It fails with
+// a *weir.Error if no memory becomes free in time.
+func (l *Loan) Reserve(bytes int) error {
+	if bytes <= unlent {
+		return nil
+	}
+	return l.c.borrowToSend(int64(bytes))
+}
+
+// Send sends a response body in pieces, each with a deadline of its own (D17). Memory that was
+// reserved for the body becomes free while it is sent, so the caller must not use the body again.
+func (l *Loan) Send(body []byte) { l.c.writeLong(body) }
+
+// End returns the memory.
+func (l *Loan) End() { l.c.loan.End() }
 
 // SubscriptionsOf returns the number of open subscriptions of a key.
 func (h *Handler) SubscriptionsOf(g *access.Grant) int { return h.open.count(g.Ended()) }

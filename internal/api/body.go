@@ -180,7 +180,7 @@ func (c *call) borrow(bytes int64) error {
 // the place of the key.
 func (c *call) holder() budget.Holder {
 	switch {
-	case c.grant == nil: // the call comes from Tail, which serves the dashboard
+	case c.grant == nil: // the call comes from Lend, which serves the dashboard
 		return budget.Holder{Key: "dashboard"}
 	case c.grant.Demo():
 		return budget.Holder{Project: string(c.grant.Project()), Key: access.Network(c.client()).String()}

@@ -44,6 +44,7 @@ type call struct {
 	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
 	status   int          // HTTP status of the response
 	fault    *fault       // the error that the request was refused with; nil if it was not refused
+	message  string       // the message of that error, for the request log
 	received int64        // bytes of the request body that were read
 	written  int64        // bytes of the response body; not counted for a subscription
 }

@@ -194,7 +194,10 @@ func (c *call) refuse(err error) {
 	if f.status == http.StatusServiceUnavailable && !gone {
 		c.complain(f.status, string(f.code))
 	}
-	c.fault = f
+	c.fault, c.message = f, e.Message
+	if e == errInternal {
+		c.message = access.Redacted(err.Error())
+	}
 	h := c.w.Header()
 	if e.Unknown {
 		h[weir.HeaderOutcome] = unknownOutcome

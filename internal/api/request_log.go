@@ -1,7 +1,7 @@
 package api
 
 import (
-	"slices"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -12,13 +12,15 @@ import (
 // requestLog holds the most recent requests, so that an operator can look up a request by its id.
 // It consists of shards, each with its own lock, so that concurrent requests rarely wait for each
 // other. A shard holds requests in rings, which overwrite the oldest request when they are full.
-// Refused and failed requests have their own rings, because the many successful requests would
-// overwrite them.
+// Refused, failed and slow requests have their own rings, because the many successful requests would
+// overwrite them. So no request is left out at random: under load, the log of successful requests
+// covers a shorter time.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {
 	mu      sync.Mutex
 	served  requestRing
+	slow    requestRing // requests that took long, but were neither refused nor failed
 	refused requestRing // requests answered with a 4xx
 	failed  requestRing // requests answered with a 5xx
 	_       meter.Pad
@@ -28,6 +30,7 @@ type requestShard struct {
 // requests and grows as requests arrive.
 const (
 	servedRing  = 8 << 10
+	slowRing    = 1 << 10
 	refusedRing = 4 << 10
 	failedRing  = 1 << 10
 	firstRing   = 64
@@ -50,6 +53,8 @@ type requestNote struct {
 	received uint32
 	sent     uint32
 	key      string // id of the API key; shares its memory with the grant
+	from     string // result of call.source
+	message  string // message of the error that the request was refused with; empty for a success
 	fault    *fault
 	id       [requestIDLength - len("req_")]byte
 	stream   [22]byte // the stream id in the path; the first byte is 0 if that id is not 22 bytes long
@@ -65,6 +70,7 @@ func (l *requestLog) note(c *call, took int64) {
 	if c.grant != nil {
 		key = c.grant.KeyID()
 	}
+	from := c.source()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ring, most := &s.served, servedRing
@@ -73,9 +79,12 @@ func (l *requestLog) note(c *call, took int64) {
 		ring, most = &s.failed, failedRing
 	case c.status >= 400:
 		ring, most = &s.refused, refusedRing
+	case c.isSlow(took):
+		ring, most = &s.slow, slowRing
 	}
 	n := ring.slot(most)
 	n.at, n.took, n.received, n.sent = c.window.At, took, uint32(c.received), uint32(min(c.written, 1<<32-1))
+	n.from, n.message = from, c.message
 	n.key, n.fault, n.status, n.method, n.route = key, c.fault, uint16(c.status), uint8(methodPlace(c.r.Method)), c.route.kind
 	copy(n.id[:], c.id[len("req_"):])
 	if n.stream[0] = 0; len(c.route.id) == len(n.stream) {
@@ -111,6 +120,8 @@ type Request struct {
 	KeyID    string        // empty if the request had no valid key
 	Status   int           // 0 if the client disconnected before the response
 	Code     weir.Code     // the error code; empty for a success
+	Message  string        // what went wrong; empty for a success. For an internal error, this is more than the client was told
+	From     netip.Addr    // address of the client
 	Received int64         // bytes of the request body
 	Sent     int64         // bytes of the response body; 0 for a subscription
 }
@@ -119,7 +130,7 @@ func (n *requestNote) request(now time.Time, meterNow int64) Request {
 	r := Request{
 		ID: "req_" + string(n.id[:]), At: now.Add(time.Duration(n.at - meterNow)), Took: time.Duration(n.took),
 		Method: methodNames[n.method], Route: n.route.String(), KeyID: n.key, Status: int(n.status),
-		Received: int64(n.received), Sent: int64(n.sent),
+		Received: int64(n.received), Sent: int64(n.sent), Message: n.message, From: addressOf(n.from),
 	}
 	if n.route == noRoute {
 		r.Route = other
@@ -143,7 +154,7 @@ func (h *Handler) Request(id string) (Request, bool) {
 	now, meterNow := time.Now(), meter.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ring := range [...]*requestRing{&s.failed, &s.refused, &s.served} {
+	for _, ring := range [...]*requestRing{&s.failed, &s.refused, &s.slow, &s.served} {
 		for i := range ring.notes {
 			if n := &ring.notes[i]; string(n.id[:]) == id[len("req_"):] && meterNow-n.at < int64(requestLife) {
 				return n.request(now, meterNow), true
@@ -151,34 +162,4 @@ func (h *Handler) Request(id string) (Request, bool) {
 		}
 	}
 	return Request{}, false
-}
-
-// Refused returns the latest requests of the last 24 hours that were answered with a 4xx, newest
-// first. It returns at most the given number of requests.
-func (h *Handler) Refused(most int) []Request {
-	return h.last(most, func(s *requestShard) *requestRing { return &s.refused })
-}
-
-// Failed does the same as Refused, but for requests that were answered with a 5xx.
-func (h *Handler) Failed(most int) []Request {
-	return h.last(most, func(s *requestShard) *requestRing { return &s.failed })
-}
-
-func (h *Handler) last(most int, ring func(*requestShard) *requestRing) []Request {
-	var list []Request
-	now, meterNow := time.Now(), meter.Now()
-	for i := range h.requests {
-		s := &h.requests[i]
-		s.mu.Lock()
-		r := ring(s)
-		n := len(r.notes)
-		for j := range min(n, most) { // newest first
-			if note := &r.notes[(r.next+n-1-j)%n]; meterNow-note.at < int64(requestLife) {
-				list = append(list, note.request(now, meterNow))
-			}
-		}
-		s.mu.Unlock()
-	}
-	slices.SortFunc(list, func(a, b Request) int { return b.At.Compare(a.At) })
-	return list[:min(len(list), most)]
 }

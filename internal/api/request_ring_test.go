@@ -46,10 +46,29 @@ func TestFailedRequestsStay(t *testing.T) {
 	for i := range 2 * meter.Shards * refusedRing {
 		note(404, fmt.Sprintf("refused%09d", i))
 	}
-	if list := h.Failed(10); len(list) != 1 || list[0].ID != "req_failed0000000000" || list[0].Code != weir.InternalError {
-		t.Errorf("Failed returned %+v, want the one failed request", list)
+	if list := h.Requests(RequestQuery{Status: 5}, 10); len(list) != 1 || list[0].ID != "req_failed0000000000" || list[0].Code != weir.InternalError {
+		t.Errorf("the failed requests are %+v, want one", list)
 	}
 	if _, ok := h.Request("req_failed0000000000"); !ok {
 		t.Error("the failed request is not found")
+	}
+}
+
+// Successful requests, however many, do not overwrite slow requests in the log. A subscription is not
+// slow, however long it lasted.
+func TestSlowRequestsStay(t *testing.T) {
+	h, r := New(Options{}), httptest.NewRequest("GET", "/v1/streams", nil)
+	note := func(took int64, ended <-chan struct{}, id string) {
+		c := &call{r: r, status: 200, ended: ended}
+		copy(c.id[:], "req_"+id)
+		h.requests.note(c, took)
+	}
+	note(slowAfter, nil, "slow000000000000")
+	note(slowAfter, make(chan struct{}), "subscription0000")
+	for i := range 2 * meter.Shards * servedRing {
+		note(1, nil, fmt.Sprintf("served%010d", i))
+	}
+	if list := h.Requests(RequestQuery{Slow: true}, 10); len(list) != 1 || list[0].ID != "req_slow000000000000" {
+		t.Errorf("the slow requests are %+v, want one", list)
 	}
 }

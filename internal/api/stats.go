@@ -110,9 +110,10 @@ const (
 	endStopping             // the server is shutting down
 	endFailed               // reading the store failed
 	endReconnect            // the server ended it so that the client reconnects (visit.go)
+	endOperator             // the operator ended it
 )
 
-var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed", "reconnect"}
+var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed", "reconnect", "operator"}
 
 // refusalNames are the reasons why subscriptions are refused: the server has reached its limit, or
 // the caller already holds its share (D34).

@@ -112,7 +112,7 @@ func TestSubscriptionStats(t *testing.T) {
 	}
 	io.Copy(io.Discard, two.resp.Body)
 	s := svc.counted(3)
-	want := map[string]uint64{"client": 1, "slow": 0, "stream_deleted": 1, "stream_closed": 0, "key_revoked": 0, "stopping": 0, "failed": 0, "reconnect": 0}
+	want := map[string]uint64{"client": 1, "slow": 0, "stream_deleted": 1, "stream_closed": 0, "key_revoked": 0, "stopping": 0, "failed": 0, "reconnect": 0, "operator": 0}
 	if !maps.Equal(s.Ended, want) || s.Subscribers != 0 {
 		t.Errorf("ended subscriptions are %v with %d open, want %v with none open", s.Ended, s.Subscribers, want)
 	}

@@ -35,6 +35,7 @@ var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project 
 //   - The stream is deleted, or its lifetime has ended. The client gets an end event first.
 //   - The stream is closed, and the client has received all its batches. It gets an end event too.
 //   - The key is revoked.
+//   - The operator ends the subscription on the dashboard.
 //   - The server stops. The client gets a retry field with a random delay first, so that clients do
 //     not all reconnect at once.
 //   - The client accepts no data for the length of the write timeout.
@@ -68,7 +69,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.
 	_ = w.control.SetReadDeadline(time.Time{}) // the request's deadline would end the subscription
 	ctx, cancel := context.WithCancel(c.r.Context())
 	w.ended = ctx
-	ender := &ender{cancel: cancel, control: w.control}
+	ender := &ender{cancel: cancel, control: w.control, of: c.listener(s)}
 	c.h.open.add(c.ended, ender)
 	defer c.h.open.remove(c.ended, ender)
 	defer cancel()
@@ -78,6 +79,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.
 		return err
 	}
 	defer sub.Close()
+	c.h.open.begun(ender, sub)
 	w.loan = sub.ChargeTo(c.holder(), ender.end)
 	w.loan.Watch(true)
 	c.h.counts.subscriptions.Add(1)
@@ -88,7 +90,11 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.
 	}
 	head()
 	err = follow(sub, &w)
-	c.h.counts.ended[c.whyEnded(err, &w)].Add(1)
+	why := c.whyEnded(err, &w)
+	if ender.byOperator.Load() {
+		why = endOperator
+	}
+	c.h.counts.ended[why].Add(1)
 	return nil
 }
 

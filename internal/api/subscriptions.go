@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // subscriptions is the set of open subscriptions. It ends the subscriptions of a key when the key
@@ -24,6 +25,9 @@ type watched struct {
 type ender struct {
 	cancel  context.CancelFunc
 	control *http.ResponseController // nil for a long poll, which writes its response after the wait
+	of      listener
+
+	byOperator atomic.Bool // the operator has ended the subscription
 }
 
 // end interrupts the subscription, whether it waits for the next event or is blocked in a write to
@@ -37,15 +41,7 @@ func (e *ender) end() {
 }
 
 // endAll ends every subscription.
-func (s *subscriptions) endAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.keys {
-		for e := range w.open {
-			e.end()
-		}
-	}
-}
+func (s *subscriptions) endAll() { s.each((*ender).end) }
 
 // count returns the number of open subscriptions of the key whose revocation closes this channel.
 func (s *subscriptions) count(ended <-chan struct{}) int {

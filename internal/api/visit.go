@@ -97,7 +97,7 @@ func (v *Visit) Send(status int, contentType string, body []byte) error {
 func (v *Visit) Refuse(status int, code weir.Code, message string) error {
 	f := *faultOf[code]
 	f.status = status
-	v.c.fault = faultOf[code]
+	v.c.fault, v.c.message = faultOf[code], message
 	b := v.c.appendError(nil, &f, message)
 	return v.c.answer(status, b)
 }

@@ -27,7 +27,7 @@ var assets = func() map[string]asset {
 	files, err := fs.Sub(assetFiles, "assets")
 	all := map[string]asset{}
 	if err == nil {
-		err = readAssets(all, "", files)
+		err = readAssets(all, files)
 	}
 	if err != nil {
 		panic(err)
@@ -35,9 +35,8 @@ var assets = func() map[string]asset {
 	return all
 }()
 
-// readAssets adds the files of a directory to the map all. It puts the prefix before the name of
-// each file.
-func readAssets(all map[string]asset, prefix string, files fs.FS) error {
+// readAssets adds the files of a directory to the map all.
+func readAssets(all map[string]asset, files fs.FS) error {
 	list, err := fs.ReadDir(files, ".")
 	if err != nil {
 		return err
@@ -48,7 +47,7 @@ func readAssets(all map[string]asset, prefix string, files fs.FS) error {
 			return err
 		}
 		sum := sha256.Sum256(body)
-		all[prefix+f.Name()] = asset{body, assetKinds[path.Ext(f.Name())], hex.EncodeToString(sum[:6])}
+		all[f.Name()] = asset{body, assetKinds[path.Ext(f.Name())], hex.EncodeToString(sum[:6])}
 	}
 	return nil
 }
@@ -60,7 +59,7 @@ func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + a
 // asset serves a script or style. It needs no session, because the sign-in page loads scripts and
 // styles too, and they contain no secret.
 func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
-	a, ok := d.assets[r.PathValue("name")]
+	a, ok := assets[r.PathValue("name")]
 	if !ok {
 		http.NotFound(w, r)
 		return

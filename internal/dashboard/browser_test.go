@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,16 +36,16 @@ func TestBrowser(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}})
-	raw := svc.rawStream()
+	raw, big := svc.rawStream(), svc.bigStream()
 	dashboard.SetStore(svc.Dashboard, dashboard.Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30})
 	dashboard.PastDay(svc.Dashboard, svc.clock.now())
 	shots, err := filepath.Abs("../../bin/screenshots")
 	svc.must(err)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "run.mjs")
 	cmd.Dir = "testdata/browser"
-	cmd.Env = append(os.Environ(), "URL="+svc.HTTP, "STREAM="+string(svc.stream), "RAW="+string(raw), "KEY="+svc.key, "PASSWORD="+password,
+	cmd.Env = append(os.Environ(), "URL="+svc.HTTP, "STREAM="+string(svc.stream), "RAW="+string(raw), "BIG="+string(big), "KEY="+svc.key, "PASSWORD="+password,
 		"SHOTS="+shots, "CHROMIUM="+browser)
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
@@ -94,4 +95,24 @@ func (svc *testService) rawStream() weir.StreamID {
 		svc.must(err)
 	}
 	return o.ID
+}
+
+// bigStream creates a stream of 100,000 small batches and one of 8 MiB.
+func (svc *testService) bigStream() weir.StreamID {
+	s := svc.newStream("orders of a year", weir.JSON)
+	for i := range 100_000 {
+		text := fmt.Sprintf(`[{"name":"order %d"}]`, i+1)
+		if i == 0 || i == 49_999 || i == 99_998 {
+			text = fmt.Sprintf(`[{"name":"order %d","note":"a needle %d"}]`, i+1, i+1)
+		}
+		svc.store(s, weir.Seq(i+1), text, 1)
+	}
+	var large strings.Builder
+	large.WriteString(`[{`)
+	for i := 0; large.Len() < 8<<20-200; i++ {
+		fmt.Fprintf(&large, `"a%d":{"value":%d,"text":"%s"},`, i, i, strings.Repeat("x", 40))
+	}
+	large.WriteString(`"end":true}]`)
+	svc.store(s, 100_001, large.String(), 1)
+	return s.ID
 }

@@ -1,5 +1,5 @@
-// Package dashboard serves the operator's web pages: the overview with its plots, streams with a
-// live tail, projects, keys, request lookup and the audit log. The server renders the pages, and a
+// Package dashboard serves the operator's web pages: the overview with its plots, streams with
+// their events, projects, keys, request lookup and the audit log. The server renders the pages, and a
 // few small scripts keep their figures up to date.
 //
 // The dashboard has its own authentication, a password and a session. No page accepts an API key,
@@ -11,9 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -29,14 +27,12 @@ import (
 	"weir/internal/hub"
 )
 
-// Options configure a dashboard. Documents, Hub, Access, API and Client are required.
+// Options configure a dashboard. Documents, Hub, Access and API are required.
 type Options struct {
 	Documents engine.Documents // holds the account, the audit log and the figures
 	Hub       *hub.Hub
 	Access    *access.Access
 	API       *api.Handler
-
-	Client fs.FS // modules of the JavaScript client, which the live tail loads
 
 	At      string // URL of the dashboard, if it has its own listener; empty if it is served at BaseURL
 	Node    string // name of this node if several nodes share Documents; empty for a single server
@@ -71,7 +67,6 @@ type Dashboard struct {
 	origin    *http.CrossOriginProtection
 	base      url.URL // At or BaseURL, parsed
 	mux       *http.ServeMux
-	assets    map[string]asset
 
 	// Only the sampling goroutine uses these fields. Close uses them too, but only after that
 	// goroutine has ended. So they need no lock.
@@ -118,8 +113,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		Options: o, hashing: make(chan struct{}, hashers), closing: make(chan struct{}), origin: http.NewCrossOriginProtection(),
 		written: map[int64]string{}, revisions: revisions{of: map[string]engine.Revision{}},
 	}
-	d.assets = maps.Clone(assets)
-	if err := cmp.Or(d.trustBase(), readAssets(d.assets, "client/", o.Client)); err != nil {
+	if err := d.trustBase(); err != nil {
 		return nil, fmt.Errorf("open dashboard: %w", err)
 	}
 	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
@@ -230,39 +224,44 @@ func (d *Dashboard) routes() {
 	open("GET /dashboard/sign-in", (*visit).signInPage)
 	open("POST /dashboard/sign-in", (*visit).signIn)
 	for pattern, f := range map[string]func(*visit) error{
-		"GET /dashboard":                       (*visit).overview,
-		"GET /dashboard/figures":               (*visit).overviewFigures,
-		"GET /dashboard/streams":               (*visit).streams,
-		"POST /dashboard/streams":              (*visit).createStream,
-		"GET /dashboard/streams/new":           (*visit).newStream,
-		"GET /dashboard/streams/pick":          (*visit).pickStreams,
-		"GET /dashboard/streams/{id}":          (*visit).stream,
-		"GET /dashboard/streams/{id}/figures":  (*visit).streamFigures,
-		"GET /dashboard/streams/{id}/tail":     (*visit).tail,
-		"POST /dashboard/streams/{id}/publish": (*visit).publish,
-		"GET /dashboard/streams/{id}/connect":  (*visit).connect,
-		"POST /dashboard/streams/{id}/connect": (*visit).connectKey,
-		"GET /dashboard/streams/{id}/delete":   (*visit).confirmDelete,
-		"POST /dashboard/streams/{id}/delete":  (*visit).deleteStream,
-		"GET /dashboard/projects":              (*visit).projects,
-		"POST /dashboard/projects":             (*visit).createProject,
-		"POST /dashboard/projects/{id}":        (*visit).renameProject,
-		"GET /dashboard/keys":                  (*visit).keys,
-		"POST /dashboard/keys":                 (*visit).createKey,
-		"GET /dashboard/keys/new":              (*visit).newKey,
-		"GET /dashboard/keys/{id}":             (*visit).key,
-		"POST /dashboard/keys/{id}/revoke":     (*visit).revokeKey,
-		"GET /dashboard/keys/{id}/rotate":      (*visit).rotation,
-		"POST /dashboard/keys/{id}/rotate":     (*visit).rotateKey,
-		"GET /dashboard/requests":              (*visit).requests,
-		"GET /dashboard/audit":                 (*visit).auditPage,
-		"GET /dashboard/account":               (*visit).accountPage,
-		"POST /dashboard/account/password":     (*visit).changePassword,
-		"POST /dashboard/account/sessions":     (*visit).signOutEverywhere,
-		"POST /dashboard/account/tokens":       (*visit).createToken,
-		"POST /dashboard/account/tokens/{id}":  (*visit).revokeToken,
-		"POST /dashboard/sign-out":             (*visit).signOut,
-		"/dashboard/":                          (*visit).none,
+		"GET /dashboard":                                     (*visit).overview,
+		"GET /dashboard/figures":                             (*visit).overviewFigures,
+		"GET /dashboard/streams":                             (*visit).streams,
+		"POST /dashboard/streams":                            (*visit).createStream,
+		"GET /dashboard/streams/new":                         (*visit).newStream,
+		"GET /dashboard/streams/pick":                        (*visit).pickStreams,
+		"GET /dashboard/streams/{id}":                        (*visit).stream,
+		"GET /dashboard/streams/{id}/figures":                (*visit).streamFigures,
+		"GET /dashboard/streams/{id}/events":                 (*visit).events,
+		"GET /dashboard/streams/{id}/events/{place}":         (*visit).event,
+		"POST /dashboard/streams/{id}/publish":               (*visit).publish,
+		"POST /dashboard/streams/{id}/subscribers/{request}": (*visit).endSubscriber,
+		"GET /dashboard/streams/{id}/connect":                (*visit).connect,
+		"POST /dashboard/streams/{id}/connect":               (*visit).connectKey,
+		"GET /dashboard/streams/{id}/delete":                 (*visit).confirmDelete,
+		"POST /dashboard/streams/{id}/delete":                (*visit).deleteStream,
+		"GET /dashboard/projects":                            (*visit).projects,
+		"POST /dashboard/projects":                           (*visit).createProject,
+		"POST /dashboard/projects/{id}":                      (*visit).renameProject,
+		"GET /dashboard/projects/{id}/delete":                (*visit).confirmDeleteProject,
+		"POST /dashboard/projects/{id}/delete":               (*visit).deleteProject,
+		"GET /dashboard/keys":                                (*visit).keys,
+		"POST /dashboard/keys":                               (*visit).createKey,
+		"GET /dashboard/keys/new":                            (*visit).newKey,
+		"GET /dashboard/keys/{id}":                           (*visit).key,
+		"POST /dashboard/keys/{id}/revoke":                   (*visit).revokeKey,
+		"GET /dashboard/keys/{id}/rotate":                    (*visit).rotation,
+		"POST /dashboard/keys/{id}/rotate":                   (*visit).rotateKey,
+		"GET /dashboard/requests":                            (*visit).requests,
+		"GET /dashboard/requests/log":                        (*visit).requestLog,
+		"GET /dashboard/audit":                               (*visit).auditPage,
+		"GET /dashboard/account":                             (*visit).accountPage,
+		"POST /dashboard/account/password":                   (*visit).changePassword,
+		"POST /dashboard/account/sessions":                   (*visit).signOutEverywhere,
+		"POST /dashboard/account/tokens":                     (*visit).createToken,
+		"POST /dashboard/account/tokens/{id}":                (*visit).revokeToken,
+		"POST /dashboard/sign-out":                           (*visit).signOut,
+		"/dashboard/":                                        (*visit).none,
 	} {
 		d.mux.HandleFunc(pattern, d.visit(f, true))
 	}

@@ -18,6 +18,9 @@ const (
 	MaxRefusals      = maxRefusals
 	MaxAudit         = maxAudit
 	MaxTestBatch     = maxTestBatch
+	MaxRows          = maxRows
+	ListBytes        = listBytes
+	FindBytes        = findBytes
 	SignInRefused    = signInRefused
 	ChangeRefused    = changeRefused
 	Policy           = policy
@@ -29,7 +32,11 @@ const (
 var (
 	OverviewParts = overviewParts
 	StreamParts   = streamParts
+	RequestParts  = requestParts
 )
+
+// EachEvent finds the events of a payload.
+var EachEvent = eachEvent
 
 // Rates is the plot of a stream.
 type Rates = rates

@@ -133,6 +133,9 @@ func (v *visit) pickStreams() error {
 	if list == nil {
 		list = []streamChoice{}
 	}
+	for i := range list {
+		list[i].Name = string(visible([]byte(list[i].Name)))
+	}
 	return v.json(list)
 }
 

@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
-	"weir"
-	"weir/internal/access"
 	"weir/internal/api"
 	"weir/internal/hub"
 )
@@ -53,7 +50,7 @@ func (v *visit) look() overviewView {
 		Span: v.spanName(), Status: status, OK: ok, Version: v.Version, Commit: v.Commit,
 		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(), Tiles: v.tiles(stats),
 		Index: stats.IndexBytes, MaxIndex: stats.IndexLimit,
-		Failed: v.API.Failed(problems), Refused: v.API.Refused(problems), now: v.now,
+		Failed: v.API.Requests(api.RequestQuery{Status: 5}, problems), Refused: v.API.Requests(api.RequestQuery{Status: 4}, problems), now: v.now,
 	}
 	w.Used = w.Store.Size - w.Store.Free
 	w.Trouble = v.troubles()
@@ -163,46 +160,4 @@ func (v *visit) overviewFigures() error {
 		answer["plots"] = v.plots(w.Span)
 	}
 	return v.json(answer)
-}
-
-// requestsView is the data of the request lookup page.
-type requestsView struct {
-	Search  string
-	Error   string
-	Request *api.Request
-	Key     *keyRow
-	Stream  string // name of the stream; empty if it does not exist
-	Failed  []api.Request
-	Refused []api.Request
-}
-
-// requests looks up a request by ID. If the user types a key by mistake, the page does not repeat
-// it.
-func (v *visit) requests() error {
-	w := requestsView{
-		Search: v.query("id"), Failed: v.API.Failed(50), Refused: v.API.Refused(50),
-	}
-	if access.Redacted(w.Search) != w.Search {
-		w.Search, w.Error = "", "That is an API key, not a request ID. Keep it secret."
-	}
-	if w.Search == "" {
-		return v.page(http.StatusOK, "requests", "Requests", w)
-	}
-	found, ok := v.API.Request(w.Search)
-	if !ok {
-		w.Error = "Request not found. Requests are remembered for at most a day, and for less time under load. A subscription appears once it has ended."
-		if !strings.HasPrefix(w.Search, "req_") || len(w.Search) != len("req_")+16 {
-			w.Error = "Not a request ID. A request ID is req_ followed by 16 letters and digits, as in the x-request-id header."
-		}
-		return v.page(http.StatusOK, "requests", "Requests", w)
-	}
-	w.Request = &found
-	if k, ok := v.Access.Key(found.KeyID); ok {
-		row := v.row(k, v.keyUse())
-		w.Key = &row
-	}
-	if s, err := v.Hub.Stream(weir.StreamID(found.Stream)); err == nil {
-		w.Stream = s.Name()
-	}
-	return v.page(http.StatusOK, "requests", "Requests", w)
 }

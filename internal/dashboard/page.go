@@ -54,11 +54,12 @@ func (d *Dashboard) render(w http.ResponseWriter, status int, name string, v vie
 		http.Error(w, "internal error: see the server log", http.StatusInternalServerError)
 		return
 	}
+	text := visible(b.Bytes())
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	w.Write(b.Bytes())
+	w.Write(text)
 }
 
 // fragments renders parts of a page, by template name, for a script that updates the open page.
@@ -69,7 +70,7 @@ func fragments(page string, data any, names []string) (map[string]string, error)
 		if err := templates[page].ExecuteTemplate(&b, name, data); err != nil {
 			return nil, fmt.Errorf("render %s of %s: %w", name, page, err)
 		}
-		parts[name] = b.String()
+		parts[name] = string(visible(b.Bytes()))
 	}
 	return parts, nil
 }

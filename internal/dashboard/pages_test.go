@@ -156,8 +156,8 @@ func TestStreams(t *testing.T) {
 		}
 	}
 	b.header = nil // without an Accept field the request looks like that of a script, which gets errors as JSON
-	if _, text, _ := b.get("/dashboard/streams/x/tail"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"stream not found"}}` {
-		t.Errorf("tail of a nonexistent stream: %s", text)
+	if _, text, _ := b.get("/dashboard/streams/x/events"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"stream not found"}}` {
+		t.Errorf("events of a nonexistent stream: %s", text)
 	}
 }
 

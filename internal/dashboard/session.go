@@ -37,7 +37,6 @@ type session struct {
 
 	mu      sync.Mutex
 	seen    time.Time
-	tails   int               // number of open live tails; while there is one, the session counts as used
 	secrets map[string]string // keys that were created and not shown yet, by key ID
 	notice  *notice
 }
@@ -177,7 +176,7 @@ func (e *session) end() { e.ending.Do(func() { close(e.ended) }) }
 func (e *session) over(now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return now.Sub(e.Created) >= lastsFor || e.tails == 0 && now.Sub(e.seen) >= idleFor
+	return now.Sub(e.Created) >= lastsFor || now.Sub(e.seen) >= idleFor
 }
 
 // LastSeen returns when the session was last used.
@@ -185,14 +184,6 @@ func (e *session) LastSeen() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.seen
-}
-
-// tail records that a live tail opens (n is 1) or closes (n is -1).
-func (e *session) tail(n int, now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.tails += n
-	e.seen = now
 }
 
 // keep stores a new key in the session until reveal returns it.

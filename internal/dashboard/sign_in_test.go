@@ -22,7 +22,7 @@ func TestAuthentication(t *testing.T) {
 		}
 	}
 	b.header = http.Header{"Authorization": {"Bearer " + svc.key}}
-	for _, path := range []string{"/dashboard", "/dashboard/figures", "/dashboard/streams/" + string(svc.stream) + "/tail"} {
+	for _, path := range []string{"/dashboard", "/dashboard/figures", "/dashboard/streams/" + string(svc.stream) + "/events"} {
 		if status, _, _ := b.get(path); status != http.StatusUnauthorized {
 			t.Errorf("%s with a key: status %d, want 401", path, status)
 		}

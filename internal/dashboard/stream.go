@@ -21,22 +21,6 @@ func (v *visit) findStream() (*hub.Stream, error) {
 	return v.Hub.Find(v.r.Context(), id)
 }
 
-// tail sends the batches of a stream, in the format of the API's subscriptions, until the session
-// ends. The live tail of the page cannot use /v1, because nothing under /v1 accepts a session.
-func (v *visit) tail() error {
-	s, err := v.findStream()
-	if err != nil {
-		return err
-	}
-	if !v.seen() { // HEAD never subscribes (D30)
-		v.w.Header().Set("Content-Type", "text/event-stream")
-		return nil
-	}
-	v.session.tail(1, v.now)
-	defer func() { v.session.tail(-1, v.Now()) }()
-	return v.API.Tail(v.w, v.r, s, v.session.ended)
-}
-
 // maxTestBatch is the maximum size of a test batch in bytes. This is enough, because users type
 // test batches into a text field.
 const maxTestBatch = 1 << 20
@@ -91,7 +75,7 @@ func (v *visit) deleteStream() error {
 	if s.Project == access.DemoProject {
 		return v.sorry(page, weir.Errorf(weir.ProjectForbidden, "the demo stream cannot be deleted; disable it with --demo=false"))
 	}
-	if got := v.field("name"); got != string(s.ID) && inOneLine(got) != inOneLine(s.Name()) {
+	if got := v.field("name"); got != string(s.ID) && !isTyped(got, s.Name()) {
 		return v.wrong(page, "The text matches neither the stream's name nor its ID. Nothing was deleted.")
 	}
 	if err := s.Delete(v.r.Context()); err != nil {
@@ -99,6 +83,11 @@ func (v *visit) deleteStream() error {
 	}
 	v.did("stream deleted", s.Name()+" "+string(s.ID))
 	return v.back("/dashboard/streams", "Stream "+s.Name()+" deleted.")
+}
+
+// isTyped reports whether a text is a name as a page shows it.
+func isTyped(text, name string) bool {
+	return inOneLine(text) == inOneLine(name) || inOneLine(text) == inOneLine(string(visible([]byte(name))))
 }
 
 // inOneLine collapses white space as browsers do: it trims both ends and replaces each other run of

@@ -18,6 +18,7 @@ type streamView struct {
 	Published bool   // at least one batch has ever been published
 	JSON      string // the stream object as /v1 returns it
 	Age       int64  // age of the oldest batch, in seconds
+	Audience  audience
 }
 
 // Limits of a stream's plots.
@@ -27,8 +28,10 @@ const (
 	plotSpan   = time.Hour // time span
 )
 
-// streamParts are the templates of the page that streamFigures renders again on each update.
-var streamParts = []string{"updated", "gap-line", "gaps", "object"}
+// streamParts are the templates of the page that streamFigures renders again on each update. The
+// method events renders them too, except the last one, because it is called more often and a list of
+// subscribers takes longer.
+var streamParts = []string{"updated", "gap-line", "gaps", "object", "audience"}
 
 // lookAt returns the state of a stream, and calls the function visit for each of its latest
 // batches, oldest first. The parameter count is the approximate number of batches to visit.
@@ -64,6 +67,7 @@ func (v *visit) stream() error {
 	if err != nil {
 		return err
 	}
+	view.Audience = v.audience(s.ID)
 	view.Demo = s.Project == access.DemoProject
 	view.Project, _ = v.Access.Project(s.Project)
 	return v.page(http.StatusOK, "stream", view.Object.Name, view)
@@ -80,21 +84,33 @@ func (v *visit) streamFigures() error {
 	if err != nil {
 		return err
 	}
-	parts, err := fragments("stream", st, streamParts)
+	st.Audience = v.audience(s.ID)
+	answer, err := v.figuresOf(&st, streamParts)
+	if err != nil {
+		return err
+	}
+	answer["plot"] = plot(marks, plotFrom(&st.Standing, marks, v.now), v.now)
+	return v.json(answer)
+}
+
+// figuresOf returns the changing parts of a stream's page, without its plot. The parameter names has
+// the templates to render.
+func (v *visit) figuresOf(st *streamView, names []string) (map[string]any, error) {
+	parts, err := fragments("stream", st, names)
 	if err == nil {
 		err = addTrouble(parts, v.troubles())
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer := map[string]any{
 		"cursor": st.Object.Cursor, "bytes_stored": st.Object.BytesStored, "batches": st.Batches, "subscribers": st.Subscribers,
-		"missing": st.Missing, "age": st.Age, "plot": plot(marks, plotFrom(&st.Standing, marks, v.now), v.now), "parts": parts,
+		"missing": st.Missing, "age": st.Age, "parts": parts, "published": st.Published,
 	}
 	if st.Oldest != nil {
 		answer["oldest"], answer["newest"] = st.Oldest, st.Newest
 	}
-	return v.json(answer)
+	return answer, nil
 }
 
 // rates holds the points of a stream's plots.

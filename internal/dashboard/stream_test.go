@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path"
 	"strings"
 	"testing"
 
@@ -83,5 +84,38 @@ func TestDeleteByNameOrID(t *testing.T) {
 		if status, _, _ := b.get(page); status != http.StatusNotFound {
 			t.Errorf("typing %q does not delete the stream %q: status %d", c.typed, c.name, status)
 		}
+	}
+}
+
+// The form for a new stream takes limits with units, as the command line does, and its errors name
+// the fields as the form does.
+func TestStreamForm(t *testing.T) {
+	svc := startService(t)
+	b := svc.signedIn()
+	for _, c := range []struct{ name, value, want string }{
+		{"retention_seconds", "59", "Retention must be from 1m to 30d."}, {"retention_seconds", "31d", "Retention must be from 1m to 30d."},
+		{"retention_seconds", "soon", "Retention must be a time such as"}, {"retention_seconds", "1.5", "Retention must be a time such as"},
+		{"max_bytes", "5GiB", "Size limit must be from 1MiB to 4GiB."}, {"max_bytes", "lots", "Size limit must be a number of bytes"},
+		{"id", "short", "ID must be a string of"}, {"name", strings.Repeat("x", 129), "Name must be a string of 1 to 128 characters"},
+	} {
+		pairs := []string{"project", string(svc.Project), "mode", "json", c.name, c.value}
+		if c.name != "name" {
+			pairs = append(pairs, "name", "x")
+		}
+		if _, text, _ := b.post("/dashboard/streams", pairs...); !strings.Contains(text, `role="alert">`+c.want) {
+			t.Errorf("create stream with %s %s: the page does not say %q: %s", c.name, c.value, c.want, text)
+		}
+	}
+	for _, c := range []struct {
+		retention, size string
+		seconds, bytes  int64
+	}{{"7d", "4GiB", 7 * 86400, 4 << 30}, {"90m", "1048576", 5400, 1 << 20}, {"3600", "2 MiB", 3600, 2 << 20}, {"", "", weir.DefaultRetention, weir.DefaultMaxBytes}} {
+		_, _, header := b.post("/dashboard/streams", "project", string(svc.Project), "mode", "json", "name", "limits", "retention_seconds", c.retention, "max_bytes", c.size)
+		s, err := svc.Hub.Stream(weir.StreamID(path.Base(header.Get("Location"))))
+		svc.must(err)
+		if spec := s.Spec(); spec.RetentionSeconds != c.seconds || spec.MaxBytes != c.bytes {
+			t.Errorf("%s and %s give %d s and %d bytes, want %d and %d", c.retention, c.size, spec.RetentionSeconds, spec.MaxBytes, c.seconds, c.bytes)
+		}
+		svc.must(s.Delete(t.Context()))
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"weir"
 	"weir/internal/access"
 	"weir/internal/api"
 	"weir/internal/hub"
+	"weir/internal/settings"
 )
 
 // streamRow is a stream in the list.
@@ -130,9 +132,30 @@ type streamForm struct {
 func (v *visit) newStream() error {
 	f := streamForm{
 		Projects: v.Access.Projects(), Project: weir.ProjectID(v.query("project")), Mode: string(weir.JSON),
-		Retention: strconv.FormatInt(weir.DefaultRetention, 10), MaxBytes: strconv.FormatInt(weir.DefaultMaxBytes, 10),
+		Retention: "1d", MaxBytes: "256MiB",
 	}
 	return v.page(http.StatusOK, "stream_new", "New stream", f)
+}
+
+// parseRetention parses a time such as 7d, or a number of seconds.
+func parseRetention(text string) (seconds int64, ok bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	d, ok := settings.ParsePeriod(text)
+	return int64(d / time.Second), ok
+}
+
+// inForm turns an error about the body of a create request into one about the form: fields have the
+// names that the form shows.
+func inForm(message string) string {
+	message = strings.TrimPrefix(message, "invalid body: ")
+	for member, label := range map[string]string{"name": "Name", "id": "ID", "mode": "Mode"} {
+		if rest, ok := strings.CutPrefix(message, member+" "); ok {
+			return label + " " + rest
+		}
+	}
+	return message
 }
 
 // createStream creates a stream under the same rules as the API: it turns the form into the body of
@@ -153,14 +176,25 @@ func (v *visit) createStream() error {
 	if f.ID != "" {
 		body["id"] = f.ID
 	}
-	for name, text := range map[string]string{"retention_seconds": f.Retention, "max_bytes": f.MaxBytes} {
-		if text == "" {
-			continue
+	if f.Retention != "" {
+		n, ok := parseRetention(f.Retention)
+		if !ok {
+			return again(http.StatusBadRequest, "Retention must be a time such as 90m, 24h or 7d, in whole seconds.")
 		}
-		if !json.Valid([]byte(text)) {
-			return again(http.StatusBadRequest, name+" must be an integer")
+		if n < weir.MinRetention || n > weir.MaxRetention {
+			return again(http.StatusUnprocessableEntity, "Retention must be from 1m to 30d.")
 		}
-		body[name] = json.RawMessage(text)
+		body["retention_seconds"] = n
+	}
+	if f.MaxBytes != "" {
+		n, ok := settings.ParseSize(f.MaxBytes)
+		if !ok {
+			return again(http.StatusBadRequest, "Size limit must be a number of bytes, or a size such as 256MiB or 4GiB.")
+		}
+		if n < weir.MinMaxBytes || n > weir.MaxMaxBytes {
+			return again(http.StatusBadRequest, "Size limit must be from 1MiB to 4GiB.")
+		}
+		body["max_bytes"] = n
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -177,7 +211,7 @@ func (v *visit) createStream() error {
 	}
 	if err != nil {
 		if known, ok := asKnown(err); ok {
-			return again(api.StatusOf(err), strings.TrimPrefix(known.Message, "invalid body: "))
+			return again(api.StatusOf(err), inForm(known.Message))
 		}
 		return err
 	}

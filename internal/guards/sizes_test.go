@@ -28,8 +28,7 @@ type exceptions struct {
 
 var allowed = exceptions{
 	files: map[string]string{
-		"clients/js/src/publisher.js":                 "one queue with one state, and all of its parts share every field",
-		"internal/dashboard/testdata/browser/run.mjs": "one browser session that visits page after page, in order",
+		"clients/js/src/publisher.js": "one queue with one state, and all of its parts share every field",
 	},
 	types: map[string]string{
 		"internal/engine/jetstream: log":    "one stream on a cluster; each of its files has the methods for one task",

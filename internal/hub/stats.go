@@ -150,10 +150,26 @@ func (f *feed) lags(to *Stats) {
 	f.audience.mu.Lock()
 	defer f.audience.mu.Unlock()
 	for s := f.audience.first; s != nil; s = s.after {
-		if next := max(weir.Seq(s.position.Load()), low); next < end {
-			lag := uint64(end - next)
-			to.SlowestLag = max(to.SlowestLag, lag)
-			to.Backlog += lag
-		}
+		lag := s.lag(low, end)
+		to.SlowestLag = max(to.SlowestLag, lag)
+		to.Backlog += lag
 	}
+}
+
+// Lag returns the number of sequences that the subscriber has yet to receive. Unlike the other
+// methods, it can be called by any goroutine, even after Close.
+func (s *Subscription) Lag() uint64 {
+	s.f.mu.Lock()
+	low, end := s.f.state.Low(), s.f.state.Final()
+	s.f.mu.Unlock()
+	return s.lag(low, end)
+}
+
+// lag returns the distance from the position of the subscription to the end of a feed whose oldest
+// sequence is low.
+func (s *Subscription) lag(low, end weir.Seq) uint64 {
+	if next := max(weir.Seq(s.position.Load()), low); next < end {
+		return uint64(end - next)
+	}
+	return 0
 }

@@ -164,7 +164,7 @@ var table = []row{
 	{name: "weir_subscriptions_total", kind: counter, needs: service, help: "Subscriptions started.",
 		value: func(s *sample) float64 { return float64(s.api.Subscriptions) }},
 	{name: "weir_subscriptions_ended_total", kind: counter, needs: service, labels: []string{"reason"},
-		help:   "Subscriptions ended, by reason: client (disconnected), slow (accepted no data within the write timeout, or too little while others waited for its memory), stream_deleted (or expired), stream_closed, key_revoked, stopping, failed (the store could not be read), reconnect (the server ended a live read under /ds, and the client reconnects).",
+		help:   "Subscriptions ended, by reason: client (disconnected), slow (accepted no data within the write timeout, or too little while others waited for its memory), stream_deleted (or expired), stream_closed, key_revoked, stopping, failed (the store could not be read), reconnect (the server ended a live read under /ds, and the client reconnects), operator (ended on the dashboard).",
 		values: byName(func(s *sample) map[string]uint64 { return s.api.Ended })},
 	{name: "weir_delivered_batches_total", kind: counter, needs: service, help: "Batches sent to subscribers, counted once per subscriber.",
 		value: func(s *sample) float64 { return float64(s.hub.Delivered) }},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"weir"
-	"weir/clients/js"
 	"weir/internal/build"
 	"weir/internal/dashboard"
 	"weir/internal/datadir"
@@ -26,7 +25,7 @@ func (svc *Service) openDashboard(b build.Info) error {
 	ctx := context.Background()
 	var err error
 	svc.Dashboard, err = dashboard.Open(ctx, dashboard.Options{
-		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Client: js.Modules(), Node: svc.store.node, BaseURL: svc.URL(), At: svc.office.url(), Curl: svc.trusting(),
+		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Node: svc.store.node, BaseURL: svc.URL(), At: svc.office.url(), Curl: svc.trusting(),
 		Version: b.Version, Commit: b.Commit, Started: time.Now(), Now: svc.options.Now,
 		Troubles: func() []dashboard.Trouble { return svc.store.troubles(svc.engine.Status(), svc.store.lease()) },
 		Store:    svc.storeFigures, Cluster: svc.store.clusterLine, Health: svc.health, Logger: svc.logger,

@@ -32,7 +32,7 @@ func TestVisits(t *testing.T) {
 		}
 	}))
 	for _, r := range [][2]string{
-		{"GET", "/"}, {"GET", "/docs"}, {"GET", "/docs/a/b?x"}, {"HEAD", "/docs/style.css"}, {"GET", "/dashboard?do=hints"}, {"BREW", "/dashboard/streams/x/tail"},
+		{"GET", "/"}, {"GET", "/docs"}, {"GET", "/docs/a/b?x"}, {"HEAD", "/docs/style.css"}, {"GET", "/dashboard?do=hints"}, {"BREW", "/dashboard/streams/x/events"},
 		{"POST", "/dashboard/sign-in?do=refuse"}, {"GET", "/dashboard/x?do=flush"}, {"GET", "/client.js"}, {"GET", "/client.js.map"}, {"GET", "/openapi.json"}, {"GET", "/client.js?do=panic"},
 		{"GET", "/v1/streams"}, {"GET", "/docsx"}, {"GET", "/v1"}, {"GET", "/dashboards"}, {"GET", "/v1/../docs"},
 	} {

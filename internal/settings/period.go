@@ -28,3 +28,25 @@ func ParsePeriod(s string) (time.Duration, bool) {
 	d, err := time.ParseDuration(s)
 	return d, err == nil && d > 0 && d%time.Second == 0
 }
+
+// Unit is a unit of sizes.
+type Unit struct {
+	Name  string
+	Bytes int64
+}
+
+// Units are the units that ParseSize knows, the largest first.
+var Units = []Unit{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// ParseSize parses a number of bytes, with or without a unit.
+func ParseSize(s string) (int64, bool) {
+	factor := int64(1)
+	for _, u := range Units {
+		if rest, ok := strings.CutSuffix(s, u.Name); ok {
+			s, factor = strings.TrimSpace(rest), u.Bytes
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 40)
+	return n * factor, err == nil && n > 0 && n <= 1<<62/factor
+}

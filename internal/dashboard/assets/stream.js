@@ -1,27 +1,41 @@
-// The stream page: figures that update themselves, the live tail, and the publish form.
+// The stream page: figures that update themselves, the event browser, and the publish form.
 import {ask, bytes, every, fill, number, roughly} from './shared.js';
 import {draw} from './plot.js';
-import {Tail} from './tail.js';
+import {Events} from './events.js';
 
 const stream = document.querySelector('#stream');
 const at = '/dashboard/streams/' + stream.dataset.id;
 const updates = [...document.querySelectorAll('.plot')].map(draw);
-const show = (name, value) => { document.querySelector(`[data-value="${name}"]`).textContent = value; };
+const set = (name, value) => { document.querySelector(`[data-value="${name}"]`).textContent = value; };
 
-const refresh = async () => {
-	const f = await ask(at + '/figures');
-	for (const update of updates) update(f.plot);
-	for (const name of ['cursor', 'batches', 'subscribers', 'missing']) show(name, number(f[name]));
-	show('bytes_stored', bytes(f.bytes_stored));
-	show('range', f.oldest ? `${f.oldest.Seq} to ${f.newest.Seq}` : 'none');
-	show('age', f.oldest ? roughly(f.age) : 'none');
+const show = f => {
+	for (const name of ['cursor', 'batches', 'subscribers', 'missing']) set(name, number(f[name]));
+	set('bytes_stored', bytes(f.bytes_stored));
+	set('range', f.oldest ? `${f.oldest.Seq} to ${f.newest.Seq}` : 'none');
+	set('age', f.oldest ? roughly(f.age) : 'none');
 	document.querySelector('#size').value = f.bytes_stored;
 	document.querySelector('#age').value = f.age;
 	fill(f.parts);
 };
-every(5000, refresh);
 
-new Tail(at + '/tail', stream.dataset.mode, () => refresh().catch(() => {}));
+const events = new Events(at, stream.dataset.mode, show);
+let turn = 0;
+
+// While the page follows the stream, the figures come with the events, so that both are of the same
+// moment. The plots change more slowly.
+every(1000, async () => {
+	if (events.ended) return;
+	if (turn++ % 5 === 0) {
+		const f = await ask(at + '/figures').catch(fault => { if (fault.status !== 404) throw fault; });
+		if (!f) return events.poll();
+		for (const update of updates) update(f.plot);
+		if (!events.isLive) {
+			show(f);
+			events.behind(f);
+		}
+	}
+	await events.poll();
+});
 
 document.querySelector('#publish')?.addEventListener('submit', async event => {
 	event.preventDefault();
@@ -29,7 +43,7 @@ document.querySelector('#publish')?.addEventListener('submit', async event => {
 	try {
 		const ack = await ask(at + '/publish', {method: 'POST', body: document.querySelector('#publish-text').value});
 		said.textContent = `Published with sequence number ${ack.seq}.`;
-		refresh().catch(() => {});
+		events.poll().catch(() => {});
 	} catch (fault) {
 		said.textContent = 'Refused: ' + fault.message;
 	}

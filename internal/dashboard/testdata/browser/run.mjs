@@ -1,12 +1,14 @@
 // Drives the dashboard in a real browser, as an operator would. It checks every page for console
 // errors, requests to other origins, size, layout shifts and accessibility (axe). If PICTURES is
 // set, as in make screenshots, it also takes screenshots in light and dark, wide and narrow: drawing
-// them takes long and checks nothing. browser_test.go serves the dashboard, runs this script and
-// passes its parameters in the environment.
+// them takes long and checks nothing. If ONLY is set, it runs only the steps whose names contain this
+// text. browser_test.go serves the dashboard, runs this script and passes its parameters in the
+// environment.
 import {mkdirSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {strict as assert} from 'node:assert';
 import {chromium} from 'playwright-core';
+import {eventSteps} from './events.mjs';
 
 const axe = createRequire(import.meta.url)('axe-core').source;
 const {URL: base, STREAM: stream, KEY: key, PASSWORD: password, SHOTS: shots, CHROMIUM: executablePath} = process.env;
@@ -24,7 +26,7 @@ const open = async (options, from = base) => {
 	context.setDefaultTimeout(20000);
 	const page = await context.newPage();
 	page.expected = /never/; // console errors that the current step provokes on purpose
-	page.on('console', m => { if (m.type() === 'error' && !/ERR_INCOMPLETE_CHUNKED_ENCODING.*\/tail/.test(m.text() + m.location().url) && !page.expected.test(m.text() + m.location().url)) fault(`${step}: console: ${m.text()} ${m.location().url}`); });
+	page.on('console', m => { if (m.type() === 'error' && !page.expected.test(m.text() + m.location().url)) fault(`${step}: console: ${m.text()} ${m.location().url}`); });
 	page.on('pageerror', e => fault(`${step}: page error: ${e}`));
 	page.on('request', r => { if (!r.url().startsWith(from + '/') && !r.url().startsWith('data:')) fault(`${step}: a request to ${r.url()}`); });
 	page.on('dialog', d => { fault(`${step}: a dialog: ${d.message()}`); d.dismiss(); });
@@ -52,13 +54,15 @@ const inspect = async (page, name) => {
 		if (['serious', 'critical'].includes(v.impact)) fault(`${name}: axe: ${v.id}: ${v.help}: ${v.nodes.map(n => n.target).join(' ; ').slice(0, 300)}`);
 	}
 	const {weight, shift, moved, wide} = await page.evaluate(() => new Promise(done => {
-		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => !/\/tail/.test(e.name));
-		const again = all.findIndex(e => /\/figures/.test(e.name)); // count only the first request for figures, because an open page keeps polling
-		for (let i = all.length - 1; i > again && again >= 0; i--) if (/\/figures/.test(all[i].name)) all.splice(i, 1);
+		const asked = new Set(); // count only the first request for figures, events or the log, because an open page keeps asking
+		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => {
+			const what = /\/figures|\/events|requests\/log/.exec(e.name)?.[0];
+			return !what || !asked.has(what) && asked.add(what);
+		});
 		let shift = 0;
 		const moved = new Set();
-		// Inside the live tail, a new batch pushes the others down. This does not count as a layout
-		// shift of the page. A move of the tail itself does.
+		// Inside the list of events, a new event pushes the others down. This does not count as a layout
+		// shift of the page. A move of the list itself does.
 		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => node?.parentElement?.closest('.tail'));
 		new PerformanceObserver(list => {
 			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
@@ -131,9 +135,9 @@ const steps = {
 		await page.getByLabel('Retention').fill('59');
 		page.expected = /status of 422/;
 		await page.getByRole('button', {name: 'Create stream'}).click();
-		await page.getByText('retention_seconds must be from 60').waitFor();
+		await page.getByText('Retention must be from 1m to 30d.').waitFor();
 		page.expected = /never/;
-		await page.getByLabel('Retention').fill('3600');
+		await page.getByLabel('Retention').fill('7d');
 		await page.getByRole('button', {name: 'Create stream'}).click();
 		await page.getByRole('heading', {name: 'orders'}).waitFor();
 		kept.stream = new URL(page.url()).pathname.split('/').pop();
@@ -160,133 +164,7 @@ const steps = {
 		assert.equal(await page.getByText(kept.key).count(), 0, 'the key is shown twice');
 		kept.keyPage = page.url();
 	},
-	async 'tail live while the key publishes'(page, kept) {
-		await page.goto(base + '/dashboard/streams/' + kept.stream);
-		await page.getByText('following', {exact: true}).waitFor();
-		const answer = await publish({events: [{order: 1, note: evil, big: 1}]}, kept.stream, kept.key);
-		assert.equal(answer.status, 202);
-		kept.request = answer.headers.get('x-request-id');
-		const row = page.locator('.batch').first();
-		await row.getByText('"order": 1').waitFor();
-		assert.ok((await row.textContent()).includes('<img src=x onerror=alert(1)>'), 'the payload is not shown literally');
-		// Large numbers are shown as they were published, not rounded.
-		await fetch(`${base}/v1/streams/${kept.stream}/publish`, {method: 'POST', headers: {authorization: 'Bearer ' + kept.key, 'content-type': 'application/json'}, body: '{"events":[9007199254740993]}'});
-		await page.getByText('9007199254740993').waitFor();
-		// Enter in the form does not press the Pause button.
-		await page.getByLabel('Filter').press('Enter');
-		assert.equal(await page.locator('#tail-state').textContent(), 'following');
-		// Resuming after a pause misses nothing.
-		await page.getByRole('button', {name: 'Pause'}).click();
-		await publish({events: ['while paused']}, kept.stream, kept.key);
-		await page.getByRole('button', {name: 'Resume'}).click();
-		await page.locator('.batch').getByText('while paused').waitFor();
-		await page.getByLabel('Filter').fill('order');
-		assert.equal(await page.locator('.batch:visible').count(), 1, 'batches that match the filter');
-		await page.getByLabel('Filter').fill('"seq"');
-		assert.equal(await page.locator('.batch:visible').count(), 0, 'the filter matches text outside the events');
-		await page.getByLabel('Filter').fill('');
-		await page.getByLabel('Pretty-print').uncheck();
-		await page.locator('.batch').getByText('["while paused"]').waitFor();
-		await page.getByLabel('From').selectOption('0');
-		await page.locator('.batch').nth(2).waitFor();
-		assert.equal(await page.locator('.batch').count(), 3);
-		await page.getByLabel('Body').fill('{"events":[');
-		page.expected = /status of 400/;
-		await page.getByRole('button', {name: 'Publish'}).click();
-		await page.getByText('Refused:').waitFor();
-		page.expected = /never/;
-		await page.getByLabel('Body').fill('{"events":["by hand"]}');
-		await page.getByRole('button', {name: 'Publish'}).click();
-		await page.getByText('Published with sequence number 4.').waitFor();
-		await page.locator('.batch').getByText('by hand').waitFor();
-	},
-	async 'the tail misses nothing before its first batch'(page, kept) {
-		// If a tail is paused before its first batch, it resumes at the position where it began.
-		await page.goto(base + '/dashboard/streams/' + kept.stream);
-		await page.getByText('following', {exact: true}).waitFor();
-		await page.getByRole('button', {name: 'Pause'}).click();
-		await publish({events: ['before the first']}, kept.stream, kept.key);
-		await page.getByRole('button', {name: 'Resume'}).click();
-		await page.locator('.batch').getByText('before the first').waitFor();
-		assert.equal(await page.locator('.batch').count(), 1);
-		// A hidden page closes its connection, and misses nothing.
-		const look = hidden => page.evaluate(hidden => {
-			Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
-			document.dispatchEvent(new Event('visibilitychange'));
-		}, hidden);
-		const subscribers = async () => (await (await page.request.get(`${base}/dashboard/streams/${kept.stream}/figures`)).json()).subscribers;
-		await look(true);
-		await page.getByText('paused while the page is hidden').waitFor();
-		while (await subscribers() !== 0);
-		await publish({events: ['while hidden']}, kept.stream, kept.key);
-		await look(false);
-		await page.locator('.batch').getByText('while hidden').waitFor();
-		// The page shows why the server refused a subscription.
-		page.expected = /status of 503/;
-		await page.route('**/tail', route => route.fulfill({status: 503, contentType: 'application/json', body: '{"error":{"code":"overloaded","message":"this server is full"}}'}));
-		await page.getByRole('button', {name: 'Pause'}).click();
-		await page.getByRole('button', {name: 'Resume'}).click();
-		await page.getByText(/^this server is full, retrying in \d+ s$/).waitFor();
-		await page.unroute('**/tail');
-		await page.getByText('following', {exact: true}).waitFor();
-		page.expected = /never/;
-		// The page rejects a malformed sequence number.
-		await page.getByLabel('From').selectOption('after');
-		await page.getByRole('textbox', {name: 'Sequence'}).fill('x');
-		await page.keyboard.press('Enter');
-		await page.getByText('not following: not a sequence number').waitFor();
-		await page.getByRole('textbox', {name: 'Sequence'}).fill('5');
-		await page.keyboard.press('Enter');
-		await page.locator('.batch').getByText('while hidden').waitFor();
-	},
-	async 'the tail limits the bytes on the page too'(page) {
-		const made = await fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"name":"large"}'}).then(a => a.json());
-		for (let i = 0; i < 12; i++) await publish({events: [i + 'x'.repeat(2 << 20)]}, made.id);
-		await page.goto(base + '/dashboard/streams/' + made.id);
-		await page.getByLabel('From').selectOption('0');
-		await page.locator('.batch header b').getByText('12', {exact: true}).waitFor();
-		assert.equal(await page.locator('.batch').count(), 7, 'number of 2 MiB batches on the page');
-		await page.goto(base + '/dashboard');
-		await fetch(base + '/v1/streams/' + made.id, {method: 'DELETE', headers: {authorization: 'Bearer ' + key}});
-	},
-	async 'an open page updates itself, and says when it cannot'(page) {
-		const made = await fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"name":"kept open"}'}).then(a => a.json());
-		const at = seq => fetch(`${base}/v1/streams/${made.id}/${seq}`, {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"events":[1]}'});
-		await page.goto(base + '/dashboard/streams/' + made.id);
-		await page.getByText('nothing published yet').waitFor();
-		await page.getByText('following', {exact: true}).waitFor();
-		await at(0); // the very first batch has sequence 0, and the tail shows it
-		await page.locator('.batch header b').getByText('0', {exact: true}).waitFor();
-		await at(1);
-		await at(4);
-		await page.locator('[data-part=updated]').getByText('just now').waitFor();
-		await page.getByRole('region', {name: 'Gaps'}).getByText(/filled/).waitFor();
-		await page.locator('[data-part=object]').getByText('"cursor": 4').waitFor();
-		await page.goto(base + '/dashboard');
-		await page.locator('[data-drawn]').last().waitFor();
-		const refused = await fetch(base + '/v1/streams/none', {headers: {authorization: 'Bearer ' + key}});
-		await page.locator('[data-part=problems]').getByText(refused.headers.get('x-request-id')).waitFor();
-		page.expected = /ERR_/;
-		await page.route('**/dashboard/figures*', route => route.abort());
-		await page.getByText(/No response from the server since /).waitFor();
-		await inspect(page, 'stale');
-		await picture(page, 'stale');
-		await page.unroute('**/dashboard/figures*');
-		await page.locator('#stale:empty').waitFor({state: 'attached'});
-		page.expected = /never/;
-	},
-	async 'a raw stream is shown in hex, and a gap is marked'(page) {
-		await page.goto(`${base}/dashboard/streams/${process.env.RAW}`);
-		await page.getByLabel('From').selectOption('after');
-		await page.getByRole('textbox', {name: 'Sequence'}).fill('1');
-		await page.keyboard.press('Tab');
-		await page.getByText(/00000000 {2}ff 00 68/).first().waitFor();
-		await page.getByText(/Gap: 2 to \d+ were evicted/).waitFor();
-		await picture(page, 'stream_raw');
-		await inspect(page, 'stream_raw');
-		await page.getByLabel('Show as').selectOption('text');
-		await page.locator('.batch').first().getByText('hi<b>').waitFor();
-	},
+	...eventSteps({base, key, evil, publish, inspect: (...a) => inspect(...a), picture: (...a) => picture(...a), shot: process.env.PICTURES}),
 	async 'look up the request'(page, kept) {
 		await page.goto(base + '/dashboard/requests');
 		await page.getByLabel('Request ID').fill(kept.request);
@@ -294,6 +172,22 @@ const steps = {
 		const text = await page.locator('#request').textContent();
 		for (const want of [kept.request, 'POST /v1/streams/{id}/publish', '202', 'till', 'orders']) assert.ok(text.includes(want), `the request page does not show ${want}: ${text}`);
 		await inspect(page, 'request');
+	},
+	async 'the request log shows new requests by itself'(page, kept) {
+		await page.goto(base + '/dashboard/requests?stream=' + kept.stream);
+		await page.locator('#log-state').getByText('Live.').waitFor();
+		const refused = await fetch(`${base}/v1/streams/${kept.stream}/publish`, {method: 'POST', headers: {authorization: 'Bearer ' + kept.key, 'content-type': 'application/json'}, body: '{'});
+		const row = page.locator('[data-part=log] tr').filter({hasText: refused.headers.get('x-request-id')});
+		await row.getByText(/^400 invalid_request_error invalid body/).waitFor();
+		await row.getByText('127.0.0.1').waitFor();
+		await inspect(page, 'request_log');
+		await picture(page, 'request_log');
+		await page.getByRole('button', {name: 'Pause'}).click();
+		await page.locator('#log-state').getByText('Paused.').waitFor();
+		await page.getByLabel('Response').selectOption('2xx: success');
+		await page.getByRole('button', {name: 'Show'}).click();
+		await page.waitForURL(/status=2/);
+		assert.equal(await page.getByText(refused.headers.get('x-request-id')).count(), 0, 'the filter lets a refused request through');
 	},
 	async 'revoking the key ends its subscription and refuses its next request'(page, kept) {
 		await page.goto(kept.keyPage);
@@ -331,10 +225,7 @@ const steps = {
 		for (const [name, path] of Object.entries(pages)) {
 			page.expected = name === 'none' ? /status of 404/ : /never/;
 			await page.goto(base + path);
-			if (name === 'stream') {
-				await page.getByLabel('From').selectOption('0');
-				await page.locator('.batch').nth(5).waitFor();
-			}
+			if (name === 'stream') await page.locator('tr.event').nth(5).waitFor();
 			if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
 			await inspect(page, name);
 			await picture(page, name);
@@ -367,10 +258,9 @@ const steps = {
 			};
 			await take('overview', '/dashboard?span=day', 'figure >> nth=3', () => page.locator('[data-drawn]').last().waitFor());
 			await take('streams', '/dashboard/streams', 'table');
-			await take('stream', '/dashboard/streams/' + shop, '.batch >> nth=8', async () => {
-				await page.getByLabel('From').selectOption('0');
-				await page.getByLabel('Pretty-print').uncheck();
-				await page.locator('.batch').nth(59).waitFor();
+			await take('stream', '/dashboard/streams/' + shop, '#events', async () => {
+				await page.locator('tr.event .toggle').nth(1).click();
+				await page.locator('.json .k').first().waitFor();
 			});
 			await take('keys', '/dashboard/keys?revoked=1', 'table');
 			await take('request', '/dashboard/requests?id=' + kept.request, '#request');
@@ -405,6 +295,17 @@ const steps = {
 			await page.goto(base + path);
 			assert.equal(await page.locator('main img[src=x], main script').count(), 0, path);
 		}
+	},
+	async 'delete a project'(page) {
+		await page.goto(base + '/dashboard/projects');
+		await page.getByRole('textbox', {name: 'Name', exact: true}).fill('short-lived');
+		await page.getByRole('button', {name: 'Create project'}).click();
+		await page.getByRole('link', {name: 'Delete short-lived'}).click();
+		await inspect(page, 'project_delete');
+		await picture(page, 'project_delete');
+		await page.getByLabel('To confirm, type').fill('short-lived');
+		await page.getByRole('button', {name: 'Delete project'}).click();
+		await page.getByText('Project short-lived deleted.').waitFor();
 	},
 	async 'keyboard only'() {
 		const page = await open();
@@ -461,9 +362,9 @@ const steps = {
 			await page.context().close();
 		}
 	},
-	async 'deleting a stream ends its tail'(page, kept) {
+	async 'deleting a stream ends its list of events'(page, kept) {
 		await page.goto(base + '/dashboard/streams/' + kept.stream);
-		await page.getByText('following', {exact: true}).waitFor();
+		await page.locator('#events-state').getByText('Following.').waitFor();
 		page.expected = /status of 404/; // the open page still polls the figures
 		const other = await page.context().newPage();
 		await other.goto(`${base}/dashboard/streams/${kept.stream}/delete`);
@@ -473,15 +374,15 @@ const steps = {
 		await other.getByLabel('To confirm, type').fill('orders');
 		await other.getByRole('button', {name: 'Delete stream'}).click();
 		await other.getByText('Stream orders deleted.').waitFor();
-		await page.getByText('The stream was deleted.').waitFor();
+		await page.locator('#events-state').getByText('The stream was deleted.').waitFor();
 		await other.close();
 		await page.goto(base + '/dashboard');
 		page.expected = /never/;
 	},
 	async 'an expired session leads to the sign-in page and back'(page) {
 		await page.goto(`${base}/dashboard/streams/${stream}`);
-		await page.getByText('following', {exact: true}).waitFor();
-		page.expected = /status of 401|INCOMPLETE_CHUNKED/;
+		await page.locator('#events-state').getByText('Following.').waitFor();
+		page.expected = /status of 401/;
 		await fetch(base + '/test/advance');
 		await page.waitForURL(/sign-in/);
 		await page.getByLabel('Password').fill(password);
@@ -518,6 +419,7 @@ await main.emulateMedia({colorScheme: 'light'});
 const kept = {};
 try {
 	for (const [name, run] of Object.entries(steps)) {
+		if (process.env.ONLY && name !== 'sign in' && !name.includes(process.env.ONLY)) continue;
 		step = name;
 		console.log('== ' + name);
 		await run(main, kept);

@@ -1,0 +1,103 @@
+package dashboard
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"weir"
+)
+
+// condition is a filter for JSON events, such as status=paid or order.total>100. The path leads
+// through members of objects, and through elements of arrays by their index.
+type condition struct {
+	path     []string
+	operator string // =, !=, < or >
+	want     string
+}
+
+var conditionForm = regexp.MustCompile(`^([^=!<>]+?)\s*(=|!=|<|>)\s*(.*)$`)
+
+func parseCondition(text string) (*condition, error) {
+	m := conditionForm.FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil || len(text) > maxSearch {
+		return nil, weir.Errorf(weir.InvalidRequest, "Where must be a condition such as status=paid or order.total>100")
+	}
+	return &condition{strings.Split(strings.TrimSpace(m[1]), "."), m[2], m[3]}, nil
+}
+
+// mayHold reports whether the condition can hold for an event of this payload. It is much faster
+// than to parse the events: unless the name of a member is written with escapes, the payload
+// contains it as it is.
+func (c *condition) mayHold(payload []byte) bool {
+	return c.operator == "!=" || bytes.Contains(payload, []byte(c.path[len(c.path)-1])) || bytes.Contains(payload, []byte(`\u`))
+}
+
+// holds reports whether the condition holds for an event. For an event that is not JSON, or that has
+// no value at the path, only != holds.
+func (c *condition) holds(event []byte) bool {
+	decoder := json.NewDecoder(bytes.NewReader(event))
+	decoder.UseNumber() // large numbers would be rounded otherwise
+	var value any
+	found := decoder.Decode(&value) == nil
+	for _, name := range c.path {
+		switch v := value.(type) {
+		case map[string]any:
+			value, found = v[name], found && has(v, name)
+		case []any:
+			i, err := strconv.Atoi(name)
+			if found = found && err == nil && i >= 0 && i < len(v); found {
+				value = v[i]
+			}
+		default:
+			found = false
+		}
+		if !found {
+			return c.operator == "!="
+		}
+	}
+	order := compare(textOf(value), c.want)
+	switch c.operator {
+	case "=":
+		return order == 0
+	case "!=":
+		return order != 0
+	case "<":
+		return order < 0
+	}
+	return order > 0
+}
+
+func has(m map[string]any, name string) bool {
+	_, ok := m[name]
+	return ok
+}
+
+// textOf returns a value as users write it in a condition. Objects and arrays are JSON.
+func textOf(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	}
+	b, _ := json.Marshal(value) // a value that was decoded can be encoded
+	return string(b)
+}
+
+// compare compares two texts as numbers if both are numbers, and otherwise as texts. So timestamps
+// in one format compare by time.
+func compare(a, b string) int {
+	x, wrongX := strconv.ParseFloat(a, 64)
+	y, wrongY := strconv.ParseFloat(b, 64)
+	if wrongX == nil && wrongY == nil && x != y {
+		return cmp.Compare(x, y)
+	}
+	if wrongX == nil && wrongY == nil && (strings.ContainsAny(a+b, ".eE")) {
+		return 0 // the same number in another form
+	}
+	return cmp.Compare(a, b)
+}

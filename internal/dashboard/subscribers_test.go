@@ -1,0 +1,69 @@
+package dashboard_test
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"weir/internal/dashboard"
+)
+
+// The page of a stream lists who is subscribed. The operator can end a subscription, which is
+// audited, and only on this page: neither another site nor a key can.
+func TestSubscribers(t *testing.T) {
+	svc := startService(t)
+	b := svc.signedIn()
+	page := "/dashboard/streams/" + string(svc.stream)
+	if text := b.see(page); !strings.Contains(text, "No client is subscribed") {
+		t.Errorf("without subscribers: %s", text)
+	}
+	subscribe := func() *http.Response {
+		r, err := http.NewRequest("GET", svc.HTTP+"/v1/streams/"+string(svc.stream)+"?cursor=0", nil)
+		svc.must(err)
+		r.Header.Set("Authorization", "Bearer "+svc.key)
+		r.Header.Set("Accept", "text/event-stream")
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		svc.must(err)
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	first, second := subscribe(), subscribe()
+	ids := []string{first.Header.Get("X-Request-Id"), second.Header.Get("X-Request-Id")}
+	text := b.see(page)
+	for _, want := range append(ids, "/dashboard/keys/"+svc.keyID, ">127.0.0.1<") {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not show %s: %s", want, text)
+		}
+	}
+	end := page + "/subscribers/" + ids[0]
+	b.header.Set("Origin", "https://elsewhere.example")
+	if status, _, _ := b.post(end); status != http.StatusForbidden {
+		t.Errorf("end a subscription from another site: status %d, want 403", status)
+	}
+	b.header.Del("Origin")
+	if list, _ := svc.API.SubscribersOf(svc.stream, 10); len(list) != 2 {
+		t.Errorf("%d subscribers after a refused request, want 2", len(list))
+	}
+	b.post(end)
+	if _, err := io.ReadAll(first.Body); err == nil {
+		t.Error("the subscription ended as if it were complete")
+	}
+	if text := b.see(page); !strings.Contains(text, "was ended") {
+		t.Errorf("no message: %s", text)
+	}
+	if b.post(end); !strings.Contains(b.see(page), "already ended") {
+		t.Error("a subscription can be ended twice")
+	}
+	entries := dashboard.SearchAudit(svc.Dashboard, "subscription ended")
+	if len(entries) != 1 || !strings.Contains(entries[0].Detail, svc.keyID) || !strings.Contains(entries[0].Detail, string(svc.stream)) {
+		t.Errorf("audit log: %+v", entries)
+	}
+	if !regexp.MustCompile(ids[1]).MatchString(b.see(page)) || strings.Contains(b.see(page), ids[0]) {
+		t.Error("the page does not show exactly the other subscriber")
+	}
+	if n := svc.API.Stats().Ended["operator"]; n != 1 {
+		t.Errorf("%d subscriptions were counted as ended by the operator, want 1", n)
+	}
+}
