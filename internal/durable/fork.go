@@ -52,6 +52,9 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 	if w.Offset != "" {
 		end = w.pos
 	}
+	if err := hub.Begin(ctx, t.Stream, min(oldest, end)); err != nil {
+		return err
+	}
 	for pos := oldest; pos < end; {
 		var copies []*hub.Publish
 		e, err := from.Read(ctx, pos, 1<<20, unreserved, func(b *weir.Batch) {

@@ -45,7 +45,7 @@ func (l *hookedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 func TestForkOfAnEvictingStream(t *testing.T) {
 	trimmed := make(chan struct{}, 100)
 	e := &hooked{Engine: memory.New(), scan: func() {}, trimmed: func() { trimmed <- struct{}{} }}
-	s := servicetest.Start(t, servicetest.Options{Engine: e, Args: []string{"--gap-grace", "10ms"}})
+	s := servicetest.Start(t, servicetest.Options{Engine: e})
 	key, raw := s.Key, []string{"Content-Type", "application/octet-stream"}
 	made := send(t, "POST", s.URL()+"/v1/streams", key, `{"name":"small","mode":"raw","max_bytes":1048576}`, "Content-Type", "application/json").want(t, 201, "")
 	_, rest, _ := strings.Cut(made.body, `"id":"`)
@@ -64,9 +64,39 @@ func TestForkOfAnEvictingStream(t *testing.T) {
 	fork().want(t, 503, "")
 	send(t, "GET", s.URL()+"/ds/fork", key, "").want(t, 404, "")
 	fork().want(t, 201, "")
-	// The fork lacks sequence 1. A read waits until that gap is closed (D4).
-	if got := send(t, "GET", s.URL()+"/ds/fork?offset=-1&live=long-poll", key, ""); got.body != body("b")+body("c") {
+	if got := send(t, "GET", s.URL()+"/ds/fork?offset=-1", key, ""); got.body != body("b")+body("c") {
 		t.Errorf("the fork has %d bytes that begin with %.1s", len(got.body), got.body)
+	}
+}
+
+// A fork begins where its source begins, even if more was evicted there than a publisher may skip.
+func TestForkOfAStreamWithoutItsBeginning(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	source, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"application/json"}`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Begin(t.Context(), source, 5000); err != nil {
+		t.Fatal(err)
+	}
+	path := s.URL() + "/ds/" + string(source.ID)
+	for _, body := range []string{"[1,2]", "[3]"} {
+		send(t, "POST", path, s.Key, body, "Content-Type", "application/json").want(t, 204, "")
+	}
+	for _, c := range []struct{ name, offset, want string }{
+		{"whole", "", "[1,2,3]"},
+		{"first", "0000000000005000_0000000000000000", "[1,2]"},
+		{"none", "0000000000004000_0000000000000000", "[]"},
+	} {
+		fork, fields := s.URL()+"/ds/"+c.name, []string{"Stream-Forked-From", string(source.ID)}
+		if c.offset != "" {
+			fields = append(fields, "Stream-Fork-Offset", c.offset)
+		}
+		send(t, "PUT", fork, s.Key, "", fields...).want(t, 201, "")
+		if got := send(t, "GET", fork+"?offset=-1", s.Key, ""); got.body != c.want {
+			t.Errorf("fork %s: %d %s, want %s", c.name, got.status, got.body, c.want)
+		}
+		send(t, "POST", fork, s.Key, "[4]", "Content-Type", "application/json").want(t, 204, "")
 	}
 }
 

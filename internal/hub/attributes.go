@@ -78,6 +78,27 @@ func (s *Stream) Bounds(ctx context.Context) (oldest weir.Seq, e Extent, err err
 	return f.state.Low(), Extent{Next: end, Tail: end, Ended: stream.Ended(f.state)}, nil
 }
 
+// Begin makes seq the first sequence of a stream in which nothing was ever stored. It is for copies
+// of streams whose first batches were evicted. In a stream with batches it does nothing.
+func Begin(ctx context.Context, s *Stream, seq weir.Seq) error {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	f.mu.Lock()
+	begun := f.state.Begin(seq) && f.ahead.Begin(seq)
+	if begun {
+		f.way.order.begin(seq - 1)
+		f.wake()
+	}
+	f.mu.Unlock()
+	if !begun {
+		return nil
+	}
+	return clientError(s.ID, f.trim())
+}
+
 // Read calls visit for the batches from the position pos upwards, in order, until about limit bytes
 // were read or there are no more. It reads at least one batch if there is one. A batch is valid only
 // during its visit. Before that, Read calls reserve with the number of bytes that it will read, and

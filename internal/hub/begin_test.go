@@ -1,0 +1,41 @@
+package hub
+
+import (
+	"testing"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// A copied stream begins at the sequence at which its source begins, and still does when the hub is
+// opened again, before and after its first batch.
+func TestStreamThatBeginsLate(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, nil)
+		if err := Begin(ctx, s, 5000); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []weir.Seq{5000, 5001} {
+			h.Close()
+			h = open(t, e, Options{})
+			var err error
+			if s, err = h.Stream(s.ID); err != nil {
+				t.Fatal(err)
+			}
+			if oldest, end, err := s.Bounds(ctx); err != nil || oldest != 5000 || end.Tail != want {
+				t.Fatalf("after %d batches the stream reaches from %d to %d, %v; want 5000 to %d", i, oldest, end.Tail, err, want)
+			}
+			if ack := publish(t, s, keyed(i)); ack.Seq != want {
+				t.Errorf("got sequence %d, want %d", ack.Seq, want)
+			}
+		}
+		if err := Begin(ctx, s, 9000); err != nil {
+			t.Fatal(err)
+		}
+		if oldest, end, err := s.Bounds(ctx); err != nil || oldest != 5000 || end.Tail != 5002 {
+			t.Errorf("with batches, Begin changed the stream to %d to %d, %v", oldest, end.Tail, err)
+		}
+		h.Close()
+	})
+}
