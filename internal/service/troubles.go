@@ -48,7 +48,7 @@ func storeTrouble(status engine.Status) (dashboard.Trouble, bool) {
 	case engine.Full:
 		return dashboard.Trouble{
 			Kind: dashboard.TroubleFull, Bad: true, State: "The disk is full.",
-			Reason: "The server refuses to publish and to create streams (503). Reading, deleting and revoking work.",
+			Reason: reason + " The server refuses to publish and to create streams (503). Reading, deleting and revoking work.",
 			Remedy: "Free space on the disk, delete streams, or use a larger disk. The server accepts writes again by itself.",
 		}, true
 	case engine.ReadOnly:
