@@ -13,7 +13,7 @@ import (
 // the cluster. It asks no other node, so that a page does not wait for a node that is gone.
 func (s *store) troubles(status engine.Status, lease func() error) (all []dashboard.Trouble) {
 	if t, ok := storeTroubles[status.State]; ok {
-		if status.Reason != nil && status.State != engine.Full { // the state of a full disk says it all
+		if status.Reason != nil {
 			t.Reason = sentence(status.Reason.Error()) + " " + t.Reason
 		}
 		all = append(all, t)

@@ -43,6 +43,9 @@ func TestTroubleOfAFullDisk(t *testing.T) {
 	}
 	disk.SetFull(func([]byte) bool { return true })
 	trouble(t, s, dashboard.TroubleFull, "The disk is full.")
+	if reason := s.Dashboard.Troubles()[0].Reason; !strings.HasPrefix(reason, "No space left in the store. ") {
+		t.Errorf("the dashboard does not give the reason of the store: %s", reason)
+	}
 	disk.SetFull(nil)
 	trouble(t, s, dashboard.TroubleFull, "")
 }

@@ -1,0 +1,41 @@
+package service
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weir/internal/engine/jetstream/embedded"
+)
+
+// If the NATS server inside the process has stopped and cannot be restarted, the service ends, so
+// that a supervisor notices.
+func TestRestartFails(t *testing.T) {
+	t.Parallel() // the test mostly waits: NATS reports its failure by not becoming ready
+	data := t.TempDir()
+	dir := filepath.Join(data, natsDir)
+	server, err := embedded.Start(embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	// NATS keeps its files below this name, and cannot if it is a file.
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &store{settings: loaded(t, "--data", data), logger: slog.New(slog.DiscardHandler), server: server}
+	if err := s.tendServer(nil); err == nil || !strings.HasPrefix(err.Error(), "restart the NATS server: ") {
+		t.Errorf("the restart returned %v", err)
+	}
+	if s.stopped() == nil {
+		t.Error("the engine does not learn that the server has stopped")
+	}
+}
