@@ -46,7 +46,7 @@ func (c *client) manageKeys(g *server, o *own) {
 		c.listKeys(g, k)
 	case r == 4 && k.mustBeRefused(c.w, time.Now()):
 		c.w.model.setKey(o, nil)
-	default:
+	case k.after == 0 || !c.w.model.isUsed(o): // otherwise the key must revoke itself without a request that uses it
 		c.useKey(g, o, k)
 	}
 }
@@ -55,6 +55,13 @@ func (m *model) keyOf(o *own) *key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return o.key
+}
+
+// isUsed reports whether a subscription uses the key of o.
+func (m *model) isUsed(o *own) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return o.user != nil
 }
 
 func (m *model) setKey(o *own, k *key) {

@@ -41,7 +41,7 @@ func (m *model) own(n int) *own {
 func (c *client) manage(g *server) {
 	o := c.w.model.own(c.n)
 	path := "/v1/streams/" + string(o.id)
-	switch c.rng.IntN(14) {
+	switch c.rng.IntN(16) {
 	case 0, 12:
 		body, ttl := fmt.Sprintf(`{"name":"own","id":%q}`, o.id), time.Duration(0)
 		if c.w.has("ttl") && c.rng.IntN(2) == 0 {
@@ -68,7 +68,7 @@ func (c *client) manage(g *server) {
 		o.published(c, g, c.ask(g, "POST", path+"/publish", []byte(`{"events":[1]}`)))
 	case 6:
 		c.list(g, o)
-	case 7:
+	case 7, 14, 15:
 		if c.w.has("keys") {
 			c.manageKeys(g, o)
 		}
