@@ -196,6 +196,10 @@ func TestPublisherForeignAnswers(t *testing.T) {
 		"another batch":       func() (*http.Response, error) { return respond(202, `{"stream_id":"x","seq":99}`, ""), nil },
 		"521":                 func() (*http.Response, error) { return refusalOf(521, "") },
 		"404 from an ingress": func() (*http.Response, error) { return respond(404, `{"error":"no backend"}`, ""), nil },
+		"404 from a platform": func() (*http.Response, error) {
+			return respond(404, `{"error":{"code":"404","message":"The page could not be found"}}`, ""), nil
+		},
+		"maintenance":         func() (*http.Response, error) { return refusalOf(503, "86400") },
 		"403 from a firewall": func() (*http.Response, error) { return refusalOf(403, "") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,7 +212,7 @@ func TestPublisherForeignAnswers(t *testing.T) {
 			}}
 			c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
 			acks := 0
-			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, GiveUp: time.Minute, OnAck: func(weir.Ack) { acks++ }})
+			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, GiveUp: 2 * time.Minute, OnAck: func(weir.Ack) { acks++ }})
 			addNumbers(t, p, 1, 3)
 			if err := p.Close(t.Context()); err != nil || acks != 3 || s.cursor != 3 || time.Since(start) < 20*time.Second {
 				t.Errorf("%s: %d acknowledgements, cursor %d, after %v: %v", name, acks, s.cursor, time.Since(start), err)
