@@ -302,6 +302,33 @@ func TestPublisherContext(t *testing.T) {
 	})
 }
 
+// A second Close waits for the first, but not longer than until its own context ends.
+func TestPublisherSecondClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stored{trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
+		p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1})
+		addNumbers(t, p, 1, 1)
+		start := time.Now()
+		patient, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		first := make(chan error, 1)
+		go func() { first <- p.Close(patient) }()
+		synctest.Wait()
+		hasty, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.Close(hasty); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
+			t.Errorf("the second close ended after %v: %v, want its deadline", time.Since(start), err)
+		}
+		if err := p.Close(t.Context()); !errors.Is(err, client.ErrClosed) || time.Since(start) != time.Hour {
+			t.Errorf("the third close ended after %v: %v, want ErrClosed after the first", time.Since(start), err)
+		}
+		if err := <-first; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the first close: %v", err)
+		}
+	})
+}
+
 // If Close ends before everything is stored, nothing more will be stored. A Flush that waits at that
 // time, and any later Flush, must not wait for it.
 func TestPublisherFlushAfterClose(t *testing.T) {
