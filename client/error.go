@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"weir"
@@ -67,7 +68,8 @@ func refusal(resp *http.Response) error {
 	if err == nil {
 		err = json.Unmarshal(b, &body)
 	}
-	if err != nil || body.Error.Code == "" {
+	if err != nil || !isCode(string(body.Error.Code)) {
+		e.RetryAfter = min(e.RetryAfter, foreignPause)
 		e.Message = "the response is not from Weir: " + resp.Status
 		if to, err := resp.Location(); err == nil {
 			e.Message += "; it redirects to " + to.Redacted() + ": use that address if it is the service"
@@ -80,6 +82,17 @@ func refusal(resp *http.Response) error {
 	}
 	return e
 }
+
+// isCode reports whether text has the form of Weir's error codes: lower-case letters and underscores.
+// Some hosting platforms answer in place of the service with an error object that looks like Weir's,
+// but has a code such as "404" or "NOT_FOUND".
+func isCode(text string) bool {
+	return text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz_") == ""
+}
+
+// foreignPause limits the pause that a response asks for if it is not from Weir. A proxy cannot know
+// when the service will be back, and pages for maintenance ask for hours.
+const foreignPause = time.Minute
 
 // permanent wraps an error that a retry cannot fix, for example because the request cannot be built
 // or a batch cannot be decoded.

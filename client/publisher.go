@@ -402,7 +402,11 @@ func (p *Publisher) settled(n int) bool {
 func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed {
+		err := p.wait(ctx, func() bool { return p.over })
 		p.mu.Unlock()
+		if err != nil {
+			return err // another call is still waiting
+		}
 		p.work.Wait()
 		return ErrClosed
 	}

@@ -196,6 +196,10 @@ func TestPublisherForeignAnswers(t *testing.T) {
 		"another batch":       func() (*http.Response, error) { return respond(202, `{"stream_id":"x","seq":99}`, ""), nil },
 		"521":                 func() (*http.Response, error) { return refusalOf(521, "") },
 		"404 from an ingress": func() (*http.Response, error) { return respond(404, `{"error":"no backend"}`, ""), nil },
+		"404 from a platform": func() (*http.Response, error) {
+			return respond(404, `{"error":{"code":"404","message":"The page could not be found"}}`, ""), nil
+		},
+		"maintenance":         func() (*http.Response, error) { return refusalOf(503, "86400") },
 		"403 from a firewall": func() (*http.Response, error) { return refusalOf(403, "") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,7 +212,7 @@ func TestPublisherForeignAnswers(t *testing.T) {
 			}}
 			c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
 			acks := 0
-			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, GiveUp: time.Minute, OnAck: func(weir.Ack) { acks++ }})
+			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, GiveUp: 2 * time.Minute, OnAck: func(weir.Ack) { acks++ }})
 			addNumbers(t, p, 1, 3)
 			if err := p.Close(t.Context()); err != nil || acks != 3 || s.cursor != 3 || time.Since(start) < 20*time.Second {
 				t.Errorf("%s: %d acknowledgements, cursor %d, after %v: %v", name, acks, s.cursor, time.Since(start), err)
@@ -294,6 +298,33 @@ func TestPublisherContext(t *testing.T) {
 		}
 		if left := p.Unacknowledged(); len(left) != 2 {
 			t.Errorf("%d batches are unacknowledged, want 2", len(left))
+		}
+	})
+}
+
+// A second Close waits for the first, but not longer than until its own context ends.
+func TestPublisherSecondClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stored{trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
+		p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1})
+		addNumbers(t, p, 1, 1)
+		start := time.Now()
+		patient, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		first := make(chan error, 1)
+		go func() { first <- p.Close(patient) }()
+		synctest.Wait()
+		hasty, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.Close(hasty); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
+			t.Errorf("the second close ended after %v: %v, want its deadline", time.Since(start), err)
+		}
+		if err := p.Close(t.Context()); !errors.Is(err, client.ErrClosed) || time.Since(start) != time.Hour {
+			t.Errorf("the third close ended after %v: %v, want ErrClosed after the first", time.Since(start), err)
+		}
+		if err := <-first; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the first close: %v", err)
 		}
 	})
 }

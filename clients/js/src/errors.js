@@ -127,7 +127,8 @@ export function refusal(response, text) {
   } catch {
     // a response of a proxy, for example; handled below
   }
-  if (typeof error?.code !== "string" || error.code === "") {
+  // Hosting platforms answer in place of the service with similar objects, but with codes such as "404" or "NOT_FOUND".
+  if (typeof error?.code !== "string" || !/^[a-z_]+$/.test(error.code)) {
     const target = response.headers.get("location");
     if (target && response.status >= 300 && response.status < 400) {
       return new ConnectionError(`redirected to ${target}: use that address as the url of the client`);

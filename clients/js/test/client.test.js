@@ -321,6 +321,7 @@ test("responses that are not from Weir are retried, and never taken for success"
   const portal = (r) => r.end('{"status":"ok"}');
   for (const [answer, want] of [
     [(r) => r.writeHead(404).end("<h1>nginx"), /not from Weir: status 404/],
+    [(r) => r.writeHead(404).end('{"error":{"code":"404","message":"not found"}}'), /not from Weir: status 404/],
     [(r) => r.writeHead(530).end('{"error":"530"}'), /not from Weir: status 530/],
     [(r) => r.writeHead(307, { location: "https://elsewhere.test/" }).end(), /redirected to https:\/\/elsewhere.test\//],
     [(r) => r.end("<h1>nginx"), /not from Weir/],

@@ -99,12 +99,13 @@ class ClientTest(TestCase):
             response(200, {"status": "ok"}),
             response(202, ack(stream_id="t" * 22)),
             response(404, b"no such ingress"),
+            response(404, {"error": {"code": "404", "message": "The page could not be found"}}),
             response(403, b"forbidden"),
             response(521, b""),
         ]
         server = Scripted(self, lambda request: garbage.pop(0) if garbage else response(202, ack()))
         self.assertEqual(server.client().publish(STREAM, [1]).seq, 1)
-        self.assertEqual(len(server.requests), 7)
+        self.assertEqual(len(server.requests), 8)
 
     def test_foreign_success(self) -> None:
         """A page that answers every request with 200 is no stream, no list, no batch and no deletion."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import unittest.mock
 from typing import Any, Callable, Dict, List, Optional
 
 from .fixtures import KEY, PATIENCE, Scripted, Server, TestCase, refused, response
@@ -195,6 +196,24 @@ class PublisherTest(TestCase):
                 self.assertEqual(caught.exception.reason, "given_up")
                 self.assertEqual([u.seq for u in publisher.unacknowledged()], [1])
                 publisher.abort()
+
+    def test_failing_on_error(self) -> None:
+        """on_error is called once, even if it raises. The publisher keeps the reason of its failure."""
+        server = Scripted(self, lambda request: response(200, OBJECT) if request.startswith(b"GET") else refused(403, "project_forbidden"))
+        reported: List[weir.PublishError] = []
+        raised: List[Any] = []
+
+        def on_error(error: weir.PublishError) -> None:
+            reported.append(error)
+            raise RuntimeError("a fault of the program")
+
+        with unittest.mock.patch("threading.excepthook", raised.append):
+            publisher = server.client().publisher(STREAM, on_error=on_error)
+            publisher.add(1)
+            with self.assertRaises(weir.PublishError):
+                publisher.close()
+        self.assertEqual((len(reported), len(raised)), (1, 1))
+        self.assertEqual(publisher.error, reported[0])
 
     def test_backpressure(self) -> None:
         """add waits while the buffer is full, and an abort ends the wait."""

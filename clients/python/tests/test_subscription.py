@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
 import threading
 import unittest.mock
 from typing import Iterator, List
@@ -217,3 +220,32 @@ class SubscriptionTest(TestCase):
         with self.assertRaises(weir.Refused) as caught:
             next(iter(server.client(different_key).subscribe(STREAM)))
         self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
+
+    def test_restored_server(self) -> None:
+        """A server that is restored from an older backup ends publishers and subscriptions with the reason."""
+        server = Server(self)
+        client = server.client(self)
+        stream = client.create_stream("x")
+        publisher = client.publisher(stream, batch_events=1)
+        publisher.add(1)
+        publisher.flush()
+        backup = os.path.join(tempfile.mkdtemp(prefix="weir-python-"), "backup.tar")
+        self.addCleanup(shutil.rmtree, os.path.dirname(backup))
+        server.run("backup", backup)
+        publisher.add(2)
+        publisher.flush()
+        subscription = client.subscribe(stream, "oldest")
+        batches = iter(subscription)
+        self.assertEqual(take(batches, 2), [1, 2])
+        server.kill()
+        shutil.rmtree(server.data)
+        server.run("restore", backup)
+        server.again()
+        with self.assertRaises(weir.StreamReset):
+            next(batches)
+        with self.assertRaises(weir.StreamReset):
+            next(iter(client.subscribe(stream, after=subscription.position)))
+        publisher.add(3)
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.close()
+        self.assertEqual((caught.exception.reason, caught.exception.seq), ("reset", 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Mapping, Optional
 
 
@@ -126,8 +127,9 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> WeirError:
     try:
         error = json.loads(body)["error"]
         code, message = error["code"], error["message"]
-        if not isinstance(code, str) or not code:
-            raise ValueError("no code")
+        # Hosting platforms answer in place of the service with similar objects, but with other codes.
+        if not isinstance(code, str) or not re.fullmatch("[a-z_]+", code):
+            raise ValueError("not a code of Weir")
     except (ValueError, KeyError, TypeError):
         if 300 <= status < 400 and headers.get("location"):
             return ConnectionFailed(f"redirected to {headers['location']}; use that address as the URL of the client")

@@ -236,9 +236,8 @@ class Publisher:
                 before = self._acked
                 try:
                     _Connection(self).carry()
-                except PublishError as error:
-                    self._fail(error)
-                    return
+                except PublishError:
+                    raise
                 except WeirError as error:
                     failures = 1 if self._acked != before else failures + 1
                     pause = max(backoff(failures), error.retry_after if isinstance(error, Refused) else 0)
@@ -247,7 +246,7 @@ class Publisher:
                     self._pause(pause, error)
         except PublishError as error:
             self._fail(error)
-        except BaseException as error:  # raised by a callback of the program
+        except BaseException as error:  # raised by on_ack or on_retry
             failed = PublishError("refused", f"the publisher stopped: {error}")
             failed.__cause__ = error
             self._fail(failed)
