@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,18 +129,20 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 // of the field state, and it counts the changes of documents.
 type withoutOutlines struct {
 	engine.Engine
-	state   engine.State
-	updates int
+	state   atomic.Uint32 // an engine.State
+	updates atomic.Int64
 }
 
 func (e *withoutOutlines) Outline(engine.LogID) (engine.Outline, bool) {
 	return engine.Outline{}, false
 }
 
-func (e *withoutOutlines) Status() engine.Status { return engine.Status{State: e.state} }
+func (e *withoutOutlines) Status() engine.Status {
+	return engine.Status{State: engine.State(e.state.Load())}
+}
 
 func (e *withoutOutlines) Update(ctx context.Context, key string, value []byte, revision engine.Revision) (engine.Document, error) {
-	e.updates++
+	e.updates.Add(1)
 	return e.Engine.Update(ctx, key, value, revision)
 }
 
@@ -208,11 +211,12 @@ func TestUseBeforeACrashCounts(t *testing.T) {
 // deleting streams. It is stored soon after there is space again.
 func TestUsesOfAFullStore(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
-		full := &withoutOutlines{Engine: e, state: engine.Full}
+		full := &withoutOutlines{Engine: e}
+		full.state.Store(uint32(engine.Full))
 		h := open(t, full, Options{})
 		defer h.Close()
-		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
-		time.Sleep(70_000 * time.Second)
+		s := made(t, h, func(s *Spec) { s.TTLSeconds = 8_000 })
+		time.Sleep(7_000 * time.Second)
 		for range 100 {
 			p, err := s.Page(ctx, PageQuery{From: Oldest, Limit: 1, Bytes: 1})
 			if err != nil {
@@ -221,13 +225,13 @@ func TestUsesOfAFullStore(t *testing.T) {
 			p.Close()
 			time.Sleep(time.Second)
 		}
-		if full.updates != 0 {
-			t.Errorf("%d writes to a full store", full.updates)
+		if n := full.updates.Load(); n != 0 {
+			t.Errorf("%d writes to a full store", n)
 		}
-		full.state = engine.Ready
+		full.state.Store(uint32(engine.Ready))
 		time.Sleep(15 * time.Second)
-		if full.updates != 1 {
-			t.Errorf("%d writes once there is space, want 1", full.updates)
+		if n := full.updates.Load(); n != 1 {
+			t.Errorf("%d writes once there is space, want 1", n)
 		}
 	})
 }
