@@ -81,7 +81,7 @@ var errNoMessage = &weir.Error{Code: weir.InvalidRequest, Message: "the array is
 // publish returns a publish of a body, in the form in which the stream stores it.
 func (t *target) publish(body []byte) (*hub.Publish, error) {
 	if !t.isJSON() {
-		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.contentType(), Payload: body}}, nil
+		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.Type, Payload: body}}, nil
 	}
 	array, n, err := messages(body)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *call) close(t target, w *hub.Writer) error {
 	if w != nil && w.Producer != "" {
 		c.known(known)
 	}
-	c.describe(t, e)
+	c.describe(e)
 	return c.Send(http.StatusNoContent, "", nil)
 }
 
@@ -133,7 +133,7 @@ func (c *call) closed(t target) error {
 	if err != nil {
 		return err
 	}
-	c.describe(t, e)
+	c.describe(e)
 	return c.Refuse(http.StatusConflict, weir.StreamClosed, "the stream is closed")
 }
 
@@ -212,18 +212,10 @@ func (c *call) remove() error {
 	if err := c.h.Hub.CatchUp(ctx); err != nil { // another node may have made a fork
 		return err
 	}
-	forked := c.h.referenced(t)
-	if err := t.Delete(ctx); err != nil {
-		return err
-	}
-	if forked {
+	if !c.h.referenced(t) {
+		err = c.h.collect(ctx, t)
+	} else if err = t.Delete(ctx); err == nil {
 		err = c.mark(ctx, t)
-	} else if t.From != "" {
-		if s, missing := c.h.Hub.Stream(c.h.idOf(t.Project, t.From)); missing == nil {
-			if source := (target{s, attributesOf(s)}); source.Gone && !c.h.referenced(source) {
-				c.h.collect(ctx, source)
-			}
-		}
 	}
 	if err != nil {
 		return err

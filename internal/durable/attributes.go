@@ -51,8 +51,6 @@ func (a *attributes) encode() string {
 	return string(b)
 }
 
-func (a *attributes) contentType() string { return a.Type }
-
 // isJSON reports whether the stream holds JSON messages.
 func (a *attributes) isJSON() bool { return mediaType(a.Type) == typeJSON }
 
@@ -93,29 +91,21 @@ func (h *Handler) hasForks(p weir.ProjectID, path string, depth int) (found bool
 	return found
 }
 
-// collect deletes a stream that was kept for its forks, and the streams that were kept for it.
-func (h *Handler) collect(ctx context.Context, t target) {
-	for range deepest {
-		if err := t.Delete(ctx); err != nil {
-			return // the next request to the stream tries again
-		}
-		if t.From == "" {
-			return
-		}
-		s, err := h.Hub.Stream(h.idOf(t.Project, t.From))
-		if err != nil {
-			return
-		}
-		t = target{s, attributesOf(s)}
-		if !t.Gone || h.referenced(t) {
-			return
+// collect deletes a stream, and the streams that were deleted before and kept only because it is their
+// fork.
+func (h *Handler) collect(ctx context.Context, t target) error {
+	if err := t.Delete(ctx); err != nil || t.From == "" {
+		return err
+	}
+	if s, err := h.Hub.Stream(h.idOf(t.Project, t.From)); err == nil {
+		if source := (target{s, attributesOf(s)}); source.Gone && !h.referenced(source) {
+			_ = h.collect(ctx, source) // the next request to the source tries again
 		}
 	}
+	return nil
 }
 
+// number writes a number of the protocol, which is at most maxNumber.
 func number[T int64 | uint64](n T) string {
-	if n < 0 {
-		return strconv.FormatInt(int64(n), 10)
-	}
-	return strconv.FormatUint(uint64(n), 10)
+	return strconv.FormatInt(int64(n), 10)
 }

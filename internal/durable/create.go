@@ -113,7 +113,7 @@ func (c *call) confirm(t target, w wanted) error {
 	}
 	switch {
 	case t.Gone && !c.h.referenced(t):
-		c.h.collect(c.r.Context(), t)
+		_ = c.h.collect(c.r.Context(), t) // a retry tries again
 		return weir.Errorf(weir.Overloaded, "the stream was being deleted; retry")
 	case t.Pending && time.Since(t.CreatedAt.Std()) > abandoned:
 		if err := t.Delete(c.r.Context()); err != nil {
@@ -128,8 +128,8 @@ func (c *call) confirm(t target, w wanted) error {
 	if t.Gone || t.Pending || e.Ended != w.ends || !t.matches(w) {
 		return c.Refuse(http.StatusConflict, weir.StreamNameTaken, "a stream with another configuration exists under this path")
 	}
-	c.describe(t, e)
-	return c.Send(http.StatusOK, t.contentType(), nil)
+	c.describe(e)
+	return c.Send(http.StatusOK, t.Type, nil)
 }
 
 // abandoned is the age at which a stream whose first content is not complete counts as abandoned: the
@@ -211,12 +211,12 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 			return err
 		}
 	} // otherwise the stream is empty, and its log need not be opened
-	c.describe(t, e)
+	c.describe(e)
 	c.Set("Location", "http://"+c.r.Host+c.r.URL.EscapedPath())
 	if c.r.TLS != nil {
 		c.Set("Location", "https://"+c.r.Host+c.r.URL.EscapedPath())
 	}
-	return c.Send(http.StatusCreated, t.contentType(), nil)
+	return c.Send(http.StatusCreated, t.Type, nil)
 }
 
 // firstContent returns the publish of the body of a PUT, or nil if there is nothing to store.

@@ -162,7 +162,7 @@ func (c *call) find(action access.Action) (t target, ok bool, err error) {
 	case t.Pending:
 		return t, false, weir.Errorf(weir.StreamNotFound, "the stream is still being created")
 	case t.Gone && !c.h.referenced(t):
-		c.h.collect(c.r.Context(), t)
+		_ = c.h.collect(c.r.Context(), t) // the next request to the stream tries again
 		return t, false, weir.Errorf(weir.StreamNotFound, "the stream was deleted")
 	case t.Gone:
 		return t, false, c.Refuse(http.StatusGone, weir.StreamNotFound, "the stream was deleted, and forks of it exist")
@@ -180,18 +180,18 @@ func (c *call) head() error {
 	if err != nil {
 		return err
 	}
-	c.describe(t, e)
+	c.describe(e)
 	if t.TTL != nil {
 		c.Set("Stream-TTL", number(*t.TTL))
 	}
 	if t.Expires != "" {
 		c.Set("Stream-Expires-At", t.Expires)
 	}
-	return c.Send(http.StatusOK, t.contentType(), nil)
+	return c.Send(http.StatusOK, t.Type, nil)
 }
 
 // describe sets the header fields that say where a stream ends.
-func (c *call) describe(t target, e hub.Extent) {
+func (c *call) describe(e hub.Extent) {
 	c.Set("Stream-Next-Offset", offset(e.Tail))
 	if e.Ended {
 		c.Set("Stream-Closed", "true")

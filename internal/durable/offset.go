@@ -2,7 +2,6 @@ package durable
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 
@@ -47,22 +46,22 @@ type start struct {
 	pos    weir.Seq
 }
 
-// start parses the parameter offset.
-func (c *call) start(q url.Values) (s start, ok bool, err error) {
+// parseStart parses the parameter offset.
+func parseStart(q url.Values) (start, error) {
 	values := q["offset"]
 	switch {
 	case len(values) == 0:
-		return start{oldest: true}, true, nil
+		return start{oldest: true}, nil
 	case len(values) > 1 || values[0] == "":
-		return s, false, c.Refuse(http.StatusBadRequest, weir.InvalidRequest, "send offset once, with an offset that this server has sent, -1 or now")
+		return start{}, weir.Errorf(weir.InvalidRequest, "send offset once, with an offset that this server has sent, -1 or now")
 	case values[0] == "-1":
-		return start{given: true, oldest: true}, true, nil
+		return start{given: true, oldest: true}, nil
 	case values[0] == "now":
-		return start{given: true, now: true}, true, nil
+		return start{given: true, now: true}, nil
 	}
 	pos, ok := parseOffset(values[0])
 	if !ok {
-		return s, false, c.Refuse(http.StatusBadRequest, weir.InvalidRequest, "invalid offset: send one that this server has sent, -1 or now")
+		return start{}, weir.Errorf(weir.InvalidRequest, "invalid offset: send one that this server has sent, -1 or now")
 	}
-	return start{given: true, pos: pos}, true, nil
+	return start{given: true, pos: pos}, nil
 }

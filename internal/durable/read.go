@@ -33,8 +33,8 @@ func (c *call) read() error {
 	if !ok {
 		return err
 	}
-	from, ok, err := c.start(q)
-	if !ok {
+	from, err := parseStart(q)
+	if err != nil {
 		return err
 	}
 	live := q.Get("live")
@@ -104,7 +104,7 @@ func (c *call) catchUp(t target, from start, cursor string) error {
 			return c.Send(http.StatusNotModified, "", nil)
 		}
 	}
-	return c.Send(http.StatusOK, t.contentType(), k.bytes())
+	return c.Send(http.StatusOK, t.Type, k.bytes())
 }
 
 func matchesTag(values []string, tag string) bool {
