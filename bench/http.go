@@ -77,7 +77,7 @@ func (c *client) do(request []byte) error {
 	if _, err := c.conn.Write(request); err != nil {
 		return err
 	}
-	status, length := "", 0
+	status, length, chunked := "", 0, false
 	for {
 		line, err := c.r.ReadSlice('\n')
 		if err != nil {
@@ -92,14 +92,36 @@ func (c *client) do(request []byte) error {
 		}
 		if name, v, ok := bytes.Cut(line, []byte(":")); ok && len(name) == 14 && bytes.EqualFold(name, []byte("content-length")) {
 			length, _ = strconv.Atoi(string(bytes.TrimSpace(v)))
+		} else if ok && len(name) == 17 && bytes.EqualFold(name, []byte("transfer-encoding")) {
+			chunked = true
 		}
 	}
 	if status[0] != '2' {
 		b, _ := io.ReadAll(io.LimitReader(c.r, int64(length)))
 		return fmt.Errorf("%w: %s %s", errAnswer, status, b)
 	}
+	if chunked {
+		return c.skipChunks()
+	}
 	_, err := c.r.Discard(length)
 	return err
+}
+
+// skipChunks reads a chunked body without trailers.
+func (c *client) skipChunks() error {
+	for {
+		line, err := c.r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		size, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 31)
+		if err != nil {
+			return err
+		}
+		if _, err := c.r.Discard(int(size) + len("\r\n")); err != nil || size == 0 {
+			return err
+		}
+	}
 }
 
 // publishing measures a server under the given load.

@@ -35,8 +35,8 @@ func main() {
 	out := flag.String("out", "results", "`directory` for the JSON file with the results")
 	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
 	span := flag.Duration("for", time.Second, "duration of a round")
-	only := flag.String("only", "", "run a single `part`: appends, http, loops, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cluster, peers")
-	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the part peers")
+	only := flag.String("only", "", "run a single `part`: appends, http, loops, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cluster, peers, durable")
+	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the parts peers and durable")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nCompares Weir with the limits of this machine and with alternatives.\n\n")
 		flag.PrintDefaults()
@@ -109,6 +109,11 @@ func run(dir, out, only, npm string, rounds int, span time.Duration) error {
 		{"opening", func() error { return collect(&rep, dir, opening) }},
 		{"cluster", func() error { return collect(&rep, dir, cluster) }},
 		{"peers", func() (err error) { rep.Peers, err = peers(dir, npm, rounds, span); return }},
+		{"durable", func() error {
+			figures, err := durable(dir, npm, rounds, span)
+			rep.Figures = append(rep.Figures, figures...)
+			return err
+		}},
 	}
 	for _, p := range parts {
 		if only != "" && only != p.name {

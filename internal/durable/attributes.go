@@ -78,7 +78,10 @@ func (h *Handler) hasForks(p weir.ProjectID, path string, depth int) (found bool
 	if path == "" || depth > deepest {
 		return false
 	}
-	h.Hub.EachWithAttributes(p, func(s *hub.Stream, _ string) bool {
+	h.Hub.EachWithAttributes(p, func(s *hub.Stream, text string) bool {
+		if !strings.Contains(text, `"from":`) { // decoding all attributes would take long if there are many streams
+			return true
+		}
 		a := attributesOf(s)
 		if a.From == path && (!a.Gone || h.hasForks(p, a.Path, depth+1)) {
 			found = true

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"bytes"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -46,7 +47,34 @@ func elements(array []byte) (all []jsontext.Value, err error) {
 // JSON array of all messages.
 type content struct {
 	json bool
-	data []byte
+	data []byte  // of a JSON stream: the array without its closing bracket
+	lent *[]byte // memory of the pool that data may use
+}
+
+// pooled is the smallest content whose memory is used again.
+const pooled = 64 << 10
+
+// buffers has memory for contents. Allocating it for each read would take longer than the read.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// grow makes room for batches of this many bytes.
+func (k *content) grow(bytes int) {
+	if bytes < pooled || k.lent != nil {
+		return
+	}
+	k.lent = buffers.Get().(*[]byte)
+	if bytes += 2; cap(*k.lent) < bytes { // the brackets of an array
+		*k.lent = make([]byte, 0, bytes)
+	}
+	k.data = (*k.lent)[:0]
+}
+
+// release ends the use of the content.
+func (k *content) release() {
+	if k.lent != nil {
+		buffers.Put(k.lent)
+	}
+	*k = content{json: k.json}
 }
 
 func (k *content) add(b *weir.Batch) {
@@ -60,16 +88,22 @@ func (k *content) add(b *weir.Batch) {
 	}
 	if len(k.data) > 0 {
 		k.data = append(k.data, ',')
+	} else {
+		k.data = append(k.data, '[')
 	}
 	k.data = append(k.data, inner...)
 }
 
 func (k *content) empty() bool { return len(k.data) == 0 }
 
-// bytes returns what was collected.
+// bytes returns what was collected. Nothing can be added after that.
 func (k *content) bytes() []byte {
-	if !k.json {
+	switch {
+	case !k.json:
 		return k.data
+	case k.empty():
+		return []byte("[]")
 	}
-	return append(append([]byte{'['}, k.data...), ']')
+	k.data = append(k.data, ']')
+	return k.data
 }

@@ -201,17 +201,16 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 	if err != nil {
 		return err
 	}
-	t := target{s, a}
+	t, e := target{s, a}, hub.Extent{}
 	if a.Pending {
 		if err := c.fill(ctx, &t, w, from, first); err != nil {
 			_ = t.Delete(ctx) // a retry begins again
 			return err
 		}
-	}
-	_, e, err := t.Bounds(ctx)
-	if err != nil {
-		return err
-	}
+		if _, e, err = t.Bounds(ctx); err != nil {
+			return err
+		}
+	} // otherwise the stream is empty, and its log need not be opened
 	c.describe(e)
 	c.Set("Location", "http://"+c.r.Host+c.r.URL.EscapedPath())
 	if c.r.TLS != nil {

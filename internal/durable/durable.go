@@ -36,6 +36,7 @@ type Options struct {
 // Handler serves everything under /ds.
 type Handler struct {
 	Options
+	audiences audiences
 }
 
 // New returns a handler. It holds no resources and needs no closing.

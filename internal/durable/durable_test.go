@@ -182,3 +182,26 @@ func TestLongPollIsASubscription(t *testing.T) {
 	}
 	(<-polled).want(t, 401, "")
 }
+
+// Deleting a stream frees its content, even if forks of it exist. Its path answers 410 until the last
+// fork is deleted.
+func TestDeleteWithForks(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	key, text := s.Key, []string{"Content-Type", "text/plain"}
+	source, fork := s.URL()+"/ds/source", s.URL()+"/ds/fork"
+	send(t, "PUT", source, key, "content", text...).want(t, 201, "")
+	send(t, "PUT", fork, key, "", "Stream-Forked-From", "/ds/source").want(t, 201, "")
+	send(t, "DELETE", source, key, "").want(t, 204, "")
+	for _, method := range []string{"GET", "HEAD", "POST", "DELETE"} {
+		send(t, method, source, key, "x", text...).want(t, 410, "")
+	}
+	send(t, "PUT", source, key, "", text...).want(t, 409, "")
+	if list := send(t, "GET", s.URL()+"/v1/streams", key, "").want(t, 200, "").body; strings.Count(list, `"bytes_stored":0,`) != 1 {
+		t.Errorf("the content was kept: %s", list)
+	}
+	send(t, "GET", fork, key, "").want(t, 200, "content")
+	send(t, "DELETE", fork, key, "").want(t, 204, "")
+	send(t, "GET", source, key, "").want(t, 404, "")
+	send(t, "PUT", source, key, "again", text...).want(t, 201, "")
+	send(t, "GET", source, key, "").want(t, 200, "again")
+}

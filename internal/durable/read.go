@@ -67,7 +67,14 @@ func (c *call) read() error {
 // catchUp sends what is stored from a position on.
 func (c *call) catchUp(t target, from start, cursor string) error {
 	k := content{json: t.isJSON()}
-	reserve := func(bytes int) error { return c.Reserve(2 * bytes) } // the payloads, and the response
+	defer k.release()
+	reserve := func(bytes int) error {
+		if err := c.Reserve(2 * bytes); err != nil { // the payloads, and the response
+			return err
+		}
+		k.grow(bytes)
+		return nil
+	}
 	e, err := t.Read(c.r.Context(), from.pos, chunk, reserve, k.add)
 	if err != nil {
 		return err
@@ -171,33 +178,35 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 	}
 	c.Cache("no-cache")
 	return c.Stay(t.Stream, func(ctx context.Context, sub *hub.Subscription, out *api.Events) error {
-		reserve := func(bytes int) error { return out.Reserve(4 * bytes) } // the payloads, and frames that may be base64
-		until, quiet := time.Now().Add(lasts), false
+		all, leave := c.h.audiences.join(t.Stream)
+		defer leave()
+		read := func() (*frame, error) { return t.frame(ctx, pos, out) }
+		until, upToDate := time.Now().Add(lasts), false
 		for {
-			k := content{json: t.isJSON()}
-			e, err := t.Read(ctx, pos, liveChunk, reserve, k.add)
+			var f *frame
+			var err error
+			if upToDate {
+				f, err = all.next(pos, read)
+			} else {
+				f, err = read()
+			}
 			var refused *weir.Error
-			if e.Gone || errors.As(err, &refused) && refused.Code == weir.Overloaded {
+			if err == nil && f.e.Gone || errors.As(err, &refused) && refused.Code == weir.Overloaded {
 				return nil // the client reconnects, and gets 410 or waits for memory
 			}
 			if err != nil {
 				return err
 			}
-			end := e.Next >= e.Tail
-			if pos = e.Next; !k.empty() || !quiet || end && e.Ended {
-				frame := control(pos, nextCursor(cursor), end, end && e.Ended)
-				if !k.empty() {
-					frame = append(event(t.attributes, k.bytes()), frame...)
-				}
-				if err := out.Send(frame); err != nil {
+			end := f.e.Next >= f.e.Tail
+			if pos = f.e.Next; len(f.data) > 0 || !upToDate || end && f.e.Ended {
+				if err := out.Send(f.data, control(pos, nextCursor(cursor), end, end && f.e.Ended)); err != nil {
 					return err
 				}
-				quiet = true
 			}
-			if end && e.Ended {
+			if end && f.e.Ended {
 				return hub.ErrEnded
 			}
-			if !end {
+			if upToDate = upToDate || end; !end {
 				continue
 			}
 			some, err := sub.Await(ctx, pos, min(15*time.Second, time.Until(until)))
@@ -211,6 +220,25 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 			}
 		}
 	})
+}
+
+// frame reads what a live read gets at a position.
+func (t *target) frame(ctx context.Context, pos weir.Seq, out *api.Events) (*frame, error) {
+	k := content{json: t.isJSON()}
+	defer k.release()
+	reserve := func(bytes int) error {
+		if err := out.Reserve(4 * bytes); err != nil { // the payloads, and frames that may be base64
+			return err
+		}
+		k.grow(bytes)
+		return nil
+	}
+	e, err := t.Read(ctx, pos, liveChunk, reserve, k.add)
+	f := &frame{from: pos, e: e}
+	if err == nil && !k.empty() {
+		f.data = event(t.attributes, k.bytes())
+	}
+	return f, err
 }
 
 // event returns a data event. A line break of any kind inside the data begins a new line of the
