@@ -87,7 +87,7 @@ func Begin(ctx context.Context, s *Stream, seq weir.Seq) error {
 	}
 	defer f.release()
 	f.mu.Lock()
-	begun := f.state.Begin(seq) && f.ahead.Begin(seq)
+	begun := stream.Begin(f.state, seq) && stream.Begin(f.ahead, seq)
 	if begun {
 		f.way.order.begin(seq - 1)
 		f.wake()

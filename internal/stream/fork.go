@@ -35,7 +35,7 @@ func (s *State) Raise(low weir.Seq) {
 // Begin makes seq the first sequence of a stream in which nothing was ever stored, as if everything
 // below seq had been evicted. It reports whether it did. The caller must store a checkpoint before
 // the first entry.
-func (s *State) Begin(seq weir.Seq) bool {
+func Begin(s *State, seq weir.Seq) bool {
 	if s.ever || s.ended || seq <= 1 || seq > weir.MaxSeq {
 		return false
 	}
