@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The same seed gives the same history in every process. About one seed in 200 still differs: the
+// The same seed gives the same history in every process. About one seed in 300 still differs: the
 // journal writes two entries in one group or in two, for a reason that is not known yet. So the test
 // fails only if two of five seeds differ.
 func TestSameTrace(t *testing.T) {
