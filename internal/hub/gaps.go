@@ -175,7 +175,8 @@ func (f *feed) schedule() {
 	if left == 0 && f.held.seq <= f.ahead.Final() {
 		return // when the sequence is no longer held, schedule is called again
 	}
-	wait := min(left, f.hub.opts.GapGrace) + time.Millisecond
+	// The gaps of different streams close at different times, so that simulations can be repeated.
+	wait := min(left, f.hub.opts.GapGrace) + time.Millisecond + time.Duration(f.s.log%1000)*time.Microsecond
 	if f.foreign {
 		wait += foreignDelay
 	}

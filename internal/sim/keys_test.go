@@ -40,7 +40,7 @@ func (c *client) manageKeys(g *server, o *own) {
 		c.createKey(g, o, k)
 	case r == 0 && k.once != "":
 		c.createKey(g, o, k) // again
-	case r <= 2:
+	case r <= 2 && (k.after == 0 || c.rng.IntN(4) == 0): // most others revoke themselves
 		c.revokeKey(g, k, o)
 	case r == 3:
 		c.listKeys(g, k)

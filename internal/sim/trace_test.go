@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// The same seed gives the same history in every process. About one seed in 30 still differs, for a
-// reason that is not known yet. So the test fails only if most seeds differ.
+// The same seed gives the same history in every process. About one seed in 300 still differs: the
+// journal writes two entries in one group or in two, for a reason that is not known yet. So the test
+// fails only if two of five seeds differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000
@@ -35,7 +36,7 @@ func TestSameTrace(t *testing.T) {
 			}
 		}
 	}
-	if differ > 2 {
+	if differ > 1 {
 		t.Errorf("%d of 5 seeds gave different histories", differ)
 	}
 }
