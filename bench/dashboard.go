@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -74,7 +75,7 @@ func dashboard(dir string) ([]figure, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var looking sync.WaitGroup
 		looking.Go(func() { pages = append(pages, look(ctx, user, t)...) })
-		looking.Go(func() { tail(ctx, user, t) })
+		looking.Go(func() { follow(ctx, user, t) })
 		p, err = publishPaced(t)
 		cancel()
 		looking.Wait()
@@ -133,18 +134,23 @@ func medianRatio(without, with []paced, value func(paced) float64) float64 {
 	return all[len(all)/2]
 }
 
-// tail follows a stream until the context ends, as the stream's page in the dashboard does.
-func tail(ctx context.Context, user *http.Client, t *target) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.addr+"/dashboard/streams/"+t.streams[1]+"/tail", nil)
-	if err != nil {
-		return
+// follow asks for the new events of a stream once per second until the context ends, as the
+// stream's page in the dashboard does.
+func follow(ctx context.Context, user *http.Client, t *target) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last struct{ Cursor int64 }
+	for ctx.Err() == nil {
+		path := fmt.Sprintf("http://%s/dashboard/streams/%s/events?floor=%d", t.addr, t.streams[1], last.Cursor+1)
+		if resp, err := user.Get(path); err == nil {
+			_ = json.NewDecoder(resp.Body).Decode(&last) // a failed request is repeated a second later
+			resp.Body.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
 	}
-	resp, err := user.Do(req)
-	if err != nil {
-		return
-	}
-	defer resp.Body.Close()
-	io.Copy(io.Discard, resp.Body)
 }
 
 // look loads one page after another until the context ends, and returns how long each page took.
@@ -155,7 +161,7 @@ func look(ctx context.Context, user *http.Client, t *target) []time.Duration {
 	one := "/dashboard/streams/" + t.streams[1]
 	for i := 0; ; i++ {
 		for _, path := range []string{"/dashboard", "/dashboard/figures", "/dashboard/streams", "/dashboard/streams?sort=bytes", "/dashboard/streams?q=ben&sort=name&page=50",
-			one, one + "/figures", "/dashboard/keys", "/dashboard/keys/new", "/dashboard/projects", "/dashboard/requests", "/dashboard/audit"} {
+			one, one + "/figures", one + "/events", "/dashboard/keys", "/dashboard/keys/new", "/dashboard/projects", "/dashboard/requests", "/dashboard/audit"} {
 			start := time.Now()
 			resp, err := user.Get("http://" + t.addr + path)
 			if err != nil {

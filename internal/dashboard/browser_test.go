@@ -36,9 +36,10 @@ func TestBrowser(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}})
-	raw, big := svc.rawStream(), svc.bigStream()
+	raw := svc.rawStream()
 	dashboard.SetStore(svc.Dashboard, dashboard.Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30})
 	dashboard.PastDay(svc.Dashboard, svc.clock.now())
+	big := svc.bigStream() // after SetStore, which must come before the first sample of the dashboard
 	shots, err := filepath.Abs("../../bin/screenshots")
 	svc.must(err)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)

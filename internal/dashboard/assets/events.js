@@ -195,7 +195,7 @@ export class Events {
 
 	async pollOnce() {
 		await this.first;
-		if (!this.isLive || this.newerAt) return;
+		if (!this.isLive || this.newerAt || !this.loaded) return; // before the list is loaded, the cursor is that of the list before
 		if (this.cursor === undefined) return this.newest(); // the first request failed
 		try {
 			const f = await this.ask({floor: this.cursor + 1});
@@ -211,6 +211,7 @@ export class Events {
 		if (!this.olderAt || this.loading) return;
 		this.loading = true;
 		this.searching = this.sifts;
+		this.describe();
 		this.seen.matches = 0;
 		await this.guard(async () => {
 			const f = await this.ask({before: this.olderAt});
