@@ -26,7 +26,7 @@ func (h *Handler) Tail(w http.ResponseWriter, r *http.Request, s *hub.Stream, en
 		header.Set("Content-Type", typeStream)
 		header.Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
-	}, c.follow)
+	}, (*subscriber).begin)
 }
 
 // SubscriptionsOf returns the number of open subscriptions of a key.

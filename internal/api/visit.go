@@ -151,9 +151,10 @@ func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Su
 	if c.ended = c.grant.Ended(); c.ended == nil {
 		c.ended = make(chan struct{})
 	}
-	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(sub *hub.Subscription, w *writer) error {
-		err := follow(w.ended, sub, &Events{c, w})
-		if c.whyEnded(err, w) == endFailed && err != nil {
+	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(s *subscriber, w *writer) error {
+		s.charge(w)
+		err := follow(w.ended, s.sub, &Events{c, w})
+		if s.whyEnded(err, w) == endFailed && err != nil {
 			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
 		}
 		return err
