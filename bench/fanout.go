@@ -55,10 +55,10 @@ func (s *subscriber) read(n int64) {
 	}
 }
 
-// streaming measures idle and stalled subscribers, catch-up, fan-out and compression.
+// streaming measures stalled subscribers, catch-up, fan-out and compression.
 func streaming(dir string) ([]figure, error) {
 	var figures []figure
-	for i, part := range []func(*target) ([]figure, error){idleSubscribers, stalledSubscribers, catchUp, fanOut, compressed} {
+	for i, part := range []func(*target) ([]figure, error){stalledSubscribers, catchUp, fanOut, compressed} {
 		f, err := onFreshServer(filepath.Join(dir, "streaming"+strconv.Itoa(i)), part)
 		if err != nil {
 			return figures, err
@@ -82,29 +82,91 @@ func onFreshServer(dir string, part func(*target) ([]figure, error)) ([]figure, 
 	return part(t)
 }
 
-func idleSubscribers(t *target) ([]figure, error) {
-	const n = 5000
-	before := t.memory()
-	var all []*subscriber
-	for range n {
-		s, err := subscribe(t, 1, "head")
-		if err != nil {
+// idle measures the resident memory of idle subscribers, with and without event loops. A server at
+// rest returns memory that it does not need. So idle measures twice: just after the subscribers have
+// connected, and when the server is at rest. Both servers run at the same time, because coming to
+// rest takes a minute.
+func idle(dir string) ([]figure, error) {
+	cases := []*crowdOfIdle{
+		{name: "memory of an idle subscriber (15,000)", flag: "--event-loop=true", n: 15000},
+		{name: "memory of one without event loops (4,000)", flag: "--event-loop=false", n: 4000},
+	}
+	defer func() {
+		for _, c := range cases {
+			c.close()
+		}
+	}()
+	for _, c := range cases {
+		if err := c.start(dir); err != nil {
 			return nil, err
 		}
-		all = append(all, s)
+	}
+	time.Sleep(restTime)
+	var figures []figure
+	for _, c := range cases {
+		c.before = c.t.memory()
+		if err := c.connect(); err != nil {
+			return nil, err
+		}
+		time.Sleep(2 * time.Second)
+		figures = append(figures, figure{c.name, c.each(), "KiB"})
+	}
+	time.Sleep(restTime)
+	for _, c := range cases {
+		figures = append(figures, figure{"  at rest (" + c.flag + ")", c.each(), "KiB"})
+	}
+	return figures, nil
+}
+
+// restTime is the time after which a server that has nothing to do has returned its unused memory.
+const restTime = 65 * time.Second
+
+// crowdOfIdle is a server with many idle subscribers.
+type crowdOfIdle struct {
+	name, flag string
+	n          int
+	t          *target
+	before     int64 // memory before the subscribers connected
+	all        []*subscriber
+}
+
+func (c *crowdOfIdle) start(dir string) (err error) {
+	// All subscribers come from one address. As a trusted proxy, it may use all connections.
+	if c.t, err = startWeir(filepath.Join(dir, "idle"+c.flag), c.flag, "--max-subscribers", "100000", "--trusted-proxies", "127.0.0.1/32"); err != nil {
+		return err
+	}
+	return c.t.createStreams(4)
+}
+
+func (c *crowdOfIdle) connect() error {
+	for range c.n {
+		s, err := subscribe(c.t, 1, "head")
+		if err != nil {
+			return err
+		}
+		c.all = append(c.all, s)
 	}
 	answer := make([]byte, 4096)
-	for _, s := range all {
-		if _, err := s.conn.Read(answer); err != nil {
-			return nil, err
+	for _, s := range c.all {
+		if m, err := s.conn.Read(answer); err != nil || !bytes.HasPrefix(answer[:m], []byte("HTTP/1.1 200 ")) {
+			return fmt.Errorf("subscribe: %v: %.200q", err, answer[:m])
 		}
 	}
-	time.Sleep(2 * time.Second)
-	each := float64(t.memory()-before) / n / 1024
-	for _, s := range all {
+	return nil
+}
+
+// each returns how much memory a subscriber takes, in KiB.
+func (c *crowdOfIdle) each() float64 {
+	return float64(c.t.memory()-c.before) / float64(c.n) / 1024
+}
+
+func (c *crowdOfIdle) close() {
+	for _, s := range c.all {
 		s.conn.Close()
 	}
-	return []figure{{"memory of an idle subscriber (5,000)", each, "KiB"}}, nil
+	if c.t != nil {
+		c.t.stop()
+	}
 }
 
 func catchUp(t *target) ([]figure, error) {

@@ -35,7 +35,7 @@ func main() {
 	out := flag.String("out", "results", "`directory` for the JSON file with the results")
 	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
 	span := flag.Duration("for", time.Second, "duration of a round")
-	only := flag.String("only", "", "run a single `part`: appends, http, loops, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cluster, peers, durable")
+	only := flag.String("only", "", "run a single `part`: appends, http, loops, idle, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cluster, peers, durable")
 	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the parts peers and durable")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nCompares Weir with the limits of this machine and with alternatives.\n\n")
@@ -97,6 +97,7 @@ func run(dir, out, only, npm string, rounds int, span time.Duration) error {
 		{"appends", func() (err error) { rep.Appends, err = appends(dir, rounds, span); return }},
 		{"http", func() (err error) { rep.HTTP, err = overHTTP(dir, rounds, span); return }},
 		{"loops", func() (err error) { rep.Loops, err = loops(dir, rounds, span); return }},
+		{"idle", func() error { return collect(&rep, dir, idle) }},
 		{"streaming", func() error { return collect(&rep, dir, streaming) }},
 		{"client", func() error { return collect(&rep, dir, publishers) }},
 		{"memory", func() error { return collect(&rep, dir, memoryPerBatch, millionStreams) }},

@@ -247,7 +247,9 @@ func (c *call) end(p any) {
 		}
 		c.refuse(errPanic)
 	}
-	c.count()
+	if !c.parked {
+		c.count()
+	}
 	*c = call{}
 	calls.Put(c)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"time"
 
@@ -176,16 +177,24 @@ func (c *call) borrow(bytes int64) error {
 }
 
 // holder returns the key and project that are charged for the memory and the subscriptions of this
-// call. For a client of the demo, with the demo key or without a key, the client's address takes
-// the place of the key.
+// call.
 func (c *call) holder() budget.Holder {
-	switch {
-	case c.grant == nil: // the call comes from Lend, which serves the dashboard
-		return budget.Holder{Key: "dashboard"}
-	case c.grant.Demo():
-		return budget.Holder{Project: string(c.grant.Project()), Key: access.Network(c.client()).String()}
+	if c.grant == nil || !c.grant.Demo() {
+		return holderOf(c.grant, noClient)
 	}
-	return budget.Holder{Project: string(c.grant.Project()), Key: c.grant.KeyID()}
+	return holderOf(c.grant, c.client())
+}
+
+// holderOf returns the key and project of a caller. For a client of the demo, with the demo key or
+// without a key, the client's address takes the place of the key.
+func holderOf(g *access.Grant, client netip.Addr) budget.Holder {
+	switch {
+	case g == nil: // the call comes from Lend, which serves the dashboard
+		return budget.Holder{Key: "dashboard"}
+	case g.Demo():
+		return budget.Holder{Project: string(g.Project()), Key: access.Network(client).String()}
+	}
+	return budget.Holder{Project: string(g.Project()), Key: g.KeyID()}
 }
 
 const (

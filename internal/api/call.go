@@ -25,6 +25,7 @@ type call struct {
 	id     [requestIDLength]byte
 	fields [12][2]string // memory for the header fields of the response
 	sent   bool          // the response has begun
+	parked bool          // an event loop continues the response, and counts the call at its end
 	zips   bool          // the response is compressed
 	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
 

@@ -99,7 +99,7 @@ func windowOf(g *access.Grant) int {
 }
 
 // end is the reason why a subscription ended.
-type end int
+type end uint8
 
 const (
 	endClient    end = iota // the client disconnected
@@ -120,17 +120,30 @@ var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", 
 var refusalNames = [...]string{"full", "share"}
 
 // whyEnded returns the reason why a subscription ended, given the error that ended it.
-func (c *call) whyEnded(err error, w *writer) end {
+func (s *subscriber) whyEnded(err error, w *writer) end {
+	why := endOf(s.ended, err)
+	switch {
+	case why == endRevoked:
+	case w.loan.IsCut():
+		why = endSlow
+	case err == nil:
+		why = endReconnect
+	case why == endClient && w.ended.Err() == nil && !w.broken:
+		why = endFailed
+	}
+	return why
+}
+
+// endOf returns the reason why a subscription ended, given the channel that is closed when its key
+// is revoked, and the error that ended the subscription. Any other error means that the client is
+// gone.
+func endOf(revoked <-chan struct{}, err error) end {
 	select {
-	case <-c.ended:
+	case <-revoked:
 		return endRevoked
 	default:
 	}
 	switch {
-	case w.loan.IsCut():
-		return endSlow
-	case err == nil:
-		return endReconnect
 	case errors.Is(err, hub.ErrDeleted), errors.Is(err, hub.ErrExpired):
 		return endDeleted
 	case errors.Is(err, hub.ErrEnded):
@@ -139,8 +152,6 @@ func (c *call) whyEnded(err error, w *writer) end {
 		return endStopping
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return endSlow
-	case w.ended.Err() == nil:
-		return endFailed
 	}
 	return endClient
 }

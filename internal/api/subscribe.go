@@ -41,7 +41,8 @@ var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project 
 //   - The client accepts no data for the length of the write timeout.
 //
 // An idle subscription uses no buffer: subscribers share frames, and the method send returns its
-// buffer to a pool.
+// buffer to a pool. On a connection of an event loop, it does not even use a goroutine (see
+// parked.go).
 func (c *call) subscribe(s *hub.Stream) error {
 	from, err := c.start()
 	if err != nil {
@@ -49,19 +50,26 @@ func (c *call) subscribe(s *hub.Stream) error {
 	}
 	c.ended = c.grant.Ended()
 	c.zips = acceptsGzip(c.r.Header["Accept-Encoding"])
-	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) }, c.follow)
+	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) }, func(s *subscriber, w *writer) error {
+		s.parks = true
+		return s.begin(w)
+	})
 }
 
 // stay begins the response and sends events until the subscription ends, for example because
 // c.ended is closed. The function head sends the header of the response, and the function follow
-// sends the events and returns the error that ended the subscription.
-func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.Subscription, *writer) error) error {
-	of, at := c.holder(), access.Network(c.client())
-	if err := c.takePlace(of, at); err != nil {
+// sends the events and returns the error that ended the subscription, or errParked.
+func (c *call) stay(stream *hub.Stream, from hub.From, head func(), follow func(*subscriber, *writer) error) error {
+	client := c.client()
+	if err := c.takePlace(holderOf(c.grant, client), access.Network(client)); err != nil {
 		return err
 	}
-	defer c.h.places.Give(of, at)
-
+	s := &subscriber{h: c.h, ended: c.ended}
+	defer func() {
+		if !c.parked {
+			s.close()
+		}
+	}()
 	if c.r.ProtoMajor >= 2 {
 		c.r.Body.Close() // otherwise the server would buffer the data that the client sends
 	}
@@ -69,32 +77,28 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func(), follow func(*hub.
 	_ = w.control.SetReadDeadline(time.Time{}) // the request's deadline would end the subscription
 	ctx, cancel := context.WithCancel(c.r.Context())
 	w.ended = ctx
-	ender := &ender{cancel: cancel, control: w.control, of: c.listener(s)}
-	c.h.open.add(c.ended, ender)
-	defer c.h.open.remove(c.ended, ender)
-	defer cancel()
+	s.ender.cancel, s.ender.control, s.ender.of = cancel, w.control, c.listener(stream)
+	c.h.open.add(c.ended, &s.ender)
 
-	sub, err := s.Subscribe(ctx, from)
+	var err error
+	s.sub, err = stream.Subscribe(ctx, from)
 	if err != nil {
 		return err
 	}
-	defer sub.Close()
-	c.h.open.begun(ender, sub)
-	w.loan = sub.ChargeTo(c.holder(), ender.end)
-	w.loan.Watch(true)
+	c.h.open.begun(&s.ender, s.sub)
 	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
 	if c.zips {
 		c.w.Header()["Content-Encoding"] = gzipEncoding
-		w.zip = sub.Compress()
+		s.zip = s.sub.Compress()
+		w.zip = s.zip
 	}
 	head()
-	err = follow(sub, &w)
-	why := c.whyEnded(err, &w)
-	if ender.byOperator.Load() {
-		why = endOperator
+	if err = follow(s, &w); errors.Is(err, errParked) {
+		c.parked = true
+		return nil
 	}
-	c.h.counts.ended[why].Add(1)
+	s.count(s.whyEnded(err, &w))
 	return nil
 }
 
@@ -112,14 +116,30 @@ func (c *call) takePlace(of budget.Holder, at netip.Addr) error {
 	return errPlaces
 }
 
-// follow sends the first frame and then events until the subscription ends, and returns the error
-// that ended it.
-func (c *call) follow(sub *hub.Subscription, w *writer) error {
-	if err := w.begin(helloFrame(sub.Position())); err != nil {
+// begin sends the first frame and then events, like follow. A subscription that can be parked at
+// once never borrows memory.
+func (s *subscriber) begin(w *writer) error {
+	if err := w.begin(helloFrame(s.sub.Position())); err != nil {
 		return err
 	}
+	if s.park(w) {
+		return errParked
+	}
+	s.charge(w)
+	return s.follow(w)
+}
+
+// charge charges the caller for the memory of large frames.
+func (s *subscriber) charge(w *writer) {
+	w.loan = s.sub.ChargeTo(s.holder(), s.ender.end)
+	w.loan.Watch(true)
+}
+
+// follow sends events until the subscription ends, and returns the error that ended it. If it parks
+// the subscription, it returns errParked.
+func (s *subscriber) follow(w *writer) error {
 	for {
-		event, err := sub.Next(w.ended, c.h.Heartbeat) // while it waits, Next borrows no memory
+		event, err := s.sub.Next(w.ended, s.h.Heartbeat) // while it waits, Next borrows no memory
 		switch {
 		case err == nil && event.Gap != nil:
 			err = w.send(w.packed(gapFrame(event.Gap)))
@@ -131,21 +151,36 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 			err = w.send(event.Frames...)
 		case err == nil:
 			err = w.send(w.packed(heartbeatFrame))
-		case errors.Is(err, hub.ErrDeleted):
-			_ = w.end(deletedFrame)
-		case errors.Is(err, hub.ErrExpired):
-			_ = w.end(expiredFrame)
-		case errors.Is(err, hub.ErrEnded):
-			_ = w.end(closedFrame)
-		case errors.Is(err, hub.ErrStopping):
-			_ = w.end(retryFrame(500 + rand.IntN(4501)))
-		case w.ended.Err() == nil:
-			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
+		default:
+			if frame := endFrame(err); frame != nil {
+				_ = w.end(frame)
+			} else if w.ended.Err() == nil {
+				s.h.Logger.Error("subscription failed", "request_id", string(s.ender.of.id[:]), "error", err)
+			}
 		}
 		if err != nil {
 			return err
 		}
+		if s.park(w) {
+			return errParked
+		}
 	}
+}
+
+// endFrame returns the last frame of a subscription that ends with this error of the hub. It returns
+// nil if the error is not an orderly end.
+func endFrame(err error) []byte {
+	switch {
+	case errors.Is(err, hub.ErrDeleted):
+		return deletedFrame
+	case errors.Is(err, hub.ErrExpired):
+		return expiredFrame
+	case errors.Is(err, hub.ErrEnded):
+		return closedFrame
+	case errors.Is(err, hub.ErrStopping):
+		return retryFrame(500 + rand.IntN(4501))
+	}
+	return nil
 }
 
 // gathered is a pool of the buffers in which the method send combines small frames into one write.

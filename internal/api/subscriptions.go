@@ -23,8 +23,11 @@ type watched struct {
 
 // ender ends one subscription, or the wait of a long poll.
 type ender struct {
-	cancel  context.CancelFunc
-	control *http.ResponseController // nil for a long poll, which writes its response after the wait
+	mu      sync.Mutex
+	over    bool                     // end was called
+	cancel  context.CancelFunc       // nil while the subscription is parked
+	control *http.ResponseController // nil also for a long poll, which writes its response after the wait
+	parked  interface{ Cut() }       // nil unless the subscription is parked
 	of      listener
 
 	byOperator atomic.Bool // the operator has ended the subscription
@@ -34,9 +37,34 @@ type ender struct {
 // a client that does not read. It must cancel the context before it sets the deadline: see
 // writer.arm.
 func (e *ender) end() {
-	e.cancel()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	e.interrupt()
+}
+
+func (e *ender) interrupt() {
+	if e.parked != nil {
+		e.parked.Cut()
+	}
+	if e.cancel != nil {
+		e.cancel()
+	}
 	if e.control != nil {
 		_ = e.control.SetWriteDeadline(longAgo)
+	}
+}
+
+// use replaces what the method end interrupts. If end was called before, use interrupts the new
+// parts at once. It cancels the context that was used before, to free its memory.
+func (e *ender) use(cancel context.CancelFunc, control *http.ResponseController, parked interface{ Cut() }) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cancel != nil {
+		e.cancel()
+	}
+	if e.cancel, e.control, e.parked = cancel, control, parked; e.over {
+		e.interrupt()
 	}
 }
 

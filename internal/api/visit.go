@@ -152,9 +152,10 @@ func (e *Events) Reserve(bytes int) error {
 func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, out *Events) error) error {
 	c := v.c
 	c.ended = c.grant.Ended()
-	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(sub *hub.Subscription, w *writer) error {
-		err := follow(w.ended, sub, &Events{c, w})
-		if c.whyEnded(err, w) == endFailed {
+	return c.stay(s, hub.Head, func() { c.head(http.StatusOK, typeStream, none, none) }, func(s *subscriber, w *writer) error {
+		s.charge(w)
+		err := follow(w.ended, s.sub, &Events{c, w})
+		if s.whyEnded(err, w) == endFailed {
 			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
 		}
 		return err

@@ -22,6 +22,7 @@ type writer struct {
 	until   time.Time       // the deadline that is set; zero if none is
 	loan    *budget.Loan    // the memory that is being sent; nil if none is borrowed
 	zip     *deflate.Member // the state of a compressed response; nil if it is not compressed
+	broken  bool            // a write failed
 }
 
 // piece is the number of bytes that a client must accept within one timeout: about 2 KiB/s with the
@@ -52,6 +53,7 @@ func (w *writer) writePiece(b []byte) error {
 		return err
 	}
 	if _, err := w.w.Write(b); err != nil {
+		w.broken = true
 		return err
 	}
 	w.loan.Moved(len(b))
@@ -121,6 +123,7 @@ func (w *writer) over() error {
 // deadline if it must not stay set.
 func (w *writer) flush() error {
 	if err := w.control.Flush(); err != nil {
+		w.broken = true
 		return err
 	}
 	if w.lasting {

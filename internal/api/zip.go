@@ -107,10 +107,13 @@ func (w *writer) begin(frame []byte) error {
 }
 
 // end sends the last frame of a subscription.
-func (w *writer) end(frame []byte) error {
+func (w *writer) end(frame []byte) error { return w.send(w.last(frame)) }
+
+// last returns the last frame of a subscription in the form in which it is sent.
+func (w *writer) last(frame []byte) []byte {
 	if w.zip == nil {
-		return w.send(frame)
+		return frame
 	}
 	frame = w.packed(frame)
-	return w.send(append(frame, w.zip.Trailer()...))
+	return append(frame, w.zip.Trailer()...)
 }

@@ -28,11 +28,19 @@ func (s *Subscription) ChargeTo(of budget.Holder, stop func()) *budget.Loan {
 	return s.loan
 }
 
+// lend makes sure that the subscription has a loan.
+func (s *Subscription) lend() {
+	if s.loan == nil {
+		s.ChargeTo(budget.Holder{Project: string(s.f.s.Project)}, nil)
+	}
+}
+
 // borrow makes the subscription's loan at least size bytes large. Without loans, many subscribers
 // that read batches of 8 MiB could exhaust the memory of the process. If the budget has too little
 // memory until the time wait has passed, borrow returns errNoMemory. A stalled subscriber keeps its
 // memory until it is disconnected.
 func (s *Subscription) borrow(ctx context.Context, size int, wait time.Duration) error {
+	s.lend()
 	patience, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err := s.loan.Grow(patience, int64(size))
@@ -71,7 +79,9 @@ func EncodedSize(mode weir.Mode, payload int) int {
 // references to the frames of that run: otherwise a waiting subscription would keep frames in
 // memory that neither the budget nor the tail counts any more.
 func (s *Subscription) freeMemory() {
-	clear(s.frames[:cap(s.frames)])
+	if s.kept != nil {
+		clear(s.kept.frames[:cap(s.kept.frames)])
+	}
 	if s.older != nil {
 		runs.Put(s.older)
 		s.older = nil
@@ -108,6 +118,7 @@ func (r *frame) isLarge() bool { return r.pins.lock != nil }
 // frame borrows the memory for it. Like borrow, pin returns errNoMemory if the time wait passes
 // first.
 func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) error {
+	s.lend()
 	late := time.NewTimer(wait)
 	defer late.Stop()
 	select {

@@ -222,7 +222,7 @@ func TestWaitingSubscriptionKeepsNoFrame(t *testing.T) {
 			if e, err = sub.Next(ctx, time.Second); err != nil || len(e.Frames) > 0 {
 				t.Fatalf("got %d frames and %v, want none", len(e.Frames), err)
 			}
-			for _, b := range sub.frames[:cap(sub.frames)] {
+			for _, b := range sub.kept.frames[:cap(sub.kept.frames)] {
 				if b != nil {
 					t.Errorf("the waiting subscription keeps a frame of %d bytes", len(b))
 				}

@@ -50,17 +50,24 @@ type Subscription struct {
 	armed  bool         // the timer is running
 	shard  uint32       // index into counters.delivered
 	since  time.Time    // when Next was last called
-	recent []*frame     // buffer for the frames of the next run, kept if it is small
-	frames [][]byte     // buffer for the encoded bytes of these frames, kept if it is small
+	kept   *runBuffers  // the buffers of the last run; nil if they were large, or after Park
 	older  *[]byte      // buffer of the last run, if that run was read from the log
 	loan   *budget.Loan // memory borrowed for large frames; see memory.go
 	pinned *frame       // the large frame of the tail that is being sent, if any
 
 	zip *deflate.Member // set by Compress: Next returns compressed frames
 
+	sleeper Sleeper // set while the subscription is parked
+
 	before, after *Subscription // neighbours in the audience
 	position      atomic.Uint64 // copy of next, for Stats
 	handed        handed        // the last run, until countSent has counted it
+}
+
+// runBuffers are the buffers for a run.
+type runBuffers struct {
+	recent []*frame // frames of the tail
+	frames [][]byte // their encoded bytes
 }
 
 // keptRun is the largest number of frames for which a subscription keeps its buffers while it
@@ -129,7 +136,6 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	f.tail.join(f)
 	f.show()
 	sub := &Subscription{f: f, row: f.rows.join(), next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
-	sub.ChargeTo(budget.Holder{Project: string(s.Project)}, nil)
 	sub.position.Store(uint64(sub.next))
 	f.audience.join(sub)
 	return sub, nil
@@ -159,6 +165,7 @@ func (s *Subscription) Close() {
 	}
 	s.freeMemory()
 	s.loan.End()
+	s.Unpark()
 	s.f.audience.leave(s)
 	s.f.rows.leave(s.row)
 	s.f.turn.Lock()
@@ -186,14 +193,9 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 		if err != nil || step.Kind == stream.Wait {
 			return Event{}, err
 		}
-		if step.Kind == stream.End {
-			return Event{}, ErrEnded
+		if gap, err := s.pass(step); gap != nil || err != nil {
+			return Event{Gap: gap}, err
 		}
-		if step.Kind == stream.Gap || step.Kind == stream.Loss {
-			s.next = step.Last + 1
-			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
-		}
-		s.next = step.First // skips sequence 0 if it was never stored
 		logged := s.next < v.low
 		frames, err := s.read(ctx, v, step, wait)
 		if errors.Is(err, errNoMemory) {
@@ -205,31 +207,51 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 	}
 }
 
+// pass advances the position to the first batch of a step. If the step has no batches, pass returns
+// the gap that the step reports, or ErrEnded.
+func (s *Subscription) pass(step stream.Step) (*Gap, error) {
+	switch step.Kind {
+	case stream.End:
+		return nil, ErrEnded
+	case stream.Gap, stream.Loss:
+		s.next = step.Last + 1
+		return &Gap{step.First, step.Last, step.Kind == stream.Loss}, nil
+	}
+	s.next = step.First // skips sequence 0 if it was never stored
+	return nil, nil
+}
+
 // await returns the next step at the position of the subscription, and the view that the step
 // belongs to. If there is nothing to do, it waits. The step is still stream.Wait if the given time
 // has passed since s.since.
 func (s *Subscription) await(ctx context.Context, wait time.Duration) (stream.Step, *view, error) {
-	f := s.f
 	for {
-		v := f.current(f.hub.now())
-		if v.dropped {
-			return stream.Step{}, v, s.deleted()
-		}
-		if f.hub.endsSubscriptions() || v.behind {
-			return stream.Step{}, v, ErrStopping
-		}
-		step := v.rules.Next(s.next)
-		if step.Kind != stream.Wait {
-			return step, v, nil
+		step, v, err := s.look()
+		if err != nil || step.Kind != stream.Wait {
+			return step, v, err
 		}
 		changed := s.row.wait()
-		if f.view.Load() != v || f.hub.endsSubscriptions() {
+		if s.f.view.Load() != v || s.f.hub.endsSubscriptions() {
 			continue // the view changed before there was a channel to wait on
 		}
 		if more, err := s.wait(ctx, changed, wait); !more {
 			return step, v, err
 		}
 	}
+}
+
+// look returns the next step at the position of the subscription, and the view that the step
+// belongs to. It does not wait.
+func (s *Subscription) look() (stream.Step, *view, error) {
+	f := s.f
+	v := f.current(f.hub.now())
+	switch {
+	case v.dropped:
+		return stream.Step{}, v, s.deleted()
+	case f.hub.endsSubscriptions() || v.behind:
+		return stream.Step{}, v, ErrStopping
+	}
+	return v.rules.Next(s.next), v, nil
 }
 
 // wait returns true when there may be something to send, and false when the given time has passed
@@ -284,7 +306,10 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait
 			return nil, nil // the frame has left the tail: the next step reads the batch from the log or reports a gap
 		}
 	}
-	recent, frames := s.recent[:0], s.frames[:0]
+	if s.kept == nil {
+		s.kept = new(runBuffers)
+	}
+	recent, frames := s.kept.recent[:0], s.kept.frames[:0]
 	size := 0
 	for ; i < len(v.frames) && v.frames[i].seq <= step.Last && size < run; i++ {
 		if r := v.frames[i]; r.isLarge() && r != s.pinned {
@@ -315,9 +340,9 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait
 		s.handed.at = recent[0].at
 	}
 	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
-		s.recent, s.frames = recent, frames
+		s.kept.recent, s.kept.frames = recent, frames
 	} else {
-		s.recent, s.frames = nil, nil
+		s.kept = nil
 	}
 	if err == nil || len(frames) > 0 {
 		return frames, nil
@@ -381,7 +406,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if s.zip != nil {
 		frames = s.pack(frames)
 	}
-	return append(s.frames[:0], frames), nil
+	return [][]byte{frames}, nil
 }
 
 // keep makes a run that was encoded in the buffer s.older the only memory of the subscription. If

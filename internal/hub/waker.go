@@ -11,7 +11,8 @@ type row struct {
 	members int // guarded by rows.mu
 
 	mu      sync.Mutex
-	changed chan struct{} // closed by wake; nil while no member waits
+	changed chan struct{}   // closed by wake; nil while no member waits
+	parked  []*Subscription // members that wait without a goroutine; see parked.go
 }
 
 // wait returns the channel that the next call of wake closes. Before the caller waits on the
@@ -31,11 +32,15 @@ func (r *row) wake() bool {
 	r.mu.Lock()
 	changed := r.changed
 	r.changed = nil
+	for _, s := range r.parked {
+		s.sleeper.Wake()
+	}
+	waited := changed != nil || len(r.parked) > 0
 	r.mu.Unlock()
 	if changed != nil {
 		close(changed)
 	}
-	return changed != nil
+	return waited
 }
 
 // rows holds the subscriptions of one feed in groups, and the waker's progress through these

@@ -81,6 +81,34 @@ func (c *crowd) follow(rng *rand.Rand) {
 	}
 }
 
+// sleeper notes that it was woken.
+type sleeper chan struct{}
+
+func (s sleeper) Wake() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// nap parks a subscription until there is an event, or until Poll fails.
+func nap(sub *Subscription) (Event, error) {
+	s := make(sleeper, 1)
+	sub.Park(s)
+	defer sub.Unpark()
+	for {
+		e, err := sub.Poll()
+		switch {
+		case errors.Is(err, ErrBusy):
+			sub.Unpark()
+			return sub.Next(ctx, time.Minute)
+		case err != nil || e.Gap != nil || len(e.Frames) > 0:
+			return e, err
+		}
+		<-s
+	}
+}
+
 // step receives one event and checks it. The event must hold the batches from the sequence next on
 // without a hole, or a gap of evicted batches that begins at next.
 func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq, error) {
@@ -89,7 +117,13 @@ func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq
 	if rng.IntN(10) == 0 {
 		cancel() // as if the client disconnected
 	}
-	e, err := sub.Next(within, time.Minute)
+	var e Event
+	var err error
+	if rng.IntN(2) == 0 {
+		e, err = nap(sub)
+	} else {
+		e, err = sub.Next(within, time.Minute)
+	}
 	if errors.Is(err, context.Canceled) {
 		return next, nil
 	}
@@ -160,6 +194,16 @@ func testCrowd(t *testing.T, e engine.Engine) {
 			defer sub.Close()
 			if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrStopping) {
 				t.Errorf("an idle subscription ended with %v, want ErrStopping", err)
+			}
+		})
+		parked, err := quiet.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle.Go(func() {
+			defer parked.Close()
+			if _, err := nap(parked); !errors.Is(err, ErrStopping) {
+				t.Errorf("a parked subscription ended with %v, want ErrStopping", err)
 			}
 		})
 	}

@@ -64,24 +64,13 @@ func (f *front) accept() {
 	}
 }
 
-// add gives a connection to a loop. From then on the loop may do anything with the connection, even
-// before Add has returned: begin a request, or hand the connection to net/http.
+// add gives a connection to a loop.
 func (f *front) add(c net.Conn) {
-	n, ok := c.(*counted)
-	if !ok {
-		f.pass(c)
+	if n, ok := c.(*counted); ok {
+		f.loops.Add(n.TCPConn, seat{n.connections, n.place})
 		return
 	}
-	if n.place == nil {
-		f.loops.Add(n.TCPConn, seat{n.connections, nil})
-		return
-	}
-	before := n.place.close.Load()
-	evict := f.loops.Add(n.TCPConn, seat{n.connections, n.place})
-	// If this fails, handOver has already stored the function that closes the connection.
-	if n.place.close.CompareAndSwap(before, &evict) && n.place.isReplaced() {
-		evict() // the function before, which closes nothing any more, may have been called instead
-	}
+	f.pass(c)
 }
 
 // handOver receives a connection from a loop.
@@ -135,6 +124,19 @@ func (h handover) Close() error {
 type seat struct {
 	connections *connections
 	place       *place
+}
+
+// Enter stores the function that closes the connection. If the connection was to be closed while it
+// was on its way to the loop, the function before, which closes nothing any more, may have been
+// called. So Enter then calls evict.
+func (s seat) Enter(evict func()) {
+	if s.place == nil {
+		return
+	}
+	s.place.close.Store(&evict)
+	if s.place.isReplaced() {
+		evict()
+	}
 }
 
 func (s seat) Begin() bool        { return s.place.begin() }

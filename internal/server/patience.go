@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"weir/internal/server/loop"
 )
 
 // patience is the handler that net/http and http3 call. It refuses requests with large header
@@ -21,6 +23,7 @@ import (
 type patience struct {
 	http.Handler
 	oversized http.Handler
+	loops     *loop.Loops // they can park responses; nil if there are none
 }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +35,7 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case 1:
 		// Remove the deadline of the previous response on this connection.
 		_ = last.SetWriteDeadline(time.Time{})
-		w = &stoppable{ResponseWriter: w}
+		w = &stoppable{ResponseWriter: w, request: r, loops: p.loops}
 		last = http.NewResponseController(w)
 	case 2:
 		a := &alarmed{ResponseWriter: w}
@@ -61,6 +64,9 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // does the same for HTTP/2, where only the response ends.
 type stoppable struct {
 	http.ResponseWriter
+	request *http.Request
+	loops   *loop.Loops // see Park
+
 	mu      sync.Mutex // deadlines are set by the handler, and by a goroutine that stops the response
 	stopped bool
 }

@@ -50,7 +50,7 @@ func (u *udp) listen(h, oversized http.Handler, secure *tls.Config, resetKey *[3
 	}
 	u.transport, u.listener = transport, l
 	u.http = &http3.Server{
-		MaxHeaderBytes: libraryHeaderBytes, Logger: slog.New(warningsOnly{u.logger.Handler()}), Handler: u.track(patience{h, oversized}),
+		MaxHeaderBytes: libraryHeaderBytes, Logger: slog.New(warningsOnly{u.logger.Handler()}), Handler: u.track(patience{Handler: h, oversized: oversized}),
 		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 			ctx.Value(visitKey{}).(*visit).shake(c)
 			return ctx

@@ -45,13 +45,17 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 	p.SetHTTP1(true)
 	p.SetHTTP2(secure != nil)
 	p.SetUnencryptedHTTP2(secure == nil)
-	t.http.Handler, t.http.TLSConfig, t.http.Protocols = patience{h, oversized}, secure, &p
 	within := bounded{t.listener, t.connections, secure == nil}
 	accept := func() error { return t.http.ServeTLS(within, "", "") }
 	if secure == nil {
 		rest := t.open(within, h, oversized)
 		accept = func() error { return t.http.Serve(rest) }
 	}
+	patience := patience{Handler: h, oversized: oversized}
+	if t.front != nil {
+		patience.loops = t.front.loops
+	}
+	t.http.Handler, t.http.TLSConfig, t.http.Protocols = patience, secure, &p
 	return func() error {
 		if err := accept(); !errors.Is(err, http.ErrServerClosed) {
 			return err

@@ -19,9 +19,10 @@ const (
 	// count as being at rest.
 	restBytes = 32 << 20
 	// returnBytes is the minimum number of unused bytes for which the service makes a garbage
-	// collection. The process must also have allocated this many bytes since the service last made
-	// one.
-	returnBytes = 64 << 20
+	// collection. If more than eight times as much memory is in use, the minimum is an eighth of
+	// that, because the collection then costs more. The process must also have allocated this many
+	// bytes since the service last made one.
+	returnBytes = 16 << 20
 )
 
 // memoryUse is how the process uses its memory, in bytes.
@@ -51,7 +52,8 @@ type rest struct {
 func (r *rest) due(now memoryUse) bool {
 	calm := now.allocated-r.last.allocated < restBytes
 	r.last = now
-	worth := now.mapped > now.live+max(returnBytes, now.live/8) && now.allocated-r.returned >= returnBytes
+	least := max(returnBytes, now.live/8)
+	worth := now.mapped > now.live+least && now.allocated-r.returned >= least
 	if calm && worth {
 		r.returned = now.allocated
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -16,27 +18,33 @@ type conn struct {
 	l      *loop
 	fd     int // -1 once the connection is closed or handed over
 	place  Place
-	remote string
+	remote string // the address of the client; empty until the first request needs it
 
-	readable bool      // a read may return something: data, the end of the connection or an error
-	ended    bool      // the client has closed its sending side, or the connection failed; a read will tell which
-	served   bool      // the connection has had a request
-	last     bool      // the connection is closed after the response that is being sent
-	in       []byte    // data that was read and belongs to no request yet
-	out      []byte    // the part of a response that the client has not accepted yet
-	exchange *exchange // the request that a handler is answering; nil if there is none
+	woken    atomic.Bool // a message asks for a call of parked.Continue; set by other goroutines
+	readable bool        // a read may return something: data, the end of the connection or an error
+	ended    bool        // the client has closed its sending side, or the connection failed; a read will tell which
+	served   bool        // the connection has had a request
+	last     bool        // the connection is closed after the response that is being sent
+	in       []byte      // data that was read and belongs to no request yet
+	out      []byte      // the part of a response that the client has not accepted yet
+	exchange *exchange   // the request that a handler is answering; nil if there is none
+	parked   Parked      // the response that has been parked; nil if there is none
 
 	previous *remembered // the previous request; nil before the first
 }
 
 // isIdle reports whether the connection has no request.
-func (c *conn) isIdle() bool { return c.exchange == nil && len(c.out) == 0 }
+func (c *conn) isIdle() bool { return c.exchange == nil && c.parked == nil && len(c.out) == 0 }
 
 // handle handles events of the connection.
 func (c *conn) handle(events uint32) {
 	if events&(syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 {
 		c.readable = true
 		c.ended = c.ended || events&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+	}
+	if c.parked != nil {
+		c.handleParked()
+		return
 	}
 	if len(c.out) > 0 {
 		c.write(c.out)
@@ -112,6 +120,9 @@ func (c *conn) take(raw []byte) bool {
 	}
 	c.stopWaiting()
 	end := head + int(r.ContentLength)
+	if c.remote == "" {
+		c.remote = peer(c.fd)
+	}
 	r.Body, r.RemoteAddr = http.NoBody, c.remote
 	if r.ContentLength > 0 {
 		r.Body = &body{left: bytes.Clone(raw[head:end])}
@@ -163,17 +174,24 @@ func (c *conn) begin(r *http.Request) {
 // guard calls a function of a handler. If the function panics, the connection is closed without a
 // response, as in net/http.
 func (l *loop) guard(x *exchange, f func()) {
+	if !l.try(f) {
+		x.aborted = true
+	}
+}
+
+// try calls a function of a handler. It returns false if the function panicked.
+func (l *loop) try(f func()) (ok bool) {
 	defer func() {
 		p := recover()
-		if p == nil {
+		if ok {
 			return
 		}
-		x.aborted = true
-		if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+		if err, is := p.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
 			l.set.options.Logger.Error("panic", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	f()
+	return true
 }
 
 // send sends the response of an exchange.
@@ -191,22 +209,12 @@ func (c *conn) send(x *exchange) {
 	}
 }
 
-// write sends b, or the part of it that the client accepts now, and keeps the rest in c.out.
+// write sends b, which ends with the end of a response.
 func (c *conn) write(b []byte) {
-	n, err := write(c.fd, b)
-	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
-		c.close()
+	if !c.transmit(b, forClient) {
 		return
 	}
-	if n = max(n, 0); n < len(b) {
-		if len(c.out) == 0 {
-			c.l.waits[forClient].add(c, c.l.now)
-			b = bytes.Clone(b)
-		}
-		c.out = b[n:]
-		return
-	}
-	c.out, c.served = nil, true
+	c.served = true
 	if c.last {
 		c.close()
 		return
@@ -214,8 +222,29 @@ func (c *conn) write(b []byte) {
 	c.place.Rest(c.l.now)
 }
 
+// transmit sends b, or the part of it that the client accepts now. Then it keeps the rest in c.out,
+// and lets the connection wait for the client. It returns true if nothing is left.
+func (c *conn) transmit(b []byte, wait int) bool {
+	n, err := write(c.fd, b)
+	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
+		c.close()
+		return false
+	}
+	if n = max(n, 0); n < len(b) {
+		if len(c.out) == 0 {
+			c.l.waits[wait].add(c, c.l.now)
+			b = bytes.Clone(b)
+		}
+		c.out = b[n:]
+		return false
+	}
+	c.out = nil
+	return true
+}
+
 // close closes the connection.
 func (c *conn) close() {
+	c.leave(net.ErrClosed)
 	if fd := c.forget(); fd >= 0 {
 		syscall.Close(fd)
 		c.place.Leave()
@@ -245,6 +274,14 @@ func (c *conn) handOver(raw []byte) {
 		c.close()
 		return
 	}
+	if to, err := c.release(); err == nil {
+		c.l.set.options.HandOver(to, c.place, raw)
+	}
+}
+
+// release removes the connection from its loop and returns it in a form that goroutines can use. If
+// that fails, the connection is closed.
+func (c *conn) release() (*net.TCPConn, error) {
 	fd := c.forget()
 	syscall.EpollCtl(c.l.ep, syscall.EPOLL_CTL_DEL, fd, nil)
 	file := os.NewFile(uintptr(fd), "connection")
@@ -253,9 +290,9 @@ func (c *conn) handOver(raw []byte) {
 	if err != nil {
 		c.l.set.options.Logger.Warn("handing over a connection failed", "error", err)
 		c.place.Leave()
-		return
+		return nil, err
 	}
-	c.l.set.options.HandOver(to, c.place, raw)
+	return to.(*net.TCPConn), nil
 }
 
 func result(n uintptr, errno syscall.Errno) (int, error) {
@@ -263,6 +300,18 @@ func result(n uintptr, errno syscall.Errno) (int, error) {
 		return -1, errno
 	}
 	return int(n), nil
+}
+
+// peer returns the address of the client, in the form of http.Request.RemoteAddr.
+func peer(fd int) string {
+	var at netip.AddrPort
+	switch a, _ := syscall.Getpeername(fd); a := a.(type) {
+	case *syscall.SockaddrInet4:
+		at = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *syscall.SockaddrInet6:
+		at = netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port))
+	}
+	return at.String()
 }
 
 func duplicate(fd int) (int, error) {

@@ -11,6 +11,10 @@
 // the connection too. The same happens to a request that is large or does not arrive at once. When
 // in doubt, a request goes to net/http: that is slower, but never wrong.
 //
+// A response that has nothing to send for now, such as that of an idle subscriber, can be parked
+// (Loops.Park). A loop then owns the connection of the response, and the handler returns. Such a
+// response takes no goroutine and no buffer.
+//
 // A handler can notice two differences from net/http. The response is sent when the handler has
 // finished, so a handler cannot stream. And the context of the request never ends: the server
 // notices that a client has disconnected only when it sends the response.
@@ -44,8 +48,44 @@ type Later interface {
 	ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool)
 }
 
+// Parked is a response that continues after its handler has returned, without a goroutine. A loop
+// owns its connection; see Loops.Park. The loop calls all methods but Resume in its own goroutine,
+// so they must not block.
+type Parked = interface {
+	// Enter is called first. From then on, other goroutines may call the methods of by: Wake makes
+	// the loop call Continue soon, and Cut makes it close the connection.
+	Enter(by interface {
+		Wake()
+		Cut()
+	})
+
+	// Times returns the time after which an idle client gets a sign of life, and the time that a
+	// client has to accept what Continue has returned. They are the same for all parked responses of
+	// a set of loops.
+	Times() (idle, accept time.Duration)
+
+	// Continue appends what the client gets now to b. The loop calls it after Enter, after Wake,
+	// when the client has accepted the result of the previous call, and with the parameter idle when
+	// the client has got nothing for the idle time. The result leaves means that the response needs
+	// a goroutine: the loop gives up the connection and calls Resume. The result ends means that the
+	// response is complete. Continue must then return at least one byte.
+	Continue(b []byte, idle bool) (_ []byte, leaves, ends bool)
+
+	// Resume continues the response in a goroutine of its own. The response writer has deadlines,
+	// and a method Park. When Resume has returned without parking the response again, the response is
+	// complete.
+	Resume(w http.ResponseWriter)
+
+	// Left is called when the loop has given up the response for good: with nil after Continue has
+	// ended the response, with os.ErrDeadlineExceeded if the client did not accept data in time, and
+	// with another error if the connection was closed. It is not called for a response that Resume
+	// has completed.
+	Left(err error)
+}
+
 // Place is the record of a connection that counts towards a limit.
 type Place interface {
+	Enter(evict func()) // a loop serves the connection from now on; evict closes it if it has no request
 	Begin() bool        // a request has begun; false if the connection must be closed instead
 	Rest(now time.Time) // the connection has no request
 	Leave()             // the connection was closed

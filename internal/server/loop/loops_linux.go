@@ -39,22 +39,32 @@ func New(o Options) (*Loops, error) {
 }
 
 // Add gives a connection to a loop. The loop takes over the connection's descriptor, so the caller
-// must not use the connection any more. The returned function closes the connection if it has no
-// request, and may be called from any goroutine.
-func (ls *Loops) Add(from *net.TCPConn, place Place) (evict func()) {
-	c := &conn{place: place, fd: -1, remote: from.RemoteAddr().String()}
-	c.l = ls.all[ls.next.Add(1)%uint32(len(ls.all))]
-	raw, err := from.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { c.fd, err = duplicate(int(fd)) })
-	}
-	from.Close()
-	if c.fd < 0 || err != nil {
+// must not use the connection any more.
+func (ls *Loops) Add(from *net.TCPConn, place Place) {
+	c := &conn{place: place, l: ls.pick()}
+	c.remote = from.RemoteAddr().String()
+	if err := c.own(from); err != nil {
 		place.Leave()
-		return func() {}
+		return
 	}
 	c.l.post(message{add: c})
-	return func() { c.l.post(message{evict: c}) }
+}
+
+func (ls *Loops) pick() *loop { return ls.all[ls.next.Add(1)%uint32(len(ls.all))] }
+
+// own takes over the descriptor of a connection.
+func (c *conn) own(from *net.TCPConn) error {
+	defer from.Close()
+	c.fd = -1
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { c.fd, failed = duplicate(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
 }
 
 // Stop closes the connections that have no request. The other connections are closed after the
@@ -105,14 +115,17 @@ type loop struct {
 	now    time.Time
 	ending bool // Stop was called
 
+	severed bool // all connections were cut off
+
 	waits [waits]queue
 	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
 
 	mu     sync.Mutex
-	inbox  []message // guarded by mu
-	asleep bool      // run waits, or is about to wait; guarded by mu
-	over   bool      // run has returned; guarded by mu
+	inbox  []message           // guarded by mu
+	asleep bool                // run waits, or is about to wait; guarded by mu
+	over   bool                // run has returned; guarded by mu
+	guests map[*guest]struct{} // parked responses that are on their way to the loop, or in a goroutine; guarded by mu
 }
 
 // message is something that another goroutine asks of a loop. One field is set.
@@ -120,6 +133,8 @@ type message struct {
 	exchange *exchange // the response can be completed
 	add      *conn
 	evict    *conn
+	wake     *conn // the parked response may have something to send
+	drop     *conn // close the connection of the parked response
 	stop     bool
 	cut      *atomic.Bool // close all connections, and set this value if one had a request
 }
@@ -164,6 +179,7 @@ func (l *loop) post(m message) {
 	case over && m.exchange != nil && m.exchange.finisher != nil:
 		m.exchange.finisher.Finish()
 	case over && m.add != nil:
+		m.add.leave(net.ErrClosed)
 		syscall.Close(m.add.fd)
 		m.add.place.Leave()
 	case wake:
@@ -245,7 +261,7 @@ func (l *loop) setAlarm() {
 func (l *loop) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = len(l.inbox) == 0
+	l.over = len(l.inbox) == 0 && len(l.guests) == 0
 	return l.over
 }
 
@@ -274,6 +290,12 @@ func (l *loop) handleMessages() {
 			if c := m.evict; c.fd >= 0 && c.isIdle() {
 				c.close()
 			}
+		case m.wake != nil:
+			m.wake.proceed(false)
+		case m.drop != nil:
+			if c := m.drop; c.parked != nil {
+				c.close()
+			}
 		case m.stop:
 			l.stop()
 		case m.cut != nil:
@@ -292,17 +314,25 @@ func (l *loop) add(c *conn) {
 	}
 	l.conns[c.fd] = c
 	l.open++
-	if l.ending {
+	if l.severed || l.ending && c.parked == nil {
 		c.close()
 		return
 	}
+	c.place.Enter(c.evict)
 	if err := syscall.EpollCtl(l.ep, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: events, Fd: int32(c.fd)}); err != nil {
 		l.set.options.Logger.Warn("watching a connection failed", "error", err)
 		c.close()
 		return
 	}
-	l.waits[forHead].add(c, l.now)
+	if c.parked != nil {
+		c.enter()
+		return
+	}
+	c.advance()
 }
+
+// evict closes the connection if it has no request. It may be called from any goroutine.
+func (c *conn) evict() { c.l.post(message{evict: c}) }
 
 // edgeTriggered is EPOLLET as a positive number. With it, the kernel reports an event only once,
 // even if the loop does not handle it at once.
@@ -324,13 +354,20 @@ func (l *loop) stop() {
 
 // cut closes all connections.
 func (l *loop) cut(busy *atomic.Bool) {
-	l.ending = true
+	l.ending, l.severed = true, true
 	for _, c := range l.conns {
 		if c != nil {
 			busy.Store(true)
 			c.close()
 		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for g := range l.guests {
+		busy.Store(true)
+		g.cut()
+	}
+	clear(l.guests)
 }
 
 // finish completes a response and sends it.
@@ -352,9 +389,15 @@ func (l *loop) expire() {
 	for i := range l.waits {
 		q := &l.waits[i]
 		for c := q.first; c != nil && !c.due.After(l.now); c = q.first {
-			if i == forRest {
+			switch i {
+			case forRest:
 				c.handOver(c.in)
-			} else {
+			case forBeat:
+				c.proceed(true)
+			case forReader:
+				c.leave(os.ErrDeadlineExceeded)
+				c.close()
+			default:
 				c.close()
 			}
 		}

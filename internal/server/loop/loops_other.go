@@ -14,7 +14,10 @@ type Loops struct{}
 func New(Options) (*Loops, error) { return nil, ErrUnsupported }
 
 // Add is never called.
-func (*Loops) Add(*net.TCPConn, Place) func() { panic(ErrUnsupported) }
+func (*Loops) Add(*net.TCPConn, Place) {}
+
+// Park is never called.
+func (*Loops) Park(Parked, bool, func() (*net.TCPConn, Place, []byte, error)) bool { return false }
 
 // Stop is never called.
 func (*Loops) Stop() {}

@@ -8,6 +8,8 @@ const (
 	forRequest        // a connection that has had a request waits for the next one
 	forRest           // a part of a request has arrived
 	forClient         // the client has not accepted the whole response yet
+	forBeat           // the client of a parked response has got everything so far
+	forReader         // the client of a parked response has not accepted everything yet
 	waits
 )
 
