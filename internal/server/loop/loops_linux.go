@@ -120,6 +120,8 @@ type loop struct {
 	waits [waits]queue
 	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
+	woken []*conn // whose parked responses may have something to send; see handleWoken
+	begun int     // how many of woken were continued
 
 	mu     sync.Mutex
 	inbox  []message           // guarded by mu
@@ -198,6 +200,7 @@ func (l *loop) run() {
 		l.now = time.Now()
 		l.handleEvents()
 		l.handleMessages()
+		l.handleWoken()
 		l.expire()
 		if l.ending && l.open == 0 && l.end() {
 			return
@@ -213,7 +216,7 @@ func (l *loop) wait() {
 	l.ready = 0
 	l.setAlarm()
 	l.mu.Lock()
-	l.asleep = len(l.inbox) == 0
+	l.asleep = len(l.inbox) == 0 && len(l.woken) == 0
 	asleep := l.asleep
 	l.mu.Unlock()
 	if !asleep {
@@ -291,7 +294,7 @@ func (l *loop) handleMessages() {
 				c.close()
 			}
 		case m.wake != nil:
-			m.wake.proceed(false)
+			l.woken = append(l.woken, m.wake)
 		case m.drop != nil:
 			if c := m.drop; c.parked != nil {
 				c.close()
@@ -304,6 +307,23 @@ func (l *loop) handleMessages() {
 	}
 	clear(list)
 	l.spare = list
+}
+
+// wokenAtOnce is the number of parked responses that handleWoken continues.
+const wokenAtOnce = 32
+
+// handleWoken continues some of the parked responses that were woken. The others wait until the loop
+// has looked for requests again. Otherwise a batch for thousands of subscribers would delay all
+// publishers.
+func (l *loop) handleWoken() {
+	for _, c := range l.woken[l.begun:min(l.begun+wokenAtOnce, len(l.woken))] {
+		l.begun++
+		c.proceed(false)
+	}
+	if l.begun == len(l.woken) {
+		clear(l.woken)
+		l.woken, l.begun = l.woken[:0], 0
+	}
 }
 
 // add begins to watch a connection.
