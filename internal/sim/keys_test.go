@@ -21,10 +21,10 @@ type key struct {
 	revoking   bool          // a client has tried to revoke it
 }
 
-// mayBeRefused reports whether the server may refuse the key now. A server that starts with a clock
-// behind the times in its records uses the latest of them, so every step of the clock counts.
+// mayBeRefused reports whether the server may refuse the key now. Steps of the clock forwards count,
+// also after a step backwards, because the clock by which keys revoke themselves never goes back.
 func (k *key) mayBeRefused(w *world) bool {
-	return k.revoking || k.after > 0 && time.Since(k.from)+w.swing(w.scheduler.start) >= k.after
+	return k.revoking || k.after > 0 && time.Since(k.from)+w.moved >= k.after
 }
 
 // mustBeRefused reports whether the server must refuse the key at a time.

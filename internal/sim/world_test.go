@@ -33,14 +33,15 @@ type world struct {
 	*scheduler
 	t        *testing.T
 	model    *model
-	violence int          // number of crashes in 1,000 steps; other faults are more frequent if it is higher
-	shift    atomic.Int64 // how far the server's clock is ahead of the simulated time
-	stepped  time.Time    // when shift last changed
-	ticks    atomic.Int64 // number of calls of the method tick
-	shifts   []shift      // all values of shift so far
-	back     bool         // the clock was set back
-	limited  bool         // the disk was full, or could become full
-	again    atomic.Bool  // the final check wants a restart
+	violence int           // number of crashes in 1,000 steps; other faults are more frequent if it is higher
+	shift    atomic.Int64  // how far the server's clock is ahead of the simulated time
+	stepped  time.Time     // when shift last changed
+	ticks    atomic.Int64  // number of calls of the method tick
+	moved    time.Duration // sum of all steps of the clock
+	shifts   []shift       // all values of shift so far
+	back     bool          // the clock was set back
+	limited  bool          // the disk was full, or could become full
+	again    atomic.Bool   // the final check wants a restart
 
 	mu       sync.Mutex
 	fs       *faulty.FS
@@ -201,6 +202,7 @@ func (w *world) advance(o *waiter, err error) {
 // step sets the server's clock forwards or backwards.
 func (w *world) step(d time.Duration) {
 	ahead := w.shift.Add(int64(d))
+	w.moved += d.Abs()
 	w.stepped, w.back = time.Now(), w.back || d < 0
 	w.shifts = append(w.shifts, shift{time.Now(), ahead})
 }
