@@ -381,6 +381,10 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	if p.verdict.Outcome != stream.Stored || p.probe {
 		return false
 	}
+	if !lifeOf(f.s).admits(now) {
+		p.verdict = stream.Verdict{Outcome: stream.Refused, Err: notFound(f.s.ID)}
+		return false
+	}
 	h := p.verdict.Header
 	h.Size, h.Count = uint32(len(e.Payload)), e.Count
 	e.Seq, e.Time = h.Seq, h.Time

@@ -37,6 +37,7 @@ type life struct {
 	retry  atomic.Int64 // the last use is not stored before this time, a weir.Time
 	saving sync.Mutex   // held while a request stores the last use
 	hasty  atomic.Bool  // hurry has put the stream at the front of the queue
+	over   atomic.Bool  // the stream is being deleted, because its lifetime has ended
 
 	// Guarded by lives.mu.
 	at    weir.Time // when the sweeper looks at the stream again
@@ -198,7 +199,22 @@ func (l *life) end() weir.Time {
 // expired reports whether the lifetime of the stream has ended.
 func (s *Stream) expired(now weir.Time) bool {
 	l := lifeOf(s)
-	return l != nil && l.end() <= now
+	return l != nil && l.isOver(now)
+}
+
+func (l *life) isOver(now weir.Time) bool { return l.over.Load() || l.end() <= now }
+
+// admits reports whether the stream still takes a batch now, and records the batch as a use. It
+// returns true if l is nil. The caller holds the lock of the feed.
+func (l *life) admits(now weir.Time) bool {
+	if l == nil {
+		return true
+	}
+	if l.isOver(now) {
+		return false
+	}
+	l.touch(now)
+	return true
 }
 
 // lapse deletes the stream if its lifetime has ended. The log may prove a later use than this node
@@ -210,11 +226,33 @@ func (l *life) lapse(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if l.touch(c.UpdatedAt); l.end() > l.s.hub.now() {
-			return nil
+		l.touch(c.UpdatedAt)
+		if over, err := l.conclude(ctx); err != nil || !over {
+			return err
 		}
 	}
-	return l.s.Delete(ctx)
+	err := l.s.Delete(ctx)
+	if err != nil {
+		l.over.Store(false) // the stream still exists, so a use can save it
+	}
+	return err
+}
+
+// conclude ends the lifetime of the stream for good, unless the stream was used again. From then on
+// the feed admits no batch: the batch would be acknowledged, and then deleted with the stream.
+func (l *life) conclude(ctx context.Context) (over bool, err error) {
+	f, err := l.s.acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer f.release()
+	f.mu.Lock() // Admit holds it too
+	defer f.mu.Unlock()
+	if l.end() > l.s.hub.now() {
+		return false, nil
+	}
+	l.over.Store(true)
+	return true, nil
 }
 
 // isUnsaved reports whether the last use is so much later than the document says that the stream

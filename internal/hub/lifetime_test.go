@@ -323,3 +323,22 @@ func TestExpiredOnAllNodes(t *testing.T) {
 		}
 	})
 }
+
+// A publish that arrives while the sweeper deletes an expired stream is refused. Otherwise its batch
+// would be acknowledged and deleted.
+func TestPublishWhileAStreamExpires(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		var s atomic.Pointer[Stream]
+		late := make(chan error, 10)
+		h := open(t, &hooked{e, func() {
+			_, err := s.Load().Publish(ctx, keyed(2))
+			late <- err
+		}}, Options{})
+		defer h.Close()
+		s.Store(made(t, h, func(s *Spec) { s.TTLSeconds = 10 }))
+		publish(t, s.Load(), keyed(1))
+		if err := <-late; !isNotFound(err) {
+			t.Errorf("a publish to a stream that is being deleted: %v", err)
+		}
+	})
+}
