@@ -31,8 +31,8 @@ type Verdict struct {
 	Writer  Standing    // if the publish has a writer, what the state knows about it
 }
 
-// Decide returns the verdict on a publish that would be the next entry of the log. It does not
-// change the state. It may be called before the body has been read, with Size -1. The header then
+// Decide returns the verdict on a publish that would be the next entry of the log. It changes
+// nothing that later verdicts depend on. It may be called before the body has been read, with Size -1. The header then
 // has size 0. If the verdict at that point is a duplicate or a refusal, the body need not be read
 // (D19).
 //

@@ -16,6 +16,7 @@ type keys struct {
 	// first publish. Until then a search reads through the keys that are not in the table.
 	unplaced int    // number of keys at the front of the queue that are not in the table yet
 	absent   digest // no key in the queue has this digest; zero if unknown
+	searched bool   // a search has read through the unplaced keys
 }
 
 // placeStep is the number of keys that enter the hash table with each key that is added. Entering
@@ -83,6 +84,14 @@ func (ks *keys) lookUp(d digest) *key {
 	if ks.unplaced == 0 || d == ks.absent {
 		return nil
 	}
+	// Nothing may be stored for long, for example on a full disk. Then searches fill the table.
+	if ks.searched {
+		ks.placeMore()
+		if slot, ok := ks.locate(d); ok {
+			return ks.queue.at(uint32(ks.place.slots[slot]))
+		}
+	}
+	ks.searched = true
 	if found := ks.queue.search(d, ks.unplaced); found != nil {
 		return found
 	}

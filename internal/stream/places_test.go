@@ -111,3 +111,24 @@ func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 	next = low + 5
 	check("after most keys were undone before they entered the table")
 }
+
+// If nothing can be stored, searches fill the hash table, so that not every one of them reads through
+// all keys.
+func TestSearchesFillTheTable(t *testing.T) {
+	ks := &keys{}
+	for i := range 2*placeStep + 100 {
+		ks.collect(&Header{Key: weir.DigestKey(fmt.Sprint(i)), Seq: weir.Seq(i)})
+	}
+	ks.index(0, 0, 0)
+	for i := range 4 {
+		if _, ok := ks.find(weir.DigestKey(fmt.Sprint("unknown ", i)), 0); ok {
+			t.Error("found an unknown key")
+		}
+		if k, ok := ks.find(weir.DigestKey("5"), 0); !ok || k.seq() != 5 {
+			t.Errorf("key 5 has sequence %d (found: %t)", k.seq(), ok)
+		}
+	}
+	if ks.unplaced != 0 {
+		t.Errorf("%d keys are not in the hash table", ks.unplaced)
+	}
+}
