@@ -117,7 +117,10 @@ func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 		return nil, err
 	}
 	beyond := weir.Errorf(weir.InvalidRequest, "Stream-Fork-Sub-Offset lies beyond the end of the append at the offset")
-	if p == nil || e.Gone {
+	if e.Gone {
+		return nil, t.gone(ctx, w.pos)
+	}
+	if p == nil {
 		return nil, beyond
 	}
 	if !t.isJSON() {

@@ -87,7 +87,7 @@ func Begin(ctx context.Context, s *Stream, seq weir.Seq) error {
 	}
 	defer f.release()
 	f.mu.Lock()
-	begun := stream.Begin(f.state, seq) && stream.Begin(f.ahead, seq)
+	begun := stream.Begin(f.ahead, seq) && stream.Begin(f.state, seq) // ahead has every batch that state has
 	if begun {
 		f.way.order.begin(seq - 1)
 		f.wake()
@@ -131,13 +131,14 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 	default:
 		return e, nil
 	}
-	bytes := 0
+	bytes, missing := 0, 0
 	f.log.Headers(step.First, func(h engine.Header) bool {
 		if h.Seq > step.Last || bytes >= limit {
 			return false
 		}
 		if h.Kind == engine.Batch {
 			bytes += int(h.Size)
+			missing++
 		}
 		return true
 	})
@@ -156,6 +157,7 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		if entry.Kind == engine.Batch {
 			b := batch(entry)
 			bytes += len(b.Payload)
+			missing--
 			visit(&b)
 		}
 		return true
@@ -163,8 +165,9 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 	if err != nil {
 		return e, clientError(s.ID, err)
 	}
-	if e.Gone, err = f.evictedFrom(step.First); e.Gone {
-		e.Next = pos
+	gone, err := f.evictedFrom(step.First)
+	if gone && missing > 0 { // otherwise they were evicted only after they had been read
+		e.Gone, e.Next = true, pos
 	}
 	return e, err
 }

@@ -39,3 +39,28 @@ func TestStreamThatBeginsLate(t *testing.T) {
 		h.Close()
 	})
 }
+
+// Another node that had the empty log open begins where the first node does. Otherwise it would
+// acknowledge a batch below that.
+func TestStreamThatBeginsLateOnTwoNodes(t *testing.T) {
+	store := shared(t)
+	a, b := node(t, store, Options{}), node(t, store, Options{})
+	s := made(t, a, nil)
+	other, err := b.Find(ctx, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := other.Bounds(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := Begin(ctx, s, 5000); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, s, keyed(1))
+	if oldest, end, err := other.Bounds(ctx); err != nil || oldest != 5000 || end.Tail != 5001 {
+		t.Errorf("on the other node the stream reaches from %d to %d, %v; want 5000 to 5001", oldest, end.Tail, err)
+	}
+	if _, err := other.Publish(ctx, at(7, "late")); code(err) != weir.InvalidSequence {
+		t.Errorf("a batch below the beginning: %v", err)
+	}
+}

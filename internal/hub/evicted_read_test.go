@@ -106,3 +106,23 @@ func TestGapGrowsWhileReadingAPage(t *testing.T) {
 		})
 	}
 }
+
+// A stream that evicts a batch with each publish can be read from its oldest batch: what was read
+// completely is not missing, even if it was evicted meanwhile.
+func TestEvictedAfterRead(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.MaxBytes = 3000 })
+		payload := strings.Repeat("x", 1000)
+		for seq := range weir.Seq(3) {
+			publish(t, s, at(seq+1, payload))
+		}
+		var visited []weir.Seq
+		evicts := func(int) error { publish(t, s, at(4, payload)); return nil }
+		got, err := s.Read(ctx, 1, 1<<20, evicts, func(b *weir.Batch) { visited = append(visited, b.Seq) })
+		if err != nil || got.Gone || got.Next != 4 || !slices.Equal(visited, []weir.Seq{1, 2, 3}) {
+			t.Errorf("Read visited %v and returned %+v, %v; want batches 1 to 3 and the position 4", visited, got, err)
+		}
+	})
+}

@@ -40,6 +40,10 @@ func (f *feed) Follow(h engine.Header) {
 func (f *feed) Trimmed(low weir.Seq) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// In a stream in which nothing was ever stored, only Begin trims.
+	if stream.Begin(f.ahead, low) && stream.Begin(f.state, low) {
+		f.way.order.begin(low - 1)
+	}
 	f.state.EvictBelow(low, f.headers)
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
