@@ -53,6 +53,7 @@ func (c *call) append() error {
 	if err != nil {
 		return err
 	}
+	c.body = p.Batch.Payload // publish has overwritten the body, and serve may call append again
 	p.Writer, p.Ends = w, ends
 	ack, err := t.Publish(c.r.Context(), p)
 	if err != nil {
@@ -215,7 +216,7 @@ func (c *call) remove() error {
 	if !c.h.referenced(t) {
 		err = c.h.collect(ctx, t)
 	} else if err = t.Delete(ctx); err == nil {
-		err = c.mark(ctx, t)
+		_ = c.mark(ctx, t) // the stream is deleted, even if a full store takes no mark: then its path answers 404
 	}
 	if err != nil {
 		return err

@@ -190,6 +190,9 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if first != nil {
+		c.body = first.Batch.Payload // firstContent has overwritten the body, and serve may call create again
+	}
 	if _, err := c.h.Hub.Create(ctx, spec); err != nil {
 		var known *weir.Error
 		if errors.As(err, &known) && known.Code == weir.StreamNameTaken {

@@ -1,7 +1,9 @@
 package durable
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"weir"
 	"weir/internal/hub"
@@ -12,8 +14,9 @@ import (
 type audience struct {
 	readers int // guarded by audiences.mu
 
-	mu   sync.Mutex
-	last *frame
+	mu     sync.Mutex
+	last   *frame
+	flight *flight // the read whose result others wait for; nil if there is none
 }
 
 // frame is what readers at one position get next.
@@ -23,27 +26,69 @@ type frame struct {
 	data []byte // a data event; empty if there is nothing to read
 }
 
-// maxShared is the size of the largest frame that is kept for other readers.
-const maxShared = 64 << 10
+// flight is a read at a position that is going on.
+type flight struct {
+	from weir.Seq
+	over chan struct{}
+}
 
-// next returns the frame at a position. If another reader has not read it yet, next calls the function
-// read, while readers at the same position wait for the result. A reader that is behind the others
-// waits for none of them.
-func (a *audience) next(pos weir.Seq, read func() (*frame, error)) (*frame, error) {
+const (
+	// maxShared is the size of the largest frame that is kept for other readers. Frames of this
+	// size need no memory of the budget (D34), so a slow reader may hold one.
+	maxShared = 32 << 10
+	// shareWait is how long a reader waits for the result of another. The other one may itself wait
+	// for memory that its key has used up.
+	shareWait = time.Second
+)
+
+// next returns the frame at a position. It calls the function read, unless another reader has read
+// the frame or does so within shareWait.
+func (a *audience) next(ctx context.Context, pos weir.Seq, read func() (*frame, error)) (*frame, error) {
 	a.mu.Lock()
-	if a.last != nil && a.last.from > pos {
+	last, other := a.last, a.flight
+	own := &flight{pos, make(chan struct{})}
+	if other == nil || other.from < pos {
+		a.flight = own
+	}
+	a.mu.Unlock()
+	if last != nil && last.from == pos {
+		a.land(own, nil)
+		return last, nil
+	}
+	if other != nil && other.from == pos {
+		late := time.NewTimer(shareWait)
+		defer late.Stop()
+		select {
+		case <-other.over:
+		case <-late.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		a.mu.Lock()
+		last = a.last
 		a.mu.Unlock()
+		if last != nil && last.from == pos {
+			return last, nil
+		}
 		return read()
 	}
-	defer a.mu.Unlock()
-	if a.last != nil && a.last.from == pos {
-		return a.last, nil
-	}
+	var f *frame
+	defer func() { a.land(own, f) }() // also if read panics
 	f, err := read()
-	if err == nil && len(f.data) > 0 && len(f.data) <= maxShared {
+	return f, err
+}
+
+// land ends a read. It keeps the frame for the others, if it is not nil and not too large.
+func (a *audience) land(own *flight, f *frame) {
+	close(own.over)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.flight == own {
+		a.flight = nil
+	}
+	if f != nil && len(f.data) > 0 && len(f.data) <= maxShared && (a.last == nil || a.last.from < f.from) {
 		a.last = f
 	}
-	return f, err
 }
 
 // audiences are the audiences of the streams that have readers.

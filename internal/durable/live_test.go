@@ -1,104 +1,84 @@
-package durable_test
+package durable
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"net/http"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"weir"
-	"weir/internal/engine"
-	"weir/internal/engine/memory"
-	"weir/internal/service/servicetest"
 )
 
-// scanCounter is an engine that counts how often its logs are scanned.
-type scanCounter struct {
-	engine.Engine
-	scans atomic.Int64
-}
-
-type countedLog struct {
-	engine.Log
-	e *scanCounter
-}
-
-func (e *scanCounter) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
-	l, err := e.Engine.Open(ctx, id, j)
-	return &countedLog{l, e}, err
-}
-
-func (l *countedLog) Scan(ctx context.Context, start weir.Seq, run int, visit func(*engine.Entry) bool) error {
-	l.e.scans.Add(1)
-	return l.Log.Scan(ctx, start, run, visit)
-}
-
-// Readers that are up to date share what one of them reads from the log. Each of them gets everything
-// once and in order, and so does a reader that begins at the start of the stream meanwhile.
-func TestReadersShareFrames(t *testing.T) {
-	const readers, messages = 10, 20
-	e := &scanCounter{Engine: memory.New()}
-	s := servicetest.Start(t, servicetest.Options{Engine: e})
-	url, text := s.URL()+"/ds/shared", []string{"Content-Type", "text/plain"}
-	send(t, "PUT", url, s.Key, "first", text...).want(t, 201, "")
-	ctx, cancel := context.WithCancel(t.Context())
-	got := make(chan string, readers)
-	var done sync.WaitGroup
-	defer done.Wait()
-	defer cancel()
-	follow := func() {
-		r, err := http.NewRequestWithContext(ctx, "GET", url+"?offset=-1&live=sse", nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		r.Header.Set("Authorization", "Bearer "+s.Key)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer resp.Body.Close()
-		all := ""
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-			data, ok := strings.CutPrefix(lines.Text(), "data:")
-			switch {
-			case ok && strings.Contains(data, `"upToDate":true`):
-				got <- all
-			case ok && data[0] != '{':
-				all += data
+// A reader whose read takes long, because its key has no memory left, delays neither readers at other
+// positions nor, for long, those at its own.
+func TestSlowReaderDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &audience{}
+		free := make(chan struct{})
+		at := func(pos weir.Seq, wait <-chan struct{}) func() (*frame, error) {
+			return func() (*frame, error) {
+				if wait != nil {
+					<-wait
+				}
+				return &frame{from: pos, data: []byte("x")}, nil
 			}
 		}
-	}
-	for range readers {
-		done.Go(follow)
-	}
-	want := "first"
-	for range readers {
-		if all := <-got; all != want {
-			t.Fatalf("a reader got %s, want %s", all, want)
+		go a.next(t.Context(), 7, at(7, free))
+		synctest.Wait()
+		start := time.Now()
+		if f, err := a.next(t.Context(), 6, at(6, nil)); err != nil || f.from != 6 || time.Since(start) > 0 {
+			t.Errorf("a reader at another position got %+v, %v after %v", f, err, time.Since(start))
 		}
-	}
-	before := e.scans.Load()
-	for i := range messages {
-		message := fmt.Sprintf(";%d", i)
-		want += message
-		send(t, "POST", url, s.Key, message, text...).want(t, 204, "")
-		for range readers {
-			if all := <-got; all != want {
-				t.Fatalf("a reader got %s, want %s", all, want)
+		if f, err := a.next(t.Context(), 7, at(7, nil)); err != nil || f.from != 7 || time.Since(start) > shareWait {
+			t.Errorf("a reader at the same position got %+v, %v after %v", f, err, time.Since(start))
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := a.next(gone, 8, func() (*frame, error) { return nil, gone.Err() }); err == nil {
+			t.Error("a reader that has left got a frame")
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
+
+// Readers at the same position share the result of one of them.
+func TestReadersShareAFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &audience{}
+		reads, got := 0, make(chan *frame, 10)
+		for range cap(got) {
+			go func() {
+				f, _ := a.next(t.Context(), 7, func() (*frame, error) {
+					reads++ // the others must wait, so there is no race
+					time.Sleep(shareWait / 2)
+					return &frame{from: 7, data: []byte("x")}, nil
+				})
+				got <- f
+			}()
+		}
+		for range cap(got) {
+			if f := <-got; f == nil || f.from != 7 {
+				t.Errorf("a reader got %+v", f)
 			}
 		}
-	}
-	if n := e.scans.Load() - before; n > messages*2 {
-		t.Errorf("%d readers of %d messages scanned the log %d times", readers, messages, n)
-	}
-	done.Go(follow)
-	if all := <-got; all != want {
-		t.Errorf("a reader that begins later got %s, want %s", all, want)
+		if reads != 1 {
+			t.Errorf("%d readers read, want 1", reads)
+		}
+	})
+}
+
+// A body can be parsed again after messages has overwritten it, from the array that messages returned.
+func TestMessagesAgain(t *testing.T) {
+	for _, body := range []string{`{"a": 1}`, `[ {"a": 1}, 2 ]`, ` "x" `} {
+		first, n, err := messages([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(first)
+		again, m, err := messages(first)
+		if err != nil || m != n || string(again) != text {
+			t.Errorf("%s gives %s, and then %s (%d, %d messages), %v", body, text, again, n, m, err)
+		}
 	}
 }

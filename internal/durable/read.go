@@ -186,7 +186,7 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 			var f *frame
 			var err error
 			if upToDate {
-				f, err = all.next(pos, read)
+				f, err = all.next(ctx, pos, read)
 			} else {
 				f, err = read()
 			}
