@@ -236,6 +236,13 @@ func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, ma
 		case !ok || c.Created != d.Created:
 			err = t.to.Delete(ctx, d.Key, made[d.Key].Revision)
 		case c.Revision != d.Revision:
+			// The new document may say that the content of the stream is complete, so what was stored
+			// before it must be in the copy.
+			if _, ok := hub.StreamOf(d.Key); ok {
+				if err := t.copyLog(ctx, d.Created, made[d.Key].Created); err != nil && !errors.Is(err, engine.ErrDropped) {
+					return fmt.Errorf("copy %s: %w", d.Key, err)
+				}
+			}
 			_, err = t.to.Update(ctx, d.Key, c.Value, made[d.Key].Revision)
 		}
 		if err != nil {

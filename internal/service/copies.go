@@ -38,7 +38,11 @@ const gatherSpare = 256 << 20
 // directory of this node, so the disk must have space for one more copy.
 func (s *store) gather(ctx context.Context) (admin.Backup, error) {
 	data := s.settings.Data
-	stored := int64(s.jetstream.Stand(ctx, "").Bytes)
+	standing := s.jetstream.Stand(ctx, "")
+	if standing.Headless > 0 {
+		return nil, weir.Errorf(weir.StorageUnavailable, "%d shards do not answer, so the size of the backup is unknown; retry", standing.Headless)
+	}
+	stored := int64(standing.Bytes)
 	free, size, err := disk.Space(data)
 	if err != nil {
 		return nil, err
@@ -83,12 +87,19 @@ func (s *store) openAgain(ctx context.Context) (*jetstream.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	// The number of replicas matters only when a store is created. This store exists, because the
-	// node is using it, so any valid number will do. 1 is valid in every cluster.
-	e, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: 1, Logger: s.logger})
+	e, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: s.replicas(), Logger: s.logger})
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
 	return e, nil
+}
+
+// replicas returns the number of NATS servers that store each message. A node without peers stores
+// everything itself.
+func (s *store) replicas() int {
+	if e := &s.settings.Engine; e.Listen == "" || len(e.Peers) > 0 {
+		return e.Replicas
+	}
+	return 1
 }

@@ -143,12 +143,9 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	options := jetstream.Options{Replicas: s.settings.Engine.Replicas, Shards: s.settings.Engine.Shards, Logger: s.logger, Now: s.now}
+	options := jetstream.Options{Replicas: s.replicas(), Shards: s.settings.Engine.Shards, Logger: s.logger, Now: s.now}
 	var nc *nats.Conn
 	if s.settings.Engine.Listen != "" {
-		if len(s.settings.Engine.Peers) == 0 {
-			options.Replicas = 1
-		}
 		if nc, err = s.startNATS(ctx); err == nil {
 			options.Room, options.Disk, options.Fault = s.server.Room, s.space, s.stopped
 		}
