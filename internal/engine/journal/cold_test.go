@@ -165,9 +165,9 @@ func TestDeletionKnowsColdSegment(t *testing.T) {
 	}
 }
 
-// TestColdAdoptionFails reports an error for a write right after a cold segment got its name, though
-// the bytes are written. A manifest that lists the segment may then be on the disk, so the file must
-// stay.
+// TestColdAdoptionFails makes one of the first writes after a cold segment got its name return an
+// error, although the bytes reach the disk. A manifest that lists the segment may then be on the
+// disk, so the file must stay.
 func TestColdAdoptionFails(t *testing.T) {
 	for skip := range 4 {
 		fs, h := faulty.New(), newHistory()

@@ -173,10 +173,10 @@ func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	}
 }
 
-// TestNoSpaceToOverwrite makes writes of groups, seals and watermarks fail for lack of space, as a
-// copy-on-write file system does. The append that is being written waits, others are refused, reads
-// work, and the journal reports that it is full. When there is space again, the journal writes the
-// same group at the same offset, without a restart.
+// TestNoSpaceToOverwrite makes writes of groups, indexes and watermarks fail for lack of space, as
+// a copy-on-write file system does. The append that is being written waits, other appends are
+// refused, reads work, and the journal reports that it is full. When there is space again, the
+// journal writes the same group at the same offset, without a restart.
 func TestNoSpaceToOverwrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
