@@ -253,14 +253,14 @@ func TestBadFileWhilePreparing(t *testing.T) {
 			})
 			for seq := weir.Seq(1); seq <= 150; seq++ {
 				if err := w.append("a", seq, 1000); err != nil {
-					t.Fatalf("%v: %v", kind, err)
+					t.Fatalf("%v calls fail: append: %v", kind, err)
 				}
 			}
 			if s := w.j.Status(); s.State != engine.Ready || failed < mostSpoilt {
-				t.Errorf("%v: status %v after %d failures", kind, s, failed)
+				t.Errorf("%v calls fail: status %v after %d failures, want ready after at least %d", kind, s, failed, mostSpoilt)
 			}
 			if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
-				t.Errorf("%v: %v", kind, err)
+				t.Errorf("%v calls fail: after a crash: %v", kind, err)
 			}
 		})
 	}
