@@ -66,8 +66,8 @@ func TestPublisherComparesWithForeignAnswers(t *testing.T) {
 	}
 }
 
-// A stored batch may be evicted before the publisher has read it. That is no other case than a batch
-// that was evicted before it was published again.
+// A stored batch may be evicted before the publisher has read it to compare. The publisher then
+// reports the batch as evicted, as if the eviction had come before the publish.
 func TestPublisherComparesWithEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &repeated{read: func() *http.Response {

@@ -151,9 +151,9 @@ func (c *Client) transient(err error) bool {
 	if _, ok := errors.AsType[permanent](err); ok {
 		return false
 	}
-	// One of the two TLS errors below before the first response from the service probably means
-	// that the certificate or the URL is wrong. Later it means that another server answers in place
-	// of the service for a while.
+	// The two TLS errors below are permanent until the service has answered a request, because the
+	// certificate or the URL is probably wrong. After that they are transient: another server
+	// probably answers in place of the service for a while.
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return c.reached.Load()
 	}

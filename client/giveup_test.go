@@ -10,8 +10,8 @@ import (
 	"weir/client"
 )
 
-// A server that accepts connections and never answers must not delay the end of the time that the
-// program allows. The timeout of an attempt is longer than that time.
+// A server accepts connections and never answers. The client still gives up when the time in GiveUp
+// has passed, although the timeout of an attempt is longer.
 func TestGiveUpInAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, client.Options{URL: "http://weir.example", Timeout: time.Hour, Transport: roundTrip(func(r *http.Request) (*http.Response, error) {

@@ -37,7 +37,9 @@ func (k Key) check() error {
 type keys struct {
 	ask func(context.Context) (Key, error) // nil if the key never changes
 
-	turn  chan struct{} // holds a value while a goroutine uses the fields below; a mutex could not be given up
+	// turn holds a value while a goroutine uses the fields below. It is not a mutex, because a
+	// goroutine must be able to stop waiting for its turn when its context ends.
+	turn  chan struct{}
 	now   Key
 	known bool
 }

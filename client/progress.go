@@ -64,9 +64,9 @@ func movingOf(c net.Conn) *moving {
 	}
 }
 
-// stubborn is a multiple of the time limit. A request whose own data has not moved for stubborn
-// times the limit is cancelled, even if data of other requests still moves over its connection,
-// because the request may be stuck in a proxy.
+// stubborn is a multiple of the time limit of a request. If the request's own data has not moved
+// for that long, the request is cancelled even if data of other requests still moves over its
+// connection, because the request may be stuck in a proxy.
 const stubborn = 4
 
 // errStalled is the reason for cancelling a request that made no progress.

@@ -166,7 +166,7 @@ func TestPublisherGivesUp(t *testing.T) {
 	}
 }
 
-// If the stream cannot be fetched, opening a publisher is retried, also for the time in GiveUp.
+// If the stream cannot be fetched, opening a publisher is retried for the time in GiveUp.
 func TestPublisherOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -329,8 +329,8 @@ func TestPublisherSecondClose(t *testing.T) {
 	})
 }
 
-// If Close ends before everything is stored, nothing more will be stored. A Flush that waits at that
-// time, and any later Flush, must not wait for it.
+// If Close ends before everything is stored, nothing more will be stored. So Close ends a Flush
+// that is waiting, and any later Flush returns at once.
 func TestPublisherFlushAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stored{trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}

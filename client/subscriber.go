@@ -64,7 +64,7 @@ type SubscriberOptions struct {
 
 	// GiveUp is how long the subscriber tries to open its first connection: 0 means a minute, and a
 	// negative value means forever. After this time the iteration ends with [ErrGivenUp] and the
-	// reason. Often the address is wrong. After the first success, the subscriber reconnects
+	// reason, which is often a wrong address. After the first success, the subscriber reconnects
 	// forever.
 	GiveUp time.Duration
 

@@ -89,8 +89,8 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	})
 }
 
-// Add writes the next file of the head. The function content must write exactly the number of bytes
-// that the head says.
+// Add writes the next of the files that the head lists. The function content must write exactly as
+// many bytes as the head says.
 func (a *Writer) Add(content func(io.Writer) error) error {
 	e := a.head.Files[a.next]
 	a.next++

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// lookEvery is the minimum time between two checks of the files. Only handshakes check them.
+// lookEvery is the minimum time between two handshakes that check the files for changes.
 const lookEvery = time.Second
 
 // Files is a certificate and its key in two files. A handshake reads them again if they have

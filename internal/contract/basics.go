@@ -14,7 +14,7 @@ var basicCases = []Case{
 		for _, k := range []string{"", t.Live, "svc_live_nonsense"} {
 			t.Get("/v1/health", WithKey(k)).Want(200).decode(&h)
 			if h.Status != "ok" || h.Uptime < 0 {
-				t.Errorf("got %+v", h)
+				t.Errorf("the health object is %+v, want status ok", h)
 			}
 		}
 	}},
@@ -27,7 +27,7 @@ var basicCases = []Case{
 		t.Get("/v1/version", WithKey("")).Want(200).decode(&v)
 		t.checkTime(v.Built)
 		if v.Version == "" || v.Commit == "" {
-			t.Errorf("got %+v", v)
+			t.Errorf("the version object is %+v, want a version and a commit", v)
 		}
 	}},
 	{"content type of responses", `spec: "requests and responses are JSON (application/json)"`, func(t *T) {

@@ -107,11 +107,11 @@ var compressCases = []Case{
 		for _, path := range paths {
 			a := t.Get(path, gzipped).Want(200)
 			if zipped := a.Header.Get("Content-Encoding") == "gzip"; zipped != (len(a.Body) >= 1<<10) {
-				t.Errorf("%s: %d bytes are compressed: %v", path, len(a.Body), zipped)
+				t.Errorf("%s: a body of %d bytes is compressed: %v; want compression from 1 KiB on", path, len(a.Body), zipped)
 			}
 		}
 	}},
-	{"who is asked", `D37: only clients that list gzip with a quality above 0 get a compressed response`, func(t *T) {
+	{"only if the client accepts it", `D37: only clients that list gzip with a quality above 0 get a compressed response`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `["`+strings.Repeat("x", 5000)+`"]`)
 		for accept, want := range map[string]bool{"gzip": true, "GZIP": true, "br, gzip;q=0.5": true, "deflate,gzip ; q=1": true,

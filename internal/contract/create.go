@@ -17,7 +17,7 @@ var createCases = []Case{
 	}},
 	{"bounds", `spec: "retention_seconds 60 to 2592000", "max_bytes 1 MiB to 4 GiB", inclusive`, func(t *T) {
 		if s := t.create(`"retention_seconds":2592000,"max_bytes":4294967296`); s.RetentionSeconds != 2592000 || s.MaxBytes != 4294967296 {
-			t.Errorf("got %+v", s)
+			t.Errorf("created %+v, want the highest limits", s)
 		}
 		t.create(`"retention_seconds":60,"max_bytes":1048576`)
 	}},
@@ -46,7 +46,7 @@ var createCases = []Case{
 	{"unknown members", `D10: unknown members are ignored; none of them sets a field that the server owns`, func(t *T) {
 		s := t.CreateBody(`{"name":"extra","cursor":9,"bytes_stored":9,"created_at":"2001-01-01T00:00:00.000Z","project":"x","Mode":"raw","__proto__":{"a":[1]}}`)
 		if s.Cursor != 0 || s.BytesStored != 0 || s.Mode != "json" || strings.HasPrefix(s.CreatedAt, "2001") {
-			t.Errorf("got %+v", s)
+			t.Errorf("created %+v, want the extra members to be ignored", s)
 		}
 	}},
 	{"content types", `D10: a body that is not application/json gives 415`, func(t *T) {

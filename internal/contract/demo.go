@@ -39,7 +39,7 @@ var demoCases = []Case{
 			e := sub.Next()
 			seq, err := strconv.ParseInt(e.ID, 10, 64)
 			if err != nil || e.Name != "batch" {
-				t.Fatalf("got %+v", e)
+				t.Fatalf("got event %+v, want a batch", e)
 			}
 			if i == 0 {
 				first = seq

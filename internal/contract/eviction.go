@@ -61,7 +61,7 @@ var evictionCases = []Case{
 		t.Post(NextPath(s.ID), RawBody([]byte("y"))).Want(202)
 		t.evicted(s.ID, 1)
 		if got := t.Stream(s.ID); got.BytesStored != 201 || got.Cursor != 3 {
-			t.Errorf("got %+v", got)
+			t.Errorf("got stream %+v, want 201 bytes stored and cursor 3", got)
 		}
 	}},
 	{"small batches and keys", `D12: a batch is charged the larger of its size and 128 bytes, plus the length of its idempotency key; D11: bytes_stored reports payload alone`, func(t *T) {
@@ -72,12 +72,12 @@ var evictionCases = []Case{
 		t.Post(NextPath(s.ID), RawBody(Filler(128))).Want(202)
 		t.Get(BatchPath(s.ID, 1)).Want(200)
 		if got := t.Stream(s.ID); got.BytesStored != MiB-3*128-10+129 {
-			t.Errorf("got %+v", got)
+			t.Errorf("got stream %+v, want %d bytes stored", got, MiB-3*128-10+129)
 		}
 		t.Post(NextPath(s.ID), RawBody(nil)).Want(202)
 		t.evicted(s.ID, 1)
 		if got := t.Stream(s.ID); got.BytesStored != 129 || got.Cursor != 5 {
-			t.Errorf("got %+v", got)
+			t.Errorf("got stream %+v, want 129 bytes stored and cursor 5", got)
 		}
 	}},
 	{"the newest stays", `D12: the newest batch always stays, even if its charge alone is over max_bytes`, func(t *T) {
@@ -92,7 +92,7 @@ var evictionCases = []Case{
 		for seq := range int64(3) {
 			t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202)
 			if got := t.Stream(s.ID); got.BytesStored != MiB || got.Cursor != seq+1 {
-				t.Errorf("got %+v", got)
+				t.Errorf("got stream %+v, want 1 MiB stored and cursor %d", got, seq+1)
 			}
 		}
 	}},
@@ -187,11 +187,11 @@ var evictionCases = []Case{
 			return status == 404
 		})
 		if got := t.Stream(s.ID); got.Cursor != 1 || got.BytesStored != 0 {
-			t.Errorf("got %+v", got)
+			t.Errorf("got stream %+v, want no bytes stored and cursor 1", got)
 		}
 		t.Post(SeqPath(s.ID, 1), JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
 		if k := t.Publish(s.ID, `["new"]`, Idempotent("k")); k.Seq != 2 {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want sequence 2", k)
 		}
 		sub.Batch(2)
 		again := t.Subscribe(s.ID, "", WithHeader("Last-Event-ID", "0"))

@@ -84,7 +84,7 @@ var gapCases = []Case{
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 3, `[]`)
 		if k := t.Publish(s.ID, `[]`); k.Seq != 4 {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want sequence 4", k)
 		}
 		t.PublishAt(s.ID, 2, `[]`)
 		t.PublishAt(s.ID, 1, `[]`)

@@ -15,7 +15,7 @@ var idempotencyCases = []Case{
 	{"repeated", `spec: "Not idempotent unless the request carries an Idempotency-Key header"; D25: a repeated key gives 200 with the first acknowledgement and duplicate: true; the body is not compared`, func(t *T) {
 		s := t.jsonStream()
 		if k := t.Publish(s.ID, `["a","b"]`, Idempotent("k1")); k != (Ack{s.ID, 1, 2, 1, false}) {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want sequence 1 with 2 events", k)
 		}
 		t.Publish(s.ID, `[]`)
 		for _, text := range []string{`{"events":["a","b"]}`, `{"events":[1,2,3]}`, `not JSON`} {
@@ -54,7 +54,7 @@ var idempotencyCases = []Case{
 			mu.Lock()
 			defer mu.Unlock()
 			if k := t.Ack(a, s.ID); k.Seq != 1 || k.Accepted != 1 || k.Cursor != 1 {
-				t.Errorf("got %+v", k)
+				t.Errorf("acknowledged as %+v, want sequence 1 with 1 event and cursor 1", k)
 			}
 			if a.Status == 202 {
 				stored++
@@ -98,7 +98,7 @@ var idempotencyCases = []Case{
 		s := t.rawStream()
 		t.Post(NextPath(s.ID), RawBody([]byte("one")), Idempotent("k")).Want(202)
 		if k := t.Ack(t.Post(NextPath(s.ID), RawBody([]byte("two")), Idempotent("k")).Want(200), s.ID); k.Seq != 1 || k.Accepted != 1 {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want sequence 1, which is 1 event", k)
 		}
 	}},
 	{"refused with a key", `D25: the server remembers a key only with a stored batch: after a refused publish, the key can be used again`, func(t *T) {

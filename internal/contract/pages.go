@@ -354,8 +354,8 @@ var pageCases = []Case{
 	}},
 }
 
-// poll sends a long poll from another goroutine, which must not fail the test. It returns nil if
-// there is no response.
+// poll sends a long poll, and returns nil if there is no response. Cases call it from goroutines of
+// their own, where t.Fatal is not allowed, so it uses no method that may fail the test.
 func poll(t *T, id, query string, options ...Option) *Answer {
 	ctx, cancel := contextWithTimeout()
 	defer cancel()

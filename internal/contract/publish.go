@@ -10,14 +10,14 @@ var publishCases = []Case{
 		s := t.jsonStream()
 		k := t.PublishAt(s.ID, 1, `[1,2,3]`)
 		if k != (Ack{s.ID, 1, 3, 1, false}) {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want sequence 1 with 3 events", k)
 		}
 	}},
 	{"next sequence", `spec: "Appends at the next sequence, chosen by the server"; D2: the next sequence is always cursor + 1, so the first one is 1`, func(t *T) {
 		s := t.jsonStream()
 		for i := range int64(3) {
 			if k := t.Publish(s.ID, `["x"]`); k != (Ack{s.ID, i + 1, 1, i + 1, false}) {
-				t.Errorf("got %+v", k)
+				t.Errorf("acknowledged as %+v, want sequence %d with 1 event", k, i+1)
 			}
 		}
 		t.PublishAt(s.ID, 10, `[]`)

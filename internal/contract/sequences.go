@@ -11,7 +11,7 @@ var sequenceCases = []Case{
 			t.Post(SeqPath(s.ID, far), JSONBody(`{"events":[]}`)).Refused(422, "sequence_too_far_ahead")
 		}
 		if k := t.PublishAt(s.ID, reach, `[]`); k.Cursor != reach {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want cursor %d", k, reach)
 		}
 		t.Post(SeqPath(s.ID, 2*reach+1), JSONBody(`{"events":[]}`)).Refused(422, "sequence_too_far_ahead")
 		t.PublishAt(s.ID, 2*reach, `[]`)
@@ -19,7 +19,7 @@ var sequenceCases = []Case{
 	{"zero first", `D3: sequence 0 is stored if the stream is empty, and the cursor stays 0`, func(t *T) {
 		s := t.jsonStream()
 		if k := t.PublishAt(s.ID, 0, `["zero"]`); k != (Ack{s.ID, 0, 1, 0, false}) {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want sequence 0 with 1 event and cursor 0", k)
 		}
 		if k := t.Ack(t.Post(SeqPath(s.ID, 0), JSONBody(`{"events":[]}`)).Want(200), s.ID); k != (Ack{s.ID, 0, 1, 0, true}) {
 			t.Errorf("repeated: got %+v", k)
@@ -66,7 +66,7 @@ var sequenceCases = []Case{
 			t.PublishAt(s.ID, seq, `[]`)
 		}
 		if k := t.Publish(s.ID, `[]`); k.Seq != 8*reach+1 {
-			t.Errorf("got %+v", k)
+			t.Errorf("acknowledged as %+v, want sequence %d", k, 8*reach+1)
 		}
 	}},
 }

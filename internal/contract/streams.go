@@ -11,7 +11,7 @@ var streamCases = []Case{
 		before := time.Now().Add(-2 * time.Second)
 		s := t.CreateBody(`{"name":"new"}`)
 		if s.Name != "new" || s.RetentionSeconds != 86400 || s.MaxBytes != 268435456 || s.Mode != "json" || s.Cursor != 0 || s.BytesStored != 0 {
-			t.Errorf("got %+v", s)
+			t.Errorf("created %+v, want an empty json stream with the default limits", s)
 		}
 		if made := t.checkTime(s.CreatedAt); made.Before(before) {
 			t.Errorf("created_at is %s, before the request", s.CreatedAt)
@@ -43,7 +43,7 @@ var streamCases = []Case{
 		t.Post(NextPath(s.ID), RawBody(make([]byte, 1000))).Want(202)
 		t.Post(NextPath(s.ID), RawBody(nil)).Want(202)
 		if got := t.Stream(s.ID); got.BytesStored != 1000 || got.Cursor != 2 || got.Mode != "raw" {
-			t.Errorf("got %+v", got)
+			t.Errorf("got stream %+v, want 1000 bytes stored and cursor 2", got)
 		}
 	}},
 	{"a duplicate adds no bytes", `D11: bytes_stored is exact after every acknowledged write`, func(t *T) {

@@ -25,7 +25,8 @@ var keptDirs = []string{"tls"}
 // memory when a backup begins, so that all of them are from the same moment.
 const maxKept = 16 << 20
 
-// Archive is a backup that is ready to be written. It holds its content until Close.
+// Archive is a backup that is ready to be written. Until Close, the files of its snapshot are kept
+// even if the journal no longer needs them.
 type Archive struct {
 	head  backup.Head
 	kept  map[string][]byte // contents of the files beside the journal

@@ -23,10 +23,11 @@ type Chain struct {
 	files   []*os.File
 }
 
-// OpenChain opens a backup and the earlier backups that it needs. The names may be in any order. A
-// name may also be that of a directory: then all backups in this directory can be used. OpenChain
-// takes the newest backup of all. It returns an error if a backup that is needed is missing, if a
-// backup cannot be read, or if the newest backup does not continue a backup that was named itself.
+// OpenChain opens a backup and the earlier backups that it needs. The names may be in any order.
+// Each is the name of a backup, or of a directory whose backups can all be used. OpenChain opens
+// the newest of these backups. It returns an error if a needed backup is missing, or if a backup
+// cannot be read. It also returns an error if the names include a backup that the newest one does
+// not continue; backups found in a directory may be unrelated.
 func OpenChain(names []string) (c *Chain, err error) {
 	c = &Chain{}
 	defer func() {

@@ -176,7 +176,8 @@ func (t *transfer) copyAll(ctx context.Context) error {
 	return t.followChanges(ctx, docs, made)
 }
 
-// create creates a copy of a document. The target may have an account of the dashboard already.
+// create creates a copy of a document. If the document is an account of the dashboard, the target
+// may already have it.
 func (t *transfer) create(ctx context.Context, d engine.Document) (engine.Document, error) {
 	made, err := t.to.Create(ctx, d.Key, d.Value)
 	if errors.Is(err, engine.ErrExists) && d.Key == dashboard.AccountKey {
@@ -314,7 +315,7 @@ func (t *transfer) copyRound(ctx context.Context, from engine.LogID, out engine.
 	defer in.Close()
 	want := outlines(in)
 	if source.trimmed.Load() {
-		return nil, nil // the note may be older than the entries
+		return nil, nil // source.note may be from an earlier trim than the entries
 	}
 	if source.note != nil {
 		low, err := hub.LowOf(source.note)

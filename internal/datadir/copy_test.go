@@ -51,8 +51,9 @@ func openJournal(t *testing.T) *journal.Journal {
 }
 
 // Each time a copy begins to read a log, the log is trimmed and extended, so that the copy misses
-// entries. The copy then continues until it has a state that the log had. A document that is changed
-// during the copy has its new value, and a stream that is deleted is not in the copy.
+// entries. The copy then continues until it equals a state that the log had at some time. A
+// document that is changed during the copy has its new value in the copy, and a stream that is
+// deleted meanwhile is not in the copy.
 func TestCopyWhileChanging(t *testing.T) {
 	ctx := context.Background()
 	from, to := openJournal(t), openJournal(t)

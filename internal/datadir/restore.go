@@ -17,8 +17,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// Source is a backup to restore. Restore adds the name to the errors of a source, except for the
-// first source.
+// Source is a backup to restore. Restore adds the name of a source to its errors. It leaves out the
+// name of the first source, which the caller adds.
 type Source struct {
 	Name string
 	io.Reader

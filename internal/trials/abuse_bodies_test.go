@@ -70,7 +70,7 @@ func TestBodyBombs(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if resp.StatusCode != http.StatusRequestEntityTooLarge {
-				t.Errorf("%s: an endless body got %d", by.Name, resp.StatusCode)
+				t.Errorf("%s: an endless body got %d, want 413", by.Name, resp.StatusCode)
 			}
 		})
 	}

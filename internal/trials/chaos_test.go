@@ -76,8 +76,8 @@ type chaos struct {
 type track struct {
 	id    string
 	keyed bool // the server chooses sequences, and publishes have idempotency keys
-	stays bool // all writers use the node with the index home, and subscriber i uses node i
-	home  int
+	stays bool // all writers use one node, and subscriber i uses node i
+	home  int  // index of the node that the writers use, if stays is true
 
 	mu    sync.Mutex
 	next  int64

@@ -156,9 +156,9 @@ func (c *cluster) agree(t testing.TB, key string, wanted func(status int) bool) 
 	}
 }
 
-// Starts three nodes with the commands of docs/cluster.md, and runs the suite with its requests
-// spread over the nodes: every node must give the same responses. With -trials.slow the suite also
-// runs on each node alone.
+// The test starts three nodes with the commands of docs/cluster.md. It runs the contract suite with
+// its requests spread over the nodes: every node must give the same responses. With -trials.slow
+// the suite also runs on each node alone.
 func TestContractCluster(t *testing.T) {
 	c := newCluster(t, "--gap-grace", "2s", "--rate-anonymous", "0", "--rate-demo", "0", "--base-url", clusterBase)
 	c.start(0, 1, 2)

@@ -26,8 +26,9 @@ for (const name of ['batch', 'end']) source.addEventListener(name, e => {
 source.onerror = () => report('error ' + source.readyState);
 </script>`
 
-// EventSource in a real browser reads a compressed subscription: each event arrives while the
-// response is open, whether it was read from the log, compressed at the tail or sent uncompressed.
+// EventSource in a real browser reads a compressed subscription. Each event arrives while the
+// response is open, whether the server read its batch from the log or sent the batch right after it
+// was published.
 func TestBrowserReadsCompressedEvents(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)

@@ -10,8 +10,8 @@ import (
 
 var slow = flag.Bool("trials.slow", false, "run tests and cases that take longer than a minute")
 
-// Runs the contract suite once for each transport, each time on a new server. The transports cannot
-// share a server, because each run uses up the demo's rate window.
+// The contract suite passes over each transport. Each run has a new server, because it uses up the
+// rate window of the demo.
 func TestContract(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// Runs the limit cases of the contract suite, on servers with small limits.
+// The limit cases of the contract suite pass on servers with small limits.
 func TestLimits(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 // long, because the machine may be busy.
 const healWithin = 2 * time.Minute
 
-// smallNodeDisk mounts a small disk for the data of a node. It skips the test if this process may not
-// mount.
+// smallNodeDisk mounts a small disk for the data of a node. It skips the test if this process may
+// not mount.
 func smallNodeDisk(t *testing.T, c *cluster, node int) *faultnet.Disk {
 	t.Helper()
 	data := c.commands[node][0]
@@ -36,9 +36,9 @@ func smallNodeDisk(t *testing.T, c *cluster, node int) *faultnet.Disk {
 	return d
 }
 
-// The disks of two of three nodes fill up until their NATS servers disable JetStream. Both nodes say
-// that they are not ready. While only one disk is full, the other nodes accept batches. When the
-// disks have space again, all nodes accept batches, without a restart of a process, and no
+// The disks of two of three nodes fill up until their NATS servers disable JetStream. Both nodes
+// say that they are not ready. While only one disk is full, the other nodes accept batches. When
+// the disks have space again, all nodes accept batches, without a restart of a process, and no
 // acknowledged batch is lost.
 func TestFullDisks(t *testing.T) {
 	t.Parallel() // the test mostly waits
@@ -86,7 +86,8 @@ func TestFullDisks(t *testing.T) {
 		}
 	}
 	notReady(2)
-	// Every read of a cursor stores a mark on all nodes, until the last block of a disk is used up.
+	// Every read of a stream's state stores an empty message on all nodes. The loop repeats such
+	// reads until the last block of each disk is used up.
 	contract.Eventually(t, healWithin, "the NATS servers of both nodes have stopped", func() bool {
 		within, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()

@@ -13,7 +13,7 @@ import (
 type ledger struct {
 	mu      sync.Mutex
 	streams map[string]*account
-	cut     bool // the power cut has begun: a batch may be lost even if it is acknowledged after this moment
+	cut     bool // the power cut has begun: even a batch that is acknowledged from now on may be lost
 }
 
 // account records what clients know about one stream.

@@ -125,7 +125,7 @@ func TestMigrateFromCluster(t *testing.T) {
 				t.Errorf("%s: the cluster has %d batches up to %d, the copy has %d up to %d; if these are equal, the contents differ", name, len(before), cursor, len(after), at)
 			}
 			if out, status, ack := to.publish(ctx, contract.NextPath(id), "key-0", `["another"]`); out != done || !ack.Duplicate || ack.Seq != 1 {
-				t.Errorf("%s: repeating an idempotency key got %d %+v", name, status, ack)
+				t.Errorf("%s: repeating an idempotency key got %d %+v, want a duplicate of batch 1", name, status, ack)
 			}
 		}
 	}

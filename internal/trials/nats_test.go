@@ -7,8 +7,8 @@ import (
 	"weir/internal/natstest"
 )
 
-// Runs the suite on the JetStream engine, with one embedded NATS server and with an external one.
-// TestContractCluster does the same with three nodes.
+// The contract suite passes on the JetStream engine, with one embedded NATS server and with an
+// external one. TestContractCluster runs the suite on three nodes.
 func TestContractNATS(t *testing.T) {
 	for name, flags := range map[string]func(t *testing.T) []string{
 		"embedded": func(*testing.T) []string { return []string{"--cluster-listen", "127.0.0.1:0"} },

@@ -68,21 +68,21 @@ func (p *partition) isolate(node int) {
 	p.n.cut(linksOf(node)...)
 	p.t.Run("apart", func(t *testing.T) {
 		for what, holds := range map[string]func(t *testing.T, there, here *contract.T){
-			"the others continue": func(t *testing.T, _, _ *contract.T) {
+			"the other nodes continue": func(t *testing.T, _, _ *contract.T) {
 				p.flow(t, p.homes[left], p.homes[right])
 				t.Logf("after %v", time.Since(since).Round(time.Millisecond))
 				p.ready(t, left, 200)
 				p.ready(t, right, 200)
 			},
-			"it is not ready": func(t *testing.T, _, _ *contract.T) {
+			"the isolated node is not ready": func(t *testing.T, _, _ *contract.T) {
 				p.ready(t, node, 503)
 				t.Logf("after %v", time.Since(since).Round(time.Millisecond))
 			},
-			"it acknowledges nothing": func(_ *testing.T, there, here *contract.T) {
+			"the isolated node acknowledges nothing": func(_ *testing.T, there, here *contract.T) {
 				there.Post(contract.NextPath(stream), contract.JSONBody(`{"events":["first"]}`), contract.Idempotent("k")).Refused(503, "storage_unavailable")
 				here.Post(contract.NextPath(stream), contract.JSONBody(`{"events":["second"]}`), contract.Idempotent("k")).Want(202)
 			},
-			"it returns no cursor": func(_ *testing.T, there, _ *contract.T) {
+			"the isolated node returns no cursor": func(_ *testing.T, there, _ *contract.T) {
 				there.Get("/v1/streams/"+own+"/cursor").Refused(503, "storage_unavailable")
 			},
 		} {

@@ -26,9 +26,9 @@ var (
 
 // The test kills the server under load of idempotent producers that write through /ds, and restarts
 // it on the same data. After each restart the log has every acknowledged message where the
-// acknowledgement said, no message of a producer is missing or stored twice, and the server knows
-// exactly how far each producer is: it stores a repeated append if and only if the log does not have
-// it, and fences older epochs only (D37).
+// acknowledgement said, and no message of a producer is missing or stored twice. The server knows
+// exactly how far each producer is: it stores a repeated append if and only if the log does not
+// have the message, and it refuses an epoch as outdated only if it knows a newer one (D37).
 func TestProducers(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)
@@ -215,15 +215,15 @@ func (p *producing) load(last time.Duration, kill func()) {
 	p.ledger.cut = false
 }
 
-// writer appends new messages of a producer until the server is killed. The other writers of the same
-// producer send the messages before and after, so an append may arrive too early. It is refused then,
-// and the writer repeats it when the message before is acknowledged.
+// writer appends new messages of a producer until the server is killed. Several writers share the
+// messages of one producer, so a message may arrive before the one with the next lower number. The
+// server then refuses the message, and the writer repeats it when the other one is acknowledged.
 func (p *producing) writer(ctx context.Context, s *topic, w *producer, r *rand.Rand) {
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		seq, done := w.next, make(chan struct{})
 		w.next++
-		before := w.pending[seq-1] // nil if it is acknowledged
+		before := w.pending[seq-1] // nil if that message is acknowledged
 		w.pending[seq] = done
 		w.mu.Unlock()
 		for early := false; ; early = true {

@@ -151,12 +151,12 @@ func (p *producing) probe(s *topic, w *producer) {
 	p.append(s, w, w.epoch, p.r.Uint64N(w.known.Seq+1), 204, "it was stored before")
 	h := p.append(s, w, w.epoch, w.known.Seq+2, 409, "the message before it is missing")
 	if got, want := h.Get("Producer-Expected-Seq"), strconv.FormatUint(w.known.Seq+1, 10); got != want {
-		p.t.Errorf("%s: the server expects message %s of %s, but the next one is %s", s.path, got, w.id, want)
+		p.t.Errorf("%s: the server expects message %s of %s next, want %s", s.path, got, w.id, want)
 	}
 	if w.epoch > 0 {
 		h := p.append(s, w, w.epoch-1, 0, 403, "the epoch is over")
 		if got, want := h.Get("Producer-Epoch"), strconv.FormatUint(w.epoch, 10); got != want {
-			p.t.Errorf("%s: the server says that %s is in epoch %s, but it is in epoch %s", s.path, w.id, got, want)
+			p.t.Errorf("%s: the server says that %s is in epoch %s, want %s", s.path, w.id, got, want)
 		}
 	}
 }

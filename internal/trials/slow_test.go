@@ -45,9 +45,9 @@ func serveStream(t *testing.T, spec client.NewStream) (*server, *client.Client, 
 	return s, c, stream
 }
 
-// weir publish --raw works over a slow link without faults. Each batch takes longer than the default
-// gap grace of 2 s, and longer than it takes an HTTP/2 ping to time out. The batches are sent once
-// and stored without a gap.
+// weir publish --raw works over a link that is slow but loses nothing. Each batch takes longer than
+// the default gap grace of 2 s and longer than the timeout of an HTTP/2 ping. The batches are sent
+// once and stored without a gap.
 func TestPublishRawOverASlowLink(t *testing.T) {
 	s, c, stream := serveStream(t, client.NewStream{Name: "slow", Mode: core.Raw})
 	p, err := faultnet.Start(faultnet.Options{Backend: host(t, s.url)})
@@ -77,7 +77,7 @@ func TestPublishRawOverASlowLink(t *testing.T) {
 		t.Errorf("%d bytes are stored, which differ from the %d bytes of the input", len(got), len(in))
 	}
 	if sent := p.Sent(); sent > int64(len(in)*5/4) {
-		t.Errorf("sent %d bytes for %d", sent, len(in))
+		t.Errorf("sent %d bytes for an input of %d bytes, want at most a quarter more", sent, len(in))
 	}
 }
 

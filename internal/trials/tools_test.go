@@ -25,7 +25,7 @@ func tool(t *testing.T, path string) string {
 	return binary
 }
 
-// Runs the generic and HPACK sections of h2spec, in clear text and over TLS.
+// The server passes the generic and HPACK sections of h2spec, in clear text and over TLS.
 func TestHTTP2Conformance(t *testing.T) {
 	t.Parallel()
 	h2spec := tool(t, "github.com/summerwind/h2spec/cmd/h2spec")

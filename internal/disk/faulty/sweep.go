@@ -1,6 +1,6 @@
 package faulty
 
-// sparse is the number of cases of a sweep for each case that runs under the race detector. It has
+// Under the race detector, a sweep (see Cases) runs only one of every sparse cases. The number has
 // no factor in common with the number of loss patterns, so all patterns occur.
 const sparse = 11
 
@@ -16,6 +16,5 @@ func Cases(n int) int {
 	return n
 }
 
-// LeftOut reports whether a sweep leaves out its case i. Of n cases, those that remain are about as
-// many as Cases returns.
+// LeftOut reports whether a sweep leaves out its case i. Of n cases, about Cases(n) remain.
 func LeftOut(i int) bool { return raced && i%sparse != 0 }

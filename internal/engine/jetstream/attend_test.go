@@ -16,8 +16,8 @@ import (
 )
 
 // twoNodes returns two nodes that share a store. A node that follows a log receives the entries of
-// other nodes at once. These nodes do not stop following a log by themselves. A test calls the
-// function alone to simulate that enough time has passed.
+// other nodes at once. These nodes stop following a log only an hour after the last write of
+// another node. The function named alone simulates that this hour has passed.
 func twoNodes(t *testing.T, o Options) (here, there *Engine) {
 	t.Helper()
 	s := server(t, quickDir(t))

@@ -107,7 +107,7 @@ func TestMissingPart(t *testing.T) {
 				after++
 			}
 			if after != len(before) {
-				t.Errorf("%d streams, before %q", after, before)
+				t.Errorf("there are %d streams, want the same as before: %q", after, before)
 			}
 		})
 	}

@@ -111,8 +111,8 @@ func TestConsumerLost(t *testing.T) {
 	}
 }
 
-// Nodes learn of each other, exchange data and describe themselves. First is true on exactly one of
-// them. A node that left is remembered as gone.
+// Nodes learn of each other, exchange data and describe themselves. The method First returns true
+// on exactly one of them. A node that left is remembered as gone.
 func TestNodes(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))

@@ -46,9 +46,9 @@ type log struct {
 	asking sync.Mutex
 
 	mu    sync.Mutex
-	index []entry // entries sorted by sequence; contains none below the field low
-	low   weir.Seq
-	note  uint64 // JetStream sequence of the message with the last trim; 0 if there was no trim
+	index []entry  // entries sorted by sequence
+	low   weir.Seq // the low mark: all entries below this sequence are trimmed
+	note  uint64   // JetStream sequence of the message with the last trim; 0 if there was no trim
 	queue []*request
 	// Records that the line (the subscription to the shard) delivered, in order. This node's own
 	// records are among them.

@@ -81,7 +81,7 @@ func TestPacked(t *testing.T) {
 		for i := range n {
 			switch got, err := log.Read(ctx, weir.Seq(i)); {
 			case i < 40 && !errors.Is(err, engine.ErrNotFound), i >= 40 && (err != nil || string(got.Payload) != want[i]):
-				t.Errorf("%s: entry %d is %q, %v", who, i, got.Payload, err)
+				t.Errorf("%s: entry %d is %q, %v; want entries below 40 to be trimmed", who, i, got.Payload, err)
 			}
 		}
 		if h, err := log.Header(ctx, 70); err != nil || h.Seq != 70 || int(h.Size) != len(want[70]) {
@@ -104,11 +104,11 @@ func TestRecords(t *testing.T) {
 	}
 	got, err := decode(nats.Header{field: {text}}, 11)
 	if err != nil || len(got) != len(want) {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("decoded %+v, %v; want %d records", got, err, len(want))
 	}
 	for i, offset := range []uint32{0, 10, 10} {
 		if got[i].record != want[i] || got[i].js != 11 || got[i].offset != offset {
-			t.Errorf("%+v, want %+v at %d", got[i], want[i], offset)
+			t.Errorf("decoded %+v, want %+v at offset %d", got[i], want[i], offset)
 		}
 	}
 	for i := range text {

@@ -348,7 +348,7 @@ func TestOrphans(t *testing.T) {
 		l := logs[key]
 		all, err := l.shard.readHeaders(ctx, l.subject, 1)
 		if err != nil || len(all) != want || (all[0].kind == dropped) != (want == 1) {
-			t.Errorf("%s has %d records, %v", key, len(all), err)
+			t.Errorf("log %s has the records %+v, %v; want %d, and an end marker only if it is 1", key, all, err, want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestAcknowledged(t *testing.T) {
 		``: 0,
 	} {
 		if got, ok := acknowledged([]byte(answer)); ok != (want > 0) || ok && got != want {
-			t.Errorf("%s: %d, %v", answer, got, ok)
+			t.Errorf("%s: recognised: %v, sequence %d; want %d (0: not recognised)", answer, ok, got, want)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 					}
 				}
 				if s := w.j.Status(); refused == 0 || s.State != state {
-					t.Errorf("after the disk failed: %d appends refused, status %v", refused, s)
+					t.Errorf("after the disk failed: %d appends refused, want some; status %v, want %v", refused, s, state)
 				}
 				if err := w.append("a", 1000, 1000); !errors.Is(err, want) {
 					t.Error(err)

@@ -18,9 +18,9 @@ import (
 // CheckOptions are the callbacks of a check. The journal does not know what documents and logs
 // mean; its callers do.
 type CheckOptions struct {
-	// Document validates a document whose log is undamaged. It receives the note of the log's last
-	// trim and the entries of the log, as Judge.Restore does. It returns the reason why the
-	// document cannot be used, or nil.
+	// Document validates a document whose log is undamaged. Like Judge.Restore, it receives the
+	// entries of the log and the note, the bytes that the last trim of the log stored. It returns
+	// the reason why the document cannot be used, or nil.
 	Document func(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error
 	// Progress, if set, receives the number of bytes read so far and the total.
 	Progress func(done, total int64)
@@ -142,7 +142,8 @@ func (c *checkup) fileDamage(name, what string, err error) {
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
-// a tail without a final watermark proves that no later segment was used.
+// the watermark of the tail can prove that no later segment was used: the writer marks the
+// watermark of a segment as final before it uses the next segment.
 func (c *checkup) readProof() error {
 	err := c.j.readEnd()
 	c.proof = c.j.end
@@ -230,8 +231,8 @@ func (c *checkup) findEnd() error {
 // below reports whether the file "end" proves that the log continues after segment n.
 func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
 
-// sealing reports whether a crash may have come before segment n was sealed. Only the newest segment
-// and the one before it can be without an index.
+// sealing reports whether segment n may lack its index because a crash came before the segment was
+// sealed. Only the newest segment and the one before it can be unsealed.
 func (c *checkup) sealing(n uint64) bool {
 	if c.tail == nil {
 		return false
@@ -241,9 +242,9 @@ func (c *checkup) sealing(n uint64) bool {
 }
 
 // listMissing lists segments after the tail that were used, or may have been used, and whose files
-// are missing. The segment that "end" names may begin with the group that follows the last group of
-// the tail. Then no segment between these two was used: the numbers between them were reserved for
-// cold segments.
+// are missing. If the next group, according to "end", directly follows the last group of the tail,
+// no segment between the tail and the segment that "end" names was used: the numbers between them
+// were reserved for cold segments (see cold.go).
 func (c *checkup) listMissing() {
 	tail, last := uint64(0), c.proof.latest.segment
 	if c.tail != nil {

@@ -168,7 +168,7 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if refused < 3 {
-			t.Errorf("only %d header writes failed", refused)
+			t.Errorf("only %d header writes failed, want at least 3", refused)
 		}
 		if got, want := fs.Size(), w.j.Stats().Disk+endSize+1024; got > want {
 			t.Errorf("%d bytes on disk, want at most %d", got, want)

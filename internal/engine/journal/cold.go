@@ -88,9 +88,10 @@ func (r *reclaimer) mayHold(s *segment) bool {
 }
 
 // beginCold prepares a file for a cold segment. The number of the cold segment is higher than those
-// of all segments in use. Later deletions find it in the field building, so their tombstones
-// outlive the cold segment. The empty copy op returns when all earlier deletions are in memory, so
-// entries of their logs are not copied.
+// of all segments in use, and the field building holds this number. A deletion that comes later
+// stores it in its tombstone (the record of the deletion), so that the tombstone outlives the cold
+// segment. A deletion that came earlier is in memory when the empty copy op has returned, so the
+// entries of its log are not copied.
 func (r *reclaimer) beginCold() bool {
 	if time.Now().Before(r.warm) {
 		return false

@@ -107,7 +107,7 @@ func TestColdSegments(t *testing.T) {
 		t.Error(err)
 	}
 	if adopted < 2 || cuts < 100 {
-		t.Errorf("%d cold segments were adopted, %d power cuts simulated", adopted, cuts)
+		t.Errorf("%d cold segments were adopted and %d power cuts simulated, want at least 2 and 100", adopted, cuts)
 	}
 	t.Logf("%d cold segments adopted, %d power cuts", adopted, cuts)
 }
@@ -135,17 +135,17 @@ func coldFault(t *testing.T, kind faulty.Kind, fault error, rest func()) {
 		return nil
 	})
 	if err := mixture(w, 20, rest); err != nil {
-		t.Fatalf("%v, %v: %v", kind, fault, err)
+		t.Fatalf("%v calls fail with %v: the workload returned %v", kind, fault, err)
 	}
 	if s := w.j.Status(); s.State != engine.Ready {
-		t.Errorf("%v, %v: %v", kind, fault, s)
+		t.Errorf("%v calls fail with %v: status %v, want ready", kind, fault, s)
 	}
 	fs.OnCall(nil)
 	w.j.Close()
 	if err := sound(fs.Crash(faulty.LoseAll, nil), h); err != nil {
-		t.Errorf("%v, %v: %v", kind, fault, err)
+		t.Errorf("%v calls fail with %v: after a crash: %v", kind, fault, err)
 	}
-	t.Logf("%v, %v: %d calls", kind, fault, calls.Load())
+	t.Logf("%v calls fail with %v: %d calls", kind, fault, calls.Load())
 }
 
 // TestDeletionKnowsColdSegment deletes a document while a cold segment is being filled. The cold
@@ -165,9 +165,9 @@ func TestDeletionKnowsColdSegment(t *testing.T) {
 	}
 }
 
-// TestColdAdoptionFails reports an error for a write right after a cold segment got its name, though
-// the bytes are written. A manifest that lists the segment may then be on the disk, so the file must
-// stay.
+// TestColdAdoptionFails makes one of the first writes after a cold segment got its name return an
+// error, although the bytes reach the disk. A manifest that lists the segment may then be on the
+// disk, so the file must stay.
 func TestColdAdoptionFails(t *testing.T) {
 	for skip := range 4 {
 		fs, h := faulty.New(), newHistory()

@@ -116,7 +116,7 @@ func TestFormat1(t *testing.T) {
 	l.Close()
 	j.Close()
 	if text := string(fs.Files()[formatFile]); !strings.HasPrefix(text, "weir journal 3\n") || len(fs.Files()[endFile]) != endSize {
-		t.Errorf("format %q", text)
+		t.Errorf("the format file is %q, want version 3; the file end has %d bytes, want %d", text, len(fs.Files()[endFile]), endSize)
 	}
 	if r, err := Check(fs, CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {
 		t.Fatalf("report %+v, error %v", r, err)

@@ -68,7 +68,9 @@ func (o *documentOp) stage(g *group) {
 	}
 	r.log = uint64(created)
 	if o.change == deleteDocument {
-		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load()) // a cold segment that is being filled may hold entries of this log
+		// The newest segment that may hold entries of this log. It may be a cold segment that is
+		// being filled.
+		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load())
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}
 		o.deleted.at = extent{g.add(&r), r.bytes()}

@@ -16,8 +16,9 @@ const (
 	endTmpFile = "end.tmp"
 )
 
-// proof is the content of the file "end", which proves how far the log reached. While the journal
-// runs, only the writer uses it.
+// proof is the content of the file "end", which proves how far the log reached. The file has two
+// slots, and each write replaces the older one. While the journal runs, only the writer uses the
+// proof.
 type proof struct {
 	file   disk.File
 	count  uint64 // count of the newest slot; each write adds 1

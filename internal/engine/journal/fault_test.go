@@ -40,14 +40,14 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 	if err == nil {
 		err = script(w)
 		if !allowed(err) && !errors.Is(err, syscall.EIO) {
-			t.Errorf("%v %d: %v", kind, k, err)
+			t.Errorf("%v call %d failed: the script returned %v", kind, k, err)
 		}
 		if status := w.j.Status(); errors.Is(err, engine.ErrReadOnly) {
 			if status.State != engine.ReadOnly || status.Reason == nil {
-				t.Errorf("%v %d: status %v after %v", kind, k, status, err)
+				t.Errorf("%v call %d failed with %v: status %v, want read-only", kind, k, err, status)
 			}
 			if err := w.create("late", "x"); !errors.Is(err, engine.ErrReadOnly) {
-				t.Errorf("%v %d: create after the failure: %v", kind, k, err)
+				t.Errorf("%v call %d failed: a later create returned %v, want %v", kind, k, err, engine.ErrReadOnly)
 			}
 		}
 		w.j.Close()
@@ -57,11 +57,11 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 		after := fs.Crash(loss, nil)
 		j, err := Open(after, small)
 		if err != nil {
-			t.Errorf("%v %d, %v: %v", kind, k, loss, err)
+			t.Errorf("%v call %d failed, then %v: open: %v", kind, k, loss, err)
 			continue
 		}
 		if err := h.verify(j); err != nil {
-			t.Errorf("%v %d, %v: %v", kind, k, loss, err)
+			t.Errorf("%v call %d failed, then %v: %v", kind, k, loss, err)
 		}
 		j.Close()
 	}

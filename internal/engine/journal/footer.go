@@ -2,7 +2,8 @@ package journal
 
 import "encoding/binary"
 
-// footer is the last part of a sealed segment. It says where the other parts are.
+// footer is the last part of a sealed segment, and says where the other parts are. A full segment
+// is sealed when its index and its footer are written.
 type footer struct {
 	number    uint64
 	nextGroup uint64
@@ -13,8 +14,8 @@ type footer struct {
 	keys      keyTable
 }
 
-// keyTable says where a sealed segment stores the digests of its idempotency keys. In a segment of
-// an older build there are none, and all fields are 0.
+// keyTable says where a sealed segment stores the digests of its idempotency keys. A segment of an
+// older build stores no digests, and all fields are 0.
 type keyTable struct {
 	at    int64  // offset; the directory follows the keys, and the index follows the directory
 	count int    // number of keys

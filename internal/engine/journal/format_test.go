@@ -38,7 +38,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		other := rapid.Uint64Range(0, 1<<32-1).Filter(func(n uint64) bool { return n != number }).Draw(t, "other")
 		b := encode(&r, seed(salt, number))
 		if len(b) > r.size() || r.size()%align != 0 || r.headLen() > len(b) {
-			t.Fatalf("%d bytes, size %d", len(b), r.size())
+			t.Fatalf("the record is encoded in %d bytes, but size returns %d", len(b), r.size())
 		}
 		var got record
 		if err := got.decode(append(b, "what follows"...), seed(salt, number)); err != nil {
@@ -48,13 +48,13 @@ func TestRecordRoundTrip(t *testing.T) {
 			t.Fatal("payload differs")
 		}
 		if again := encode(&got, seed(salt, number)); !bytes.Equal(again, b) {
-			t.Fatalf("%x\n%x", again, b)
+			t.Fatalf("the decoded record encodes to\n%x, want\n%x", again, b)
 		}
 		if err := got.decode(b, seed(salt, other)); err == nil {
-			t.Fatalf("a record of segment %d is valid in %d", number, other)
+			t.Fatalf("a record of segment %d is valid in segment %d", number, other)
 		}
 		if n := rapid.IntRange(0, len(b)-1).Draw(t, "cut"); got.decode(b[:n], seed(salt, number)) == nil {
-			t.Fatalf("valid when cut to %d of %d bytes", n, len(b))
+			t.Fatalf("a record that is cut to %d of %d bytes is valid", n, len(b))
 		}
 		sl := decodeSlot(appendSlot(nil, 77, &r))
 		want := slot{77, uint32(len(r.payload)), uint16(r.headLen()), r.kind, r.flags, r.count, r.log, r.seq, r.time, r.key != "", r.tag != ""}

@@ -173,10 +173,10 @@ func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	}
 }
 
-// TestNoSpaceToOverwrite makes writes of groups, seals and watermarks fail for lack of space, as a
-// copy-on-write file system does. The append that is being written waits, others are refused, reads
-// work, and the journal reports that it is full. When there is space again, the journal writes the
-// same group at the same offset, without a restart.
+// TestNoSpaceToOverwrite makes writes of groups, indexes and watermarks fail for lack of space, as
+// a copy-on-write file system does. The append that is being written waits, other appends are
+// refused, reads work, and the journal reports that it is full. When there is space again, the
+// journal writes the same group at the same offset, without a restart.
 func TestNoSpaceToOverwrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -253,14 +253,14 @@ func TestBadFileWhilePreparing(t *testing.T) {
 			})
 			for seq := weir.Seq(1); seq <= 150; seq++ {
 				if err := w.append("a", seq, 1000); err != nil {
-					t.Fatalf("%v: %v", kind, err)
+					t.Fatalf("%v calls fail: append: %v", kind, err)
 				}
 			}
 			if s := w.j.Status(); s.State != engine.Ready || failed < mostSpoilt {
-				t.Errorf("%v: status %v after %d failures", kind, s, failed)
+				t.Errorf("%v calls fail: status %v after %d failures, want ready after at least %d", kind, s, failed, mostSpoilt)
 			}
 			if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
-				t.Errorf("%v: %v", kind, err)
+				t.Errorf("%v calls fail: after a crash: %v", kind, err)
 			}
 		})
 	}

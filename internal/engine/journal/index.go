@@ -145,8 +145,8 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 }
 
 // insert adds an item. If the index has an item with the same sequence, insert replaces that item
-// and returns it. The replaced item is another copy of the same entry, so the size of its key stays
-// known.
+// and returns it. Both items are copies of the same entry, so if one of them knows the size of the
+// key, the index knows it afterwards.
 func (x *index) insert(it item) (old item, replaced bool) {
 	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)

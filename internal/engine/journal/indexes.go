@@ -38,8 +38,8 @@ type found struct {
 	err  error
 }
 
-// foundState is the record of a mark or of a deletion. The record of a mark lacks its note if the
-// note is longer than keptNote.
+// foundState is the record of a mark or of a deletion. A mark holds a note, the bytes that the trim
+// stored. If the note is longer than keptNote, it is left out here.
 type foundState struct {
 	at    extent
 	rec   record

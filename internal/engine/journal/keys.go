@@ -12,8 +12,8 @@ import (
 // The key slots are in memory until the segment is sealed, and from then on in the file, before the
 // index.
 
-// keyRoom is how much space an op must reserve for a key: its key slot, and perhaps the directory
-// entry of a new block of key slots.
+// keyRoom is how much space an op must reserve for a key: a key slot, and a directory entry in case
+// the key slot begins a new block of key slots.
 const keyRoom = keySlotSize + keyBlockSize
 
 // keyList holds the encoded key slots of a segment that is not sealed. The committer adds slots.

@@ -73,7 +73,7 @@ func TestKeysOfSegments(t *testing.T) {
 			t.Errorf("%s: the restored entries differ", name)
 		}
 		if reads := fs.Calls(faulty.Read) - before; change == nil && reads > n/headItems+2*sealed+2 {
-			t.Errorf("%s: opening took %d reads", name, reads)
+			t.Errorf("%s: opening took %d reads, want at most %d", name, reads, n/headItems+2*sealed+2)
 		}
 		j.Close()
 	}

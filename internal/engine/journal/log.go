@@ -21,7 +21,7 @@ type log struct {
 	mu      sync.RWMutex
 	index   index
 	low     weir.Seq // all entries below this sequence are trimmed
-	note    []byte   // note of the last trim; nil if there is none, or if it is longer than keptNote and only on disk (see readNote)
+	note    []byte   // bytes that the last trim stored; nil if there are none, or if they are more than keptNote and only on disk (see readNote)
 	mark    extent   // position and size of the record that holds low and note
 	open    bool
 	dropped bool
@@ -65,8 +65,9 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	}
 	l.open = true
 	l.mu.Unlock()
-	// Appends need an attached judge. So no entry is added until the judge is attached, and restore
-	// has then shown it every entry. An earlier handle was closed, so none of its ops is in flight.
+	// Appends need an attached judge, so no entry is added before the judge is attached. By then,
+	// restore has shown every entry to the judge. An earlier handle was closed, so none of its ops
+	// is in flight.
 	h := &handle{log: l, judge: judge, staged: l.low}
 	note, err := l.readNote()
 	if err == nil {
@@ -186,8 +187,8 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	return o, true
 }
 
-// detachOp detaches the judge of a handle. It comes after all ops of the handle that are in flight,
-// and after the deletion of the document if that is in flight.
+// detachOp detaches the judge of a handle. In the queue it comes after all ops of the handle that
+// are in flight, and after the deletion of the document if a deletion is in flight.
 type detachOp struct {
 	h    *handle
 	done chan error
@@ -211,8 +212,9 @@ func (o *detachOp) finish(err error) {
 func (o *detachOp) announce(_ *announcer, err error) { o.done <- err }
 
 // Close implements engine.Log. If no op of the handle is in flight and the document is not being
-// deleted, Close detaches the judge at once. This is the usual case. The method begin counts an op
-// before it reads the field closed. So once Close has found no op in flight, no op can begin.
+// deleted, Close detaches the judge at once. This is the usual case. Close sets the field closed
+// before it looks for ops in flight, and the method begin counts an op before it reads this field.
+// So once Close has found no op in flight, no op can begin.
 func (h *handle) Close() error {
 	if h.closed.Swap(true) {
 		return nil

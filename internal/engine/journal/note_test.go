@@ -35,7 +35,7 @@ func TestLongNotesStayOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if log, err := j.Open(ctx, d.Created, &noted{}); err != nil || log.Trim(ctx, 1, make([]byte, engine.MaxNote+1)) == nil || log.Close() != nil {
-		t.Fatalf("a note that is too long was accepted, or %v", err)
+		t.Fatalf("a note that is too long was accepted, or the log was not opened or closed: %v", err)
 	}
 	var want []byte
 	for i := range 4 {

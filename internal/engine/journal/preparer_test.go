@@ -58,7 +58,7 @@ func TestFirstAppendIsNotDelayed(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := steps.Load(); n < 16 {
-			t.Errorf("the segment was filled in %d steps", n)
+			t.Errorf("the segment was filled in %d steps, want at least 16", n)
 		}
 	})
 }
@@ -100,7 +100,7 @@ func TestFillingKeepsOutOfGroups(t *testing.T) {
 		}
 	}
 	if steps.Load() < 5 {
-		t.Errorf("the segment was filled in %d steps", steps.Load())
+		t.Errorf("the segment was filled in %d steps, want at least 5", steps.Load())
 	}
 	if err := w.h.verifyOpen(w); err != nil {
 		t.Error(err)
@@ -163,6 +163,6 @@ func TestGroupIsBounded(t *testing.T) {
 		}
 	}
 	if n := w.j.Stats().Groups - before; n < 3 {
-		t.Errorf("%d appends in %d groups", len(ops), n)
+		t.Errorf("%d appends are in %d groups, want at least 3", len(ops), n)
 	}
 }

@@ -64,7 +64,7 @@ func TestReadsAreBounded(t *testing.T) {
 		close(hold)
 		all.Wait()
 		if n := seen.Load(); n != 1000 {
-			t.Errorf("%d of 1,000 clients got the entry", n)
+			t.Errorf("%d of 1,000 clients got the entry, want all", n)
 		}
 	})
 }

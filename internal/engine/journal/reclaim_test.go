@@ -180,7 +180,7 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 	}
 	old := w.j.store.document("a")
 	if old.at.segment != 1 || w.j.commit.active == before {
-		t.Fatalf("document a is in segment %d", old.at.segment)
+		t.Fatalf("document a is in segment %d, want segment 1, which must be full", old.at.segment)
 	}
 	o := w.j.reclaim.newCopy()
 	c, err := w.j.reclaim.load(before, slot{off: old.at.off, head: recordSize + 1, size: 1, kind: kindDocument})
@@ -218,7 +218,7 @@ func TestTombstonesAreFreed(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := w.j.store.deleted.Len(); n > 1000 || w.j.store.segment(1) == nil {
-			t.Errorf("%d tombstones of 3000 are left; %+v", n, w.j.Stats())
+			t.Errorf("%d tombstones of 3000 are left, want at most 1000, and segment 1 must stay; %+v", n, w.j.Stats())
 		}
 		if err := w.j.exact(); err != nil {
 			t.Error(err)
@@ -229,7 +229,7 @@ func TestTombstonesAreFreed(t *testing.T) {
 		}
 		defer next.Close()
 		if a, b := w.j.store.deleted.Len(), next.store.deleted.Len(); a < b {
-			t.Errorf("%d tombstones before a restart, %d after it", a, b)
+			t.Errorf("%d tombstones before a restart, %d after it, want no more than before", a, b)
 		}
 		if err := h.verify(next); err != nil {
 			t.Error(err)

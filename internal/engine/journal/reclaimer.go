@@ -15,7 +15,8 @@ const (
 	// calm is how long the journal must be idle before the reclaimer applies the strict bound (see
 	// victim).
 	calm = time.Second
-	// calmBytes is the largest number of bytes appended during calm that still counts as idle.
+	// calmBytes is the largest number of bytes that may be appended during the time calm to a
+	// journal that counts as idle.
 	calmBytes = 1 << 20
 )
 

@@ -361,10 +361,10 @@ func (r *recovery) adopt(id engine.LogID) {
 }
 
 // confirm is step 9: make durable what recovery found, before any caller can read it. A killed
-// process may have left a complete group, a seal or a file name that was never synced. A sync alone
-// is not enough: after a failed sync the kernel may consider such pages clean and never write them.
-// So the newest bytes are written again and then synced. All older bytes were synced before the
-// newest were written.
+// process may have left a complete group, the index of a segment or a file name that was never
+// synced. A sync alone is not enough: after a failed sync the kernel may consider the unsynced
+// pages clean and never write them. So the newest bytes are written again and then synced. All
+// older bytes were synced before the newest were written.
 func (r *recovery) confirm() error {
 	if err := r.j.fs.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)

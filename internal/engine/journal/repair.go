@@ -17,7 +17,8 @@ import (
 type RepairOptions struct {
 	CheckOptions
 	// Mend decides what a log needs to continue without its lost entries. It receives the log's low
-	// (all entries below it are trimmed) and the note of the last trim, which is nil if it is lost.
+	// (all entries below it are trimmed) and the note (the bytes that the last trim stored), which
+	// is nil if it is lost.
 	// It also receives the remaining entries, including those known to be lost, and the number of
 	// further records that may be lost. It returns the new note of the log, or nil for none. It
 	// also returns entries, marked Lost, for sequences that must not be used again.

@@ -167,7 +167,7 @@ func TestRepairBitFlips(t *testing.T) {
 	}
 	t.Logf("%d flips damaged the journal, %d had no effect", found, fine)
 	if found < 80 {
-		t.Errorf("the check found only %d of the flips", found)
+		t.Errorf("the check found only %d of the flips, want at least 80", found)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestRepairMissingSegment(t *testing.T) {
 	}
 }
 
-var everyCut = flag.Int("journal.every", 7, "TestRepairInterrupted makes one of this many power cuts; 1 makes all")
+var everyCut = flag.Int("journal.every", 7, "TestRepairInterrupted makes only one in this many of its power cuts; 1 makes all")
 
 // The power is cut before calls of a repair that change the disk, with every pattern of losing
 // unsynced bytes, and then again before such calls of the next repair. The journal can still be
@@ -307,7 +307,7 @@ func TestRepairInterrupted(t *testing.T) {
 	}
 	t.Log(outcomes)
 	if outcomes["repaired again"] < faulty.Cases(100) || outcomes["complete"] < faulty.Cases(20)/2 {
-		t.Errorf("power cuts: %v", outcomes)
+		t.Errorf("too few power cuts of one kind: %v", outcomes)
 	}
 }
 
@@ -379,14 +379,14 @@ func TestRepairUnreadable(t *testing.T) {
 		})
 		r, err := RepairJournal(after, RepairOptions{})
 		if err != nil {
-			t.Fatalf("%s at %d: %v", bad, from, err)
+			t.Fatalf("%s is unreadable at %d: repair: %v", bad, from, err)
 		}
 		if len(r.After.Damages) > 0 || after.Files()[disk.AsidePrefix+bad] == nil && slices.Contains(r.Aside, bad) {
-			t.Fatalf("%s at %d: %+v", bad, from, r.After)
+			t.Fatalf("%s is unreadable at %d: after the repair: %+v, set aside %q", bad, from, r.After, r.Aside)
 		}
 		lost, err := relaxed(after.Crash(faulty.LoseAll, nil), h, r.Documents, r.Before.MayBeLost > 0)
 		if err != nil {
-			t.Fatalf("%s at %d: %v", bad, from, err)
+			t.Fatalf("%s is unreadable at %d: after the repair: %v", bad, from, err)
 		}
 		lostAll += lost
 	}

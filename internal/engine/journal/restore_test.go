@@ -68,7 +68,7 @@ func TestRestoreFails(t *testing.T) {
 				break
 			}
 			if err != nil && !errors.Is(err, syscall.EIO) {
-				t.Errorf("%v %d: %v", kind, k, err)
+				t.Errorf("%v call %d failed: the restore returned %v", kind, k, err)
 			}
 			for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
 				sound(kind.String(), dir.Crash(loss, nil), err == nil)
@@ -115,11 +115,11 @@ func TestRestoreFailsAfterCommit(t *testing.T) {
 				return nil
 			})
 			if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
-				t.Errorf("%v %d: %v", kind, k, err)
+				t.Errorf("%v call %d failed: the restore returned %v, want success", kind, k, err)
 			}
 			dir.OnCall(nil)
 			if err := openAndVerify(dir.Crash(faulty.LoseNothing, nil), h); err != nil {
-				t.Errorf("%v %d: %v", kind, k, err)
+				t.Errorf("%v call %d failed: the restored journal: %v", kind, k, err)
 			}
 			if calls < k {
 				break

@@ -26,7 +26,7 @@ type Scrub struct {
 type Finding struct {
 	File     string
 	Offset   int64  // offset of the first damaged record or part
-	What     string // batch, closed gap, mark, document, deletion, or a part of the segment such as index
+	What     string // batch, closed gap, mark (the record of a trim), document, deletion, or a part of the segment such as index
 	Why      string
 	Document string   // key of the document, or of the document that owns the log; may be empty
 	From, To weir.Seq // first and last sequence, if the records are entries

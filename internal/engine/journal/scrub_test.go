@@ -78,7 +78,7 @@ func TestScrubFindsDamage(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(got) > 0 && !slices.Contains(told, got[0]) {
-				t.Errorf("found %+v, but told %+v", got, told)
+				t.Errorf("Stats reports %+v, but the callback Damaged got %+v", got, told)
 			}
 			told = nil
 			return got
@@ -147,10 +147,10 @@ func TestScrubRate(t *testing.T) {
 		}
 		minute := during(time.Minute)
 		if minute > 60*rate*5/4+burst || minute < 60*rate/2 { // heads of groups are read twice
-			t.Errorf("read %d bytes in a minute", minute)
+			t.Errorf("read %d bytes in a minute, want about %d", minute, 60*rate)
 		}
 		if p := w.j.Stats().Scrub; p.Finished.IsZero() || p.Read == 0 {
-			t.Errorf("progress: %+v", p)
+			t.Errorf("progress: %+v, want a finished pass", p)
 		}
 		busy, seq := int64(0), weir.Seq(1000)
 		for range 60 {
@@ -190,7 +190,7 @@ func TestScrubDuringChanges(t *testing.T) {
 	s := w.j.Stats()
 	w.j.Close()
 	if s.Freed == 0 || s.Scrub.Read == 0 {
-		t.Errorf("%d segments were freed, %d bytes scrubbed", s.Freed, s.Scrub.Read)
+		t.Errorf("%d segments were freed and %d bytes scrubbed, want some of both", s.Freed, s.Scrub.Read)
 	}
 	if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), w.h); err != nil {
 		t.Error(err)

@@ -167,7 +167,7 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	}
 	for _, seg := range held {
 		if n := seg.refs.Load(); n > 1 {
-			t.Errorf("%s has %d references after the snapshot was copied", seg.name, n)
+			t.Errorf("%s has %d references after the snapshot was copied, want at most 1", seg.name, n)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestSnapshotEndsEarly(t *testing.T) {
 	s.Close()
 	for _, p := range s.parts {
 		if n := p.seg.refs.Load(); n > 1 {
-			t.Errorf("%s still has %d references", p.seg.name, n)
+			t.Errorf("%s has %d references after the snapshot was closed, want at most 1", p.seg.name, n)
 		}
 	}
 	if err := w.append("a", 201, 10); err != nil {

@@ -47,7 +47,8 @@ func (e *Engine) lock(ctx context.Context) error {
 	return err
 }
 
-// put stores a document under the next revision. A new document's log is named after that revision.
+// put stores a document under the next revision. This revision is also the id of the log if the
+// document is new.
 func (e *Engine) put(doc engine.Document) (engine.Document, error) {
 	if len(doc.Key) > engine.MaxKey || len(doc.Value) > engine.MaxValue {
 		return engine.Document{}, fmt.Errorf("document %.20q: value of %d bytes (at most %d) under a key of %d bytes (at most %d)", doc.Key, len(doc.Value), engine.MaxValue, len(doc.Key), engine.MaxKey)
@@ -216,7 +217,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 	return l.attach(id, judge)
 }
 
-// Held counts headers, payloads and the note.
+// Held counts headers, payloads and the note (the bytes that the last Trim stored).
 func (e *Engine) Held(id engine.LogID) (bytes int64) {
 	e.mu.Lock()
 	l := e.logs[id]

@@ -35,7 +35,7 @@ func TestEngineWithRestarts(t *testing.T) {
 	})
 }
 
-// remembered returns an engine with the same content as e and all logs closed.
+// remembered returns an engine with the same content as e, in which no log is open.
 func remembered(e *Engine) *Engine {
 	e.mu.Lock()
 	defer e.mu.Unlock()

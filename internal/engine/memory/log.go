@@ -24,7 +24,7 @@ type log struct {
 	entries []engine.Entry
 	low     weir.Seq
 	note    []byte
-	open    *handle // the handle to which the judge is attached; nil while the log is closed
+	open    *handle // the handle to which the judge is attached; nil while the log is not open
 	over    error   // set when the log has ended: ErrClosed or ErrDropped
 }
 
@@ -99,7 +99,8 @@ func (h *handle) lock(ctx context.Context) error {
 }
 
 // find returns the index of the entry with sequence seq, or the index at which this entry would be
-// inserted. It never finds an entry below the low mark, even if the judge admitted one.
+// inserted. It never finds an entry below the low mark (the limit of the last Trim), even if the
+// judge admitted one.
 func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
 		return cmp.Compare(e.Seq, seq)
@@ -224,10 +225,10 @@ func (h *handle) CatchUp(ctx context.Context) error {
 	return err
 }
 
-// Attend does nothing: there are no other processes.
+// Attend does nothing, because no other process appends to this log.
 func (h *handle) Attend() {}
 
-// Leave does nothing.
+// Leave does nothing, like Attend.
 func (h *handle) Leave() {}
 
 // Close detaches the judge.
