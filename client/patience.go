@@ -49,8 +49,7 @@ func (l *load) broke(err error) {
 }
 
 // overtakenLimit is how long the batch with the lowest sequence may go without a response while
-// later batches get one. Each cancelled attempt of the batch doubles the time, but only the first
-// four do.
+// later batches get one. Each of the first four cancelled attempts of the batch doubles this time.
 const overtakenLimit = 2 * time.Second
 
 var errOvertaken = errors.New("later batches were answered before this one")
@@ -80,8 +79,8 @@ func (p *Publisher) ringBy(at time.Time) {
 }
 
 // overtaken reports whether a batch is still in flight although the service has already refused a
-// batch that was sent after it. The overtaken batch may be stuck in a proxy, or on a dead
-// connection while other connections work.
+// batch that was sent later, because the batch before that one was not stored. The overtaken batch
+// may be stuck in a proxy, or on a dead connection while other connections work.
 func (p *Publisher) overtaken(f *flight) bool {
 	if f.state != flying || f.stop == nil || p.refused < f.sent {
 		return false

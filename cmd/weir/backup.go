@@ -50,12 +50,12 @@ A running server takes the backup itself and keeps serving. If no server is runn
 directory itself, and no server can start on it until the backup is done. If FILE is -, the backup is written to
 standard output.
 
-Any running node of a cluster can take a backup of the whole cluster. It needs disk space for one more copy of the data
-while it does. Such a backup is always complete: --since leaves nothing out.
+With --since, the backup leaves out the files that an earlier backup already holds. A restore then needs both backups.
+If FILE is a directory, the backup becomes a new file in it. Unless --full is set, this backup leaves out the files that
+the earlier backups in the directory already hold.
 
-With --since, the backup leaves out the files that an earlier backup already holds. A restore then needs both. If FILE
-is a directory, the backup becomes a new file in it. Unless --full is set, it leaves out the files that the newest backup
-there and the backups before that one already hold.
+Any running node of a cluster can take a backup of the whole cluster. Meanwhile the node needs disk space for one more
+copy of the data. A backup of a cluster is always complete: --since has no effect on it.
 
 The file contains hashes of API keys, and the private keys of certificates. Only its owner can read it.`,
 		Example: "  weir backup /backups/weir.tar\n  weir backup /backups/tuesday.tar --since /backups/monday.tar\n  weir backup /backups/\n  weir backup - --data /var/lib/weir | zstd > weir.tar.zst",

@@ -28,8 +28,8 @@ subscribers receive an event for them. A lost record may have been the revocatio
 determine which records were lost, it revokes every key that could be affected, to be safe. The exit code is 3 if
 anything was lost, or if the command cannot prove that nothing was lost.
 
-A server keeps an index of all batches in memory. If it no longer fits, --largest lists the 20 streams with the most
-batches, and --drop deletes a stream and all its batches. Both need little memory, and verify only what they need.`,
+A server keeps an index of all batches in memory. If the index no longer fits, --largest lists the 20 streams with the
+most batches, and --drop deletes a stream and all its batches. Both need little memory, and verify only what they need.`,
 		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir\n  weir check --largest --data /var/lib/weir\n" +
 			"  weir check --drop 0000000000000000000001 --data /var/lib/weir",
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -22,7 +22,7 @@ func migrateCommand() *cobra.Command {
 	var data string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "migrate DIR", Short: "Copy all data from a single server to a cluster, or from a cluster", Args: args("DIR"),
+		Use: "migrate DIR", Short: "Copy all data between a single server and a cluster, or between two clusters", Args: args("DIR"),
 		Long: `Copy all data of a server to another engine: projects, keys, the audit log, the dashboard's password, and all streams
 with the sequence numbers and times of their batches. The source is not changed. If the migration is interrupted, run the
 command again.
@@ -32,9 +32,9 @@ names the data directory of a running node of the cluster, on this machine. The 
 created at its first start are deleted. The command refuses a cluster that already has batches in any stream. No key is
 valid during the migration, because keys are copied last.
 
-From a cluster: DIR is the data directory of a running node, on this machine. --data names an empty or missing directory,
-which becomes the data directory of a single server, or the data directory of a running node of another cluster. Stop the
-publishers first: batches that are published after the command has started may not be copied.`,
+From a cluster: DIR is the data directory of a running node, on this machine. To copy to a single server, --data names an
+empty or missing directory, which becomes its data directory. To copy to another cluster, --data names the data directory
+of one of its running nodes. Stop the publishers first: batches that are published later may not be copied.`,
 		Example: "  weir migrate /var/lib/weir --data /var/lib/weir-cluster\n  weir migrate /var/lib/weir-cluster --data /var/lib/weir-single",
 		RunE: func(c *cobra.Command, got []string) error {
 			dir, err := filepath.Abs(got[0])

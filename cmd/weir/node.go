@@ -17,7 +17,7 @@ func nodeCommand() *cobra.Command {
 		Use: "ls", Short: "List the nodes of the cluster", Args: args(), Example: "  weir node ls --data /var/lib/weir-cluster",
 		Long: `List the nodes that share the store, as the running node with this data directory knows them: their state, by how much
 their clock is ahead of the median of all nodes, their version, and the free space on the disk of their data directory. A
-node that is not connected is missing. It is forgotten after an hour.`,
+node that is not connected stays in the list for an hour, with the state "missing".`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var all admin.Nodes
 			if err := admin.Ask(c.Context(), data, "GET", "/nodes", nil, &all); err != nil {

@@ -23,7 +23,7 @@ record of the journal is verified before a server can use the directory. If FILE
 input.
 
 A backup that was taken with --since needs the earlier backups that it continues. Give that backup and the earlier ones as
-arguments, in any order, or give the directory that holds them. The state of the newest is restored.`,
+arguments, in any order, or give the directory that holds them. The state of the newest backup is restored.`,
 		Example: "  weir restore /backups/weir.tar --data /var/lib/weir\n  weir restore /backups/ --data /var/lib/weir\n  zstd -dc weir.tar.zst | weir restore - --data /var/lib/weir",
 		RunE: func(c *cobra.Command, got []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)

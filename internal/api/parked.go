@@ -14,10 +14,11 @@ import (
 )
 
 // This file lets an event loop hold the connections of subscribers that have received everything so
-// far. Such a subscriber is parked: it has no goroutine and no buffers, only its subscriber and its
-// hub.Subscription. The loop sends it batches of the tail, heartbeats, and the end of the
-// subscription. For anything that may have to wait, such as reading the log or borrowing memory, it
-// continues in a goroutine until it can be parked again.
+// far. Such a subscriber is parked: it has no goroutine and no buffers, only a value of type
+// subscriber and a hub.Subscription. The loop sends the subscriber batches of the tail (the recent
+// batches that the hub keeps in memory), heartbeats, and the end of the subscription. For anything
+// that may have to wait, such as reading the log or borrowing memory, a goroutine serves the
+// subscriber until it can be parked again.
 
 // parkingWriter is a response writer whose response an event loop can continue.
 type parkingWriter interface {
@@ -51,8 +52,8 @@ type subscriber struct {
 	parks bool            // the subscription may be parked
 	why   end             // why the hub ended a parked subscription
 
-	// While the subscription is parked, the request does not exist any more. What is known of it is
-	// here and in ender.of.
+	// A parked subscription has no request any more. The fields ended and ender.of keep what is
+	// still needed from the request.
 	ended <-chan struct{} // closed when the caller loses the right to read
 }
 

@@ -62,7 +62,8 @@ func Summarize(r io.ReadSeeker) (*Summary, error) {
 }
 
 // Continue makes h the head of a backup that continues an earlier one. It moves files from h.Files
-// to h.Earlier if the earlier backup holds them or refers to them. It moves only files with a seal.
+// to h.Earlier if the earlier backup holds them or refers to them. It moves only files with a seal
+// (Entry.Seal), because other files can still change.
 func (h *Head) Continue(earlier *Summary) {
 	h.Links = append(slices.Clone(earlier.Head.Links), earlier.Link)
 	known := map[Entry]Earlier{}
@@ -87,9 +88,9 @@ func (h *Head) Continue(earlier *Summary) {
 // Summarize.
 func (s *Summary) Check() error { return s.Head.check() }
 
-// Chain finds the backups that the newest of the given backups continues. It returns these backups
-// with the newest first, and for each of them the names of the files to restore from it. If a
-// backup is missing from which a file is needed, Chain returns an error that names the backup.
+// Chain returns the newest of the given backups, followed by those that it continues, in the order
+// of its links. For each backup, wanted has the names of the files to restore from it. If a file is
+// needed from a backup that is not given, Chain returns an error that names this backup.
 func Chain(all []*Summary) (chain []*Summary, wanted []map[string]bool, err error) {
 	newest := all[0]
 	byID := map[string]*Summary{}

@@ -96,8 +96,8 @@ func openAuthority(dir string, names []string, logger *slog.Logger, now func() t
 
 var hostName = regexp.MustCompile(`^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$`)
 
-// isName reports whether a certificate can contain a name. A single invalid name would make clients
-// reject the whole certificate.
+// isName reports whether n is a valid host name or address, which a certificate can contain. A
+// single invalid name would make clients reject the whole certificate.
 func isName(n string) bool { return net.ParseIP(n) != nil || len(n) <= 253 && hostName.MatchString(n) }
 
 // load reads the CA certificate and its key. It returns fs.ErrNotExist if there is no CA

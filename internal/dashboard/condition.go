@@ -30,8 +30,8 @@ func parseCondition(text string) (*condition, error) {
 }
 
 // mayHold reports whether the condition can hold for an event of this payload. It is much faster
-// than to parse the events: unless the name of a member is written with escapes, the payload
-// contains it as it is.
+// than parsing the events: it looks in the payload for the last name of the path. The payload
+// contains that name unchanged unless the name is written with escapes.
 func (c *condition) mayHold(payload []byte) bool {
 	return c.operator == "!=" || bytes.Contains(payload, []byte(c.path[len(c.path)-1])) || bytes.Contains(payload, []byte(`\u`))
 }

@@ -20,13 +20,14 @@ type connectView struct {
 	Publishes bool   // Use is publish
 }
 
-// program is an example for one language.
+// program is an example in one language.
 type program struct {
 	ID, Title, Text string
 }
 
-// connect shows programs that publish to a stream or subscribe to it, with the address of this server
-// and the id of the stream. After connectKey has created a key, the programs contain it, once.
+// connect shows programs that publish to a stream or subscribe to it, with the address of this
+// server and the id of the stream. After connectKey has created a key, the programs contain the key
+// the first time that they are shown.
 func (v *visit) connect() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -61,7 +62,8 @@ func (v *visit) connect() error {
 	return v.page(http.StatusOK, "connect", "Connect to "+o.Name, w)
 }
 
-// connectKey creates a key that can do with the stream what the programs do, and nothing else.
+// connectKey creates a key that allows only what the programs do: reading this stream, or
+// publishing to it.
 func (v *visit) connectKey() error {
 	s, err := v.findStream()
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 	"weir/internal/hub"
 )
 
-// The event browser of a stream's page reads stored batches through two addresses. The first, for
-// lists of events, sends the first characters of each event only. The second sends one event. Every
-// request is bounded in rows, bytes and time, so neither a large stream nor large events can occupy
-// the server or the browser. A response that stopped at a bound says where to continue.
+// The event browser of a stream's page reads stored batches through two addresses. The first
+// address sends a list of events, with only the first characters of each event. The second address
+// sends one event. Every request is bounded in rows, bytes and time, so neither a large stream nor
+// large events can occupy the server or the browser. A response that stopped at a bound says where
+// to continue.
 const (
 	maxRows   = 100                    // events in a response
 	runBytes  = 1 << 20                // bytes that are read at a time
@@ -137,7 +138,7 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 	if b.down {
 		w.From, w.Below, w.Down = b.floor, b.at.seq, true
 		if b.at.event > 0 {
-			w.Below++ // some events of the batch itself are wanted
+			w.Below++ // some events of the batch at this place are wanted too
 		}
 	}
 	most, factor := findBytes, 2 // a search also holds a payload in lower case
@@ -170,8 +171,8 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 	return nil
 }
 
-// add adds the rows of a step, which are in increasing order. It leaves out those that were evicted
-// meanwhile. The field rows has the newest event first.
+// add adds the rows of a step, which are in increasing order, to the field rows, which has the
+// newest event first. It leaves out rows of batches that were evicted meanwhile.
 func (b *browsing) add(rows []eventRow, low weir.Seq) {
 	rows = slices.DeleteFunc(rows, func(r eventRow) bool { return r.Seq < low })
 	slices.Reverse(rows)
@@ -182,8 +183,8 @@ func (b *browsing) add(rows []eventRow, low weir.Seq) {
 	}
 }
 
-// step collects the rows of the batches that are read at once. Downwards it keeps the highest rows,
-// although the batches come in increasing order.
+// step collects the rows of the batches that are read at once. Batches come in increasing order. If
+// the request is for older events (down), step keeps only the highest rows.
 type step struct {
 	*browsing
 	most    int // maximum number of rows
@@ -235,7 +236,7 @@ func (t *step) take(batch *weir.Batch) {
 	t.trim()
 }
 
-// trim drops the lowest rows downwards if there are too many.
+// trim drops the lowest rows if there are too many and the request is for older events.
 func (t *step) trim() {
 	if n := len(t.rows) - t.most; t.down && n > 0 {
 		t.rows = slices.Delete(t.rows, 0, n)
@@ -243,8 +244,9 @@ func (t *step) trim() {
 	}
 }
 
-// event sends one event of a batch, or the whole batch of a raw stream. With the parameter first it
-// sends only so many bytes. The header field X-Size has the size of the whole event.
+// event sends one event of a batch, or the whole batch of a raw stream. If the request has the
+// parameter first, only that number of bytes is sent. The header field X-Size has the size of the
+// whole event.
 func (v *visit) event() error {
 	s, err := v.findStream()
 	if err != nil {

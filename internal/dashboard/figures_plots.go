@@ -76,8 +76,8 @@ func thin(list []sample, every time.Duration) []sample {
 }
 
 // join merges the sample next, which directly follows s, into s. Counts are added, medians are
-// weighted by time, p99 and subscribers get the larger value, and the disk figures come from next. A
-// median that was not measured in one of the two is that of the other.
+// weighted by time, p99 and subscribers get the larger value, and the disk figures come from next.
+// If a median was measured in only one of the two samples, join takes that one.
 func (s *sample) join(next *sample) {
 	both := s[span] + next[span]
 	for _, median := range []column{syncMedian, publishMedian, delayMedian} {

@@ -75,8 +75,8 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 	return nil
 }
 
-// storeFigures stores the current hour and the hour before, because the last sample of that hour
-// may not be stored yet. It deletes hours older than a day.
+// storeFigures stores the current hour and the hour before, because the last sample of the hour
+// before may not be stored yet. It deletes hours older than a day.
 func (d *Dashboard) storeFigures(ctx context.Context) error {
 	hour := d.Now().Unix() / 3600
 	var faults []error

@@ -92,7 +92,7 @@ func (r *revisions) keys(prefix string) (keys []string) {
 }
 
 // put stores a document that no other node writes. If the outcome of an earlier write was unknown,
-// the store has reported it by now, so put uses the right revision.
+// the store has reported that outcome by now, so put uses the right revision.
 func (d *Dashboard) put(ctx context.Context, key string, value []byte) (err error) {
 	d.revisions.mu.Lock()
 	rev := d.revisions.of[key]

@@ -36,8 +36,8 @@ type tile struct {
 	Name, Label, Value, Note string
 }
 
-// problems is the length of two lists on the overview: recent failed requests, and recent refused
-// requests.
+// problems is the maximum length of each of two lists on the overview: the recent failed requests
+// and the recent refused requests.
 const problems = 10
 
 func (v *visit) overview() error { return v.page(http.StatusOK, "overview", "Overview", v.look()) }
@@ -84,8 +84,7 @@ func (w overviewView) Scrubbed() string {
 	return text
 }
 
-// Remembers returns the period for which requests are remembered, in words. Requests are kept in
-// memory for at most a day.
+// Remembers says in words for how long requests have been kept in memory, which is at most a day.
 func (w overviewView) Remembers() string {
 	if w.Uptime < 24*time.Hour {
 		return "since the server started"

@@ -18,8 +18,8 @@ type requestsView struct {
 	Search  string
 	Error   string
 	Request *api.Request
-	Key     *keyRow // key of the request; nil if it had none
-	Stream  string  // name of the request's stream; empty if it does not exist
+	Key     *keyRow // key of the request; nil if the request had none
+	Stream  string  // name of the request's stream; empty if the stream does not exist
 
 	Filter requestFilter
 	Log    []requestRow
@@ -31,7 +31,8 @@ type requestsView struct {
 // choice is an option of a form.
 type choice struct{ Value, Text string }
 
-// Statuses returns the options for the response. If the filter has another status, that is one too.
+// Statuses returns the options for the response. If the filter has a status that is not among them,
+// Statuses adds that status.
 func (w *requestsView) Statuses() []choice {
 	list := []choice{{"2", "2xx: success"}, {"4", "4xx: refused"}, {"5", "5xx: failed"}, {"slow", "a second or longer"}}
 	for _, n := range []string{"401", "403", "404", "409", "413", "429", "500", "503"} {

@@ -227,7 +227,7 @@ const (
 )
 
 // cameByTLS reports whether the browser connected over TLS, to this server or to a proxy in front
-// of it. A client can forge the header X-Forwarded-Proto. All it gets is a cookie that its browser
+// of it. A client that forges the header X-Forwarded-Proto only gets a cookie that its own browser
 // does not send back.
 func cameByTLS(r *http.Request) bool {
 	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // the first entry comes from the proxy closest to the browser

@@ -29,8 +29,8 @@ const (
 )
 
 // streamParts are the templates of the page that streamFigures renders again on each update. The
-// method events renders them too, except the last one, because it is called more often and a list of
-// subscribers takes longer.
+// method events renders them too, except the list of subscribers, which is the last: events is
+// called more often, and this list takes longer to render.
 var streamParts = []string{"updated", "gap-line", "gaps", "object", "audience"}
 
 // lookAt returns the state of a stream, and calls the function visit for each of its latest

@@ -40,8 +40,8 @@ func (l *hookedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.Log.Trim(ctx, low, note)
 }
 
-// A fork never has a hole: if its source evicts data while it is copied, the fork is not made. A
-// retry copies what is kept.
+// A fork never has a hole: if the source evicts data during the copy, the fork is not made. A retry
+// copies the data that the source still has.
 func TestForkOfAnEvictingStream(t *testing.T) {
 	trimmed := make(chan struct{}, 100)
 	e := &hooked{Engine: memory.New(), scan: func() {}, trimmed: func() { trimmed <- struct{}{} }}
@@ -69,7 +69,8 @@ func TestForkOfAnEvictingStream(t *testing.T) {
 	}
 }
 
-// A fork begins where its source begins, even if more was evicted there than a publisher may skip.
+// A fork begins with the first stored batch of its source, even if the number of that batch is
+// higher than a publisher may use in an empty stream.
 func TestForkOfAStreamWithoutItsBeginning(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	source, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"application/json"}`}))

@@ -10,7 +10,7 @@ type bounds struct {
 
 func (b *bounds) retention() time.Duration { return time.Duration(b.retentionSeconds) * time.Second }
 
-// sharedBounds are bounds and the number of streams that have them.
+// sharedBounds are bounds and the number of streams that use them.
 type sharedBounds struct {
 	bounds
 	streams int
@@ -37,7 +37,8 @@ func (s *Stream) Spec() Spec {
 
 func (s *Spec) bounds() *bounds { return &bounds{s.RetentionSeconds, s.MaxBytes} }
 
-// share returns the shared value of the bounds for one more stream. Called with c.mu held.
+// share returns the shared value that equals b, and counts one more stream that uses it. Called
+// with c.mu held.
 func (c *catalog) share(b bounds) *bounds {
 	shared := c.bounds[b]
 	if shared == nil {
@@ -48,7 +49,7 @@ func (c *catalog) share(b bounds) *bounds {
 	return &shared.bounds
 }
 
-// unshare records that one stream fewer has these bounds. Called with c.mu held.
+// unshare records that one stream fewer uses the shared value that equals b. Called with c.mu held.
 func (c *catalog) unshare(b bounds) {
 	if shared := c.bounds[b]; shared.streams > 1 {
 		shared.streams--

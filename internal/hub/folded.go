@@ -7,18 +7,20 @@ import (
 	"weir/internal/stream"
 )
 
-// folded keeps the states of closed streams. Reopening such a stream takes the same time however
-// many batches the stream has. When the states together exceed the limit, folded drops the states
-// of the streams that were closed first; the next use of those streams reads their logs instead.
+// folded keeps the states of streams that are not in use, whose logs the hub has closed. (These are
+// not the streams that a client has closed for good.) With a kept state, opening the log takes the
+// same time however many batches the stream has. When the states together exceed the limit, folded
+// drops those of the logs that were closed first; the next use of such a stream reads its log
+// instead.
 //
-// A kept state is valid only if the log has not changed since it was closed. So a hub keeps no
-// states if other nodes write to the store.
+// A kept state is valid only if the log has not changed since the hub closed the log. So a hub
+// keeps no states if other nodes write to the store.
 type folded struct {
 	limit int64 // maximum size of all states together, in bytes
 
 	mu    sync.Mutex
 	bytes int64
-	order list.List // of *fold; the most recently closed stream is first
+	order list.List // of *fold; the stream whose log was closed most recently is first
 	of    map[*Stream]*list.Element
 }
 
@@ -28,7 +30,8 @@ type fold struct {
 	bytes int64
 }
 
-// fewBatches is the number of batches up to which reading the log is as quick as keeping the state.
+// fewBatches is the number of batches up to which reading the state from the log is about as quick
+// as using a kept state.
 const fewBatches = 256
 
 // isCostly reports whether it takes long to read the state from the log. The state of a stream with

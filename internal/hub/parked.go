@@ -9,14 +9,15 @@ import (
 	"weir/internal/stream"
 )
 
-// This file lets a subscription wait without a goroutine. A parked subscription has a Sleeper. When
-// there may be something to send, the waker wakes the Sleeper, and its owner calls Poll.
+// This file lets a subscription wait without a goroutine. A parked subscription belongs to a
+// Sleeper. When there may be something to send, the hub's waker calls the method Wake of the
+// Sleeper. After Wake has returned, the Sleeper calls Poll.
 
 // Sleeper is the owner of a parked subscription.
 type Sleeper interface {
 	// Wake says that Poll may return something new. Wake may be called at any time until Unpark has
-	// returned, from any goroutine and without need. It must return at once, and must not call the
-	// hub.
+	// returned, from any goroutine, and also when there is nothing new. It must return at once, and
+	// must not call the hub.
 	Wake()
 }
 
@@ -24,9 +25,9 @@ type Sleeper interface {
 // The subscription must be unparked, and Next called instead.
 var ErrBusy = errors.New("the next batches are not in memory")
 
-// CanPark reports whether the subscription can be parked now, because there is nothing to send. In a
-// store that nodes share, no subscription can be parked: it has to read the batches of other nodes
-// from the log.
+// CanPark reports whether the subscription can be parked now, because there is nothing to send. In
+// a store that nodes share, no subscription can be parked, because it has to read the batches of
+// other nodes from the log.
 func (s *Subscription) CanPark() bool {
 	if s.f.hub.shared {
 		return false
@@ -35,9 +36,10 @@ func (s *Subscription) CanPark() bool {
 	return err == nil && step.Kind == stream.Wait
 }
 
-// Park makes the waker wake by. It frees all buffers, so a parked subscription is little more than
-// its position. From then on the caller may use only Poll, Unpark and Close. It must call Poll once
-// after Park, because nothing wakes by for what happened before.
+// Park parks the subscription and makes the waker call by.Wake. It frees all buffers, so a parked
+// subscription is little more than its position. From then on the caller may use only Poll, Unpark
+// and Close. The caller must call Poll once after Park, because Wake is not called for batches that
+// were stored before Park.
 func (s *Subscription) Park(by Sleeper) {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -65,9 +67,9 @@ func (s *Subscription) Unpark() {
 	s.sleeper = nil
 }
 
-// Poll does the same as Next for a parked subscription, but never waits: neither for a batch, nor
-// for the disk, nor for memory. If there is nothing to send, it returns an empty Event. If Next
-// would wait for the disk or for memory, Poll returns ErrBusy.
+// Poll does the same as Next for a parked subscription, but never waits for a batch, the disk or
+// memory. If there is nothing to send, it returns an empty Event. If Next would wait for the disk
+// or for memory, Poll returns ErrBusy.
 func (s *Subscription) Poll() (Event, error) {
 	s.since = time.Now()
 	s.freeMemory()

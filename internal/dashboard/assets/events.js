@@ -1,7 +1,7 @@
-// The event browser of a stream's page: a list of events, newest first, that can be searched, and
-// each of which can be opened. At most 500 rows are in the page, whatever the size of the stream. To
-// follow the stream, the page asks once per second for what is new. So the server never sends more
-// than the page can show: a response has at most 100 events, and the page says how many are left out.
+// The event browser of a stream's page: a list of events, newest first. Users can search the list and
+// open each event. At most 500 rows are in the page, whatever the size of the stream. To follow the
+// stream, the page asks for new events once per second. So the server never sends more than the page
+// can show: a response has at most 100 events, and the page says which batches are left out.
 import {ago, ask, bytes, number, say, toSignIn} from './shared.js';
 import {button, digits, el, hex, plain, tree, visible} from './value.js';
 
@@ -50,7 +50,7 @@ export class Events {
 		this.first = place ? this.jump(place, true) : this.newest();
 	}
 
-	// sifts says whether the list has only some of the events.
+	// sifts is true if the list has only the events that match a search or a condition.
 	get sifts() { return Boolean(this.q || this.where); }
 
 	get isLive() { return this.following && !this.ended; }
@@ -167,7 +167,7 @@ export class Events {
 		else this.newest();
 	}
 
-	// remember puts the place and the search into the address, so that it can be kept and shared.
+	// remember puts the place and the search into the address of the page, so that users can save and share the address.
 	remember(at) {
 		const q = new URLSearchParams();
 		if (at) q.set('at', at);
@@ -187,7 +187,7 @@ export class Events {
 		}
 	}
 
-	// poll asks for what is new since the last time.
+	// poll asks for events that are new since the last call.
 	poll() {
 		this.polling ??= this.pollOnce().finally(() => { this.polling = null; });
 		return this.polling;
@@ -243,8 +243,8 @@ export class Events {
 		if (!upwards) this.olderAt = f.more ? f.next : null;
 	}
 
-	// prepend adds what is new. If the response does not reach down to the events in the page, the
-	// stream is faster than the page, and a line says what is left out.
+	// prepend adds new events. If the response does not reach down to the events in the page, the
+	// stream is faster than the page, and a line says which batches are left out.
 	prepend(f) {
 		const from = this.cursor + 1;
 		this.cursor = f.published ? f.cursor : -1;
@@ -352,7 +352,7 @@ export class Events {
 		this.open = this.open.filter(r => r !== row);
 	}
 
-	// expand opens an event. Of a large event it loads the beginning only.
+	// expand opens an event. If the event is large, expand loads only its beginning.
 	async expand(row) {
 		row.toggle.ariaExpanded = 'true';
 		row.detail = el('tr', null, 'detail');
@@ -428,7 +428,7 @@ export class Events {
 		if (filled && this.isLive && !this.newerAt) queueMicrotask(() => this.newest());
 	}
 
-	// behind takes figures that did not come with events, while the list is paused.
+	// behind applies figures that arrive without events, which happens while the list is paused.
 	behind(f) {
 		this.figures(f);
 		this.describe();

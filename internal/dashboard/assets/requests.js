@@ -1,4 +1,4 @@
-// The page about requests: the log updates itself while it shows the current time.
+// The page about requests: the log updates itself while it shows the newest requests.
 import {ask, every, fill, say} from './shared.js';
 
 const button = document.querySelector('#log-live');

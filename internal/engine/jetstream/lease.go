@@ -7,14 +7,15 @@ import (
 	"weir/internal/engine"
 )
 
-// A node that is cut off does not learn that a key was revoked or a stream was deleted. So a node
-// has a lease: it may rely on its copy of the documents for leaseFor after it last proved that the
-// copy was up to date. For the proof it stores a fence, an empty message, in the stream of documents
-// and waits until the message arrives (see line.catchUp). This works only if a majority of the
+// A node that is cut off does not learn that a key was revoked or a stream was deleted. Keys and
+// streams are stored as documents, of which every node has a copy. So a node has a lease: after it
+// has proved that its copy is up to date, it may rely on the copy for the duration leaseFor. For
+// the proof, the node stores a fence (an empty message) in the JetStream stream of the documents
+// and waits until the fence arrives (see line.catchUp). This works only if a majority of the
 // replicas agrees.
 
 const (
-	// leaseFor is longer than an election (up to nine seconds) and one renewal take together.
+	// leaseFor is longer than the sum of an election (up to nine seconds) and one renewal.
 	// Otherwise all nodes would refuse requests whenever a leader dies.
 	leaseFor = 15 * time.Second
 	// renewEvery is the pause between two renewals of the lease.
@@ -46,7 +47,7 @@ func (e *Engine) renew() {
 	}
 }
 
-// unproven returns how long ago the line was last proved to be up to date.
+// unproven returns how long ago this node's copy was last proved to be up to date.
 func (l *line) unproven() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

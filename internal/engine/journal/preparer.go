@@ -256,7 +256,7 @@ func (p *preparer) fill() error {
 	defer p.mu.Unlock()
 	n := len(p.ready)
 	if err == nil || n == 0 || p.ready[n-1] != s {
-		return nil // the segment is in use: a group that cannot be written there reports the error
+		return nil // after an error the segment is already in use: a group that cannot be written to it reports the error
 	}
 	p.ready = p.ready[:n-1]
 	if p.number == s.number+1 { // the number was not used
@@ -387,10 +387,10 @@ func (s *segment) fill(size int64, bulky bool) error {
 	return nil
 }
 
-// claim keeps the preparer from filling a segment below the offset end. The caller must call the
-// returned function after it has synced its write. Until then the preparer neither writes nor syncs
-// the file. Otherwise its sync could receive the error of the caller's write, and the caller's own
-// sync would succeed.
+// claim makes the preparer skip the part of the segment below the offset end. It also keeps the
+// preparer from writing and syncing the file until the caller calls the returned function, which
+// the caller must do after it has synced its write. Otherwise the preparer's sync could receive the
+// error of the caller's write, and the caller's own sync would succeed.
 func (s *segment) claim(end int64) (release func()) {
 	if s.blank.Load() == 0 {
 		return func() {}

@@ -12,10 +12,10 @@ import (
 	"weir/internal/engine"
 )
 
-// log is the content of one document's log, whether it is open or not.
+// log is the content of one log, open or closed. Each log belongs to one document of the engine.
 type log struct {
-	// The lock order is held during every call to the judge, so the judge sees one append at a
-	// time. The order in which appends get this lock is the order of the log.
+	// The mutex called order is held during every call to the judge, so the judge sees one append
+	// at a time. The order in which appends get this lock is the order of the log.
 	order sync.Mutex
 
 	// The lock mu guards the fields below. It is not held while a judge or a visitor runs, except
@@ -124,7 +124,7 @@ func (h *handle) append(ctx context.Context, e *engine.Entry) error {
 	}
 	h.mu.Unlock()
 	if p, ok := e.Proposer.(engine.Placeable); ok {
-		p.Placed() // later appends wait for h.order
+		p.Placed() // its place in the log is certain: later appends wait for h.order
 	}
 	e.Size = uint32(len(e.Payload))
 	if !h.judge.Admit(e) {

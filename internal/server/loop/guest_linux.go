@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// guest is a parked response on its way to a loop, or one that a goroutine continues. Its loop does
-// not end before it has come or its response is complete. For that goroutine, guest is the response
-// writer. It writes a chunk with each call of Write, and buffers nothing.
+// guest is a parked response on its way to a loop, or a response that left its loop and continues
+// in a goroutine. The loop does not end before the guest has arrived or its response is complete.
+// The goroutine uses the guest as its response writer, which writes a chunk with each call of Write
+// and buffers nothing.
 type guest struct {
 	l     *loop
 	place Place
@@ -23,7 +24,7 @@ type guest struct {
 	stopped bool // a deadline in the past has stopped the response for good
 }
 
-// Park parks a response whose head, and everything that there is to send, has been sent. The
+// Park parks a response that has nothing left to send for now; its head must have been sent. The
 // response must be chunked. The function take takes the connection away from its owner and returns
 // it with its place, and with the data that was read from it and not used. If last is true, the
 // connection is closed after the response.
@@ -46,7 +47,8 @@ func (ls *Loops) Park(p Parked, last bool, take func() (*net.TCPConn, Place, []b
 	return g.Park(p)
 }
 
-// invite makes the loop wait for a guest. It returns false if the loop has ended.
+// invite keeps the loop from ending before the guest has arrived. It returns false if the loop has
+// ended.
 func (l *loop) invite(g *guest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

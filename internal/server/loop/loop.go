@@ -6,10 +6,10 @@
 //
 // A request is plain if it is a POST with a body of known length, and nothing about its head is
 // unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
-// little by itself: http.ReadRequest parses requests, and the same handler answers them. Anything
-// else goes to net/http with the data read so far (Options.HandOver), and everything that follows on
-// the connection too. The same happens to a request that is large or does not arrive at once. When
-// in doubt, a request goes to net/http: that is slower, but never wrong.
+// little by itself: http.ReadRequest parses requests, and the same handler answers them. A request
+// that is not plain, is large or does not arrive at once goes to net/http with the data read so far
+// (Options.HandOver), and so does everything that follows on the connection. When in doubt, a
+// request goes to net/http: that is slower, but never wrong.
 //
 // A response that has nothing to send for now, such as that of an idle subscriber, can be parked
 // (Loops.Park). A loop then owns the connection of the response, and the handler returns. Such a
@@ -64,11 +64,11 @@ type Parked = interface {
 	// a set of loops.
 	Times() (idle, accept time.Duration)
 
-	// Continue appends what the client gets now to b. The loop calls it after Enter, after Wake,
-	// when the client has accepted the result of the previous call, and with the parameter idle when
-	// the client has got nothing for the idle time. The result leaves means that the response needs
-	// a goroutine: the loop gives up the connection and calls Resume. The result ends means that the
-	// response is complete. Continue must then return at least one byte.
+	// Continue appends to b the data that the client gets now. The loop calls it after Enter, after
+	// Wake, when the client has accepted the result of the previous call, and with the parameter
+	// idle when the client has got nothing for the idle time. The result leaves means that the
+	// response needs a goroutine: the loop gives up the connection and calls Resume. The result
+	// ends means that the response is complete. Continue must then return at least one byte.
 	Continue(b []byte, idle bool) (_ []byte, leaves, ends bool)
 
 	// Resume continues the response in a goroutine of its own. The response writer has deadlines,

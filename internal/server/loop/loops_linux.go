@@ -234,8 +234,8 @@ func (l *loop) wait() {
 }
 
 // look gets the events that have happened, without waiting. It returns false if there are none. The
-// runtime's poller forgets what it knows about the descriptor before it calls look, so no event is
-// missed.
+// runtime's poller clears its own record of events before it calls look. So an event that happens
+// after look has returned makes the poller call look again, and no event is missed.
 func (l *loop) look(uintptr) bool {
 	n, err := syscall.EpollWait(l.ep, l.events[:], 0)
 	if err != nil && !errors.Is(err, syscall.EINTR) {
