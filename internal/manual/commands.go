@@ -1,21 +1,15 @@
-package main
+package manual
 
 import (
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"weir/internal/manual"
 )
 
-// commandsForManual returns the help of every command. The manual shows it as the command
-// reference.
-func commandsForManual() []manual.Command {
-	root := program(io.Discard, io.Discard)
-	root.InitDefaultCompletionCmd()
-	var all []manual.Command
+// CommandsOf returns the help of every command below root, for the command reference.
+func CommandsOf(root *cobra.Command) []Command {
+	var all []Command
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {
 		if c.HasSubCommands() && c.Name() != "completion" {
@@ -27,7 +21,7 @@ func commandsForManual() []manual.Command {
 		if c.Hidden || c.Name() == "help" {
 			return
 		}
-		m := manual.Command{Use: c.CommandPath(), Short: c.Short, Example: unindented(c.Example)}
+		m := Command{Use: c.CommandPath(), Short: c.Short, Example: unindented(c.Example)}
 		if c.Long != c.Short {
 			m.Long = c.Long
 		}
@@ -36,7 +30,7 @@ func commandsForManual() []manual.Command {
 				return
 			}
 			value, usage := pflag.UnquoteUsage(f)
-			m.Flags = append(m.Flags, manual.Flag{Name: f.Name, Value: value, Default: strings.Trim(f.DefValue, "[]"), Usage: usage})
+			m.Flags = append(m.Flags, Flag{Name: f.Name, Value: value, Default: strings.Trim(f.DefValue, "[]"), Usage: usage})
 		}
 		c.NonInheritedFlags().VisitAll(add)
 		c.InheritedFlags().VisitAll(add)
