@@ -31,13 +31,13 @@ import (
 // life is the lifetime of one stream.
 type life struct {
 	s      *Stream
-	until  weir.Time    // when the stream expires, used or not; never if it has no such time
-	used   atomic.Int64 // time of the last use, a weir.Time
-	saved  atomic.Int64 // the last use according to the document, a weir.Time
-	retry  atomic.Int64 // the last use is not stored before this time, a weir.Time
-	saving sync.Mutex   // held while a request stores the last use
-	hasty  atomic.Bool  // hurry has put the stream at the front of the queue
-	over   atomic.Bool  // the stream is being deleted, because its lifetime has ended
+	until  weir.Time     // when the stream expires, used or not; never if it has no such time
+	used   atomic.Int64  // time of the last use, a weir.Time
+	saved  atomic.Int64  // the last use according to the document, a weir.Time
+	retry  atomic.Int64  // the last use is not stored before this time, a weir.Time
+	saving chan struct{} // holds a value while a request stores the last use
+	hasty  atomic.Bool   // hurry has put the stream at the front of the queue
+	over   atomic.Bool   // the stream is being deleted, because its lifetime has ended
 
 	// Guarded by lives.mu.
 	at    weir.Time // when the sweeper looks at the stream again
@@ -106,7 +106,7 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 	if !s.limited() {
 		return
 	}
-	l := &life{s: s, until: cmp.Or(spec.ExpiresAt, never)}
+	l := &life{s: s, until: cmp.Or(spec.ExpiresAt, never), saving: make(chan struct{}, 1)}
 	used := max(spec.usedAt, s.CreatedAt)
 	l.saved.Store(int64(used))
 	if !h.catalog.isLoaded() && !h.shared { // on a shared store, end adds that time
@@ -159,8 +159,12 @@ func (s *Stream) use(ctx context.Context) {
 	if l.touch(s.hub.now()); !l.wantsSave() {
 		return
 	}
-	l.saving.Lock()
-	defer l.saving.Unlock()
+	select {
+	case l.saving <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-l.saving }()
 	if !l.wantsSave() {
 		return // another request has stored the time, or has failed to
 	}
