@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,12 +33,12 @@ import (
 type life struct {
 	s      *Stream
 	until  weir.Time     // when the stream expires, used or not; never if it has no such time
-	used   atomic.Int64  // time of the last use, a weir.Time
+	used   atomic.Int64  // time of the last use, a weir.Time, or dead
+	proven atomic.Bool   // the time of the last use is not earlier than that of the newest batch in the log
 	saved  atomic.Int64  // the last use according to the document, a weir.Time
 	retry  atomic.Int64  // the last use is not stored before this time, a weir.Time
 	saving chan struct{} // holds a value while a request stores the last use
 	hasty  atomic.Bool   // hurry has put the stream at the front of the queue
-	over   atomic.Bool   // the stream is being deleted, because its lifetime has ended
 
 	// Guarded by lives.mu.
 	at    weir.Time // when the sweeper looks at the stream again
@@ -100,6 +101,9 @@ const (
 	spread = sweepEvery + time.Second
 )
 
+// dead is in the place of the last use of a stream whose lifetime has ended for good.
+const dead = math.MaxInt64
+
 // live records the lifetime of a new stream, or of one that was just loaded. It does nothing if the
 // stream lives until it is deleted.
 func (h *Hub) live(s *Stream, spec *Spec) {
@@ -107,6 +111,7 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 		return
 	}
 	l := &life{s: s, until: cmp.Or(spec.ExpiresAt, never), saving: make(chan struct{}, 1)}
+	l.proven.Store(h.catalog.isLoaded() || h.shared)
 	used := max(spec.usedAt, s.CreatedAt)
 	l.saved.Store(int64(used))
 	if !h.catalog.isLoaded() && !h.shared { // on a shared store, end adds that time
@@ -189,11 +194,17 @@ func (l *life) published() {
 func (l *life) touch(at weir.Time) { raise(&l.used, at) }
 
 // end returns when the lifetime of the stream ends, unless it is used before.
-func (l *life) end() weir.Time {
+func (l *life) end() weir.Time { return l.endAfter(l.used.Load()) }
+
+// endAfter returns when the lifetime ends if the last use was at this time.
+func (l *life) endAfter(used int64) weir.Time {
+	if used == dead {
+		return 0
+	}
 	if l.s.TTLSeconds == 0 {
 		return l.until
 	}
-	end := weir.Time(l.used.Load()).Add(time.Duration(l.s.TTLSeconds) * time.Second)
+	end := weir.Time(used).Add(time.Duration(l.s.TTLSeconds) * time.Second)
 	if l.s.hub.shared { // another node may have used the stream without saving it yet
 		end = end.Add(l.saveEvery() + spread)
 	}
@@ -206,10 +217,31 @@ func (s *Stream) expired(now weir.Time) bool {
 	return l != nil && l.isOver(now)
 }
 
-func (l *life) isOver(now weir.Time) bool { return l.over.Load() || l.end() <= now }
+// isOver reports whether the lifetime has ended. Once it has returned true, it always does, and no
+// batch is admitted: a stream that a client was told is gone does not come back, not even if the
+// clock is set back. (On a shared store only the deletion is final.) After a restart, it returns
+// false until the log was asked, which may prove a later use than the document.
+func (l *life) isOver(now weir.Time) bool {
+	for {
+		used := l.used.Load()
+		switch {
+		case used == dead:
+			return true
+		case l.endAfter(used) > now:
+			return false
+		case l.s.hub.shared:
+			return true
+		case !l.proven.Load():
+			return false
+		case l.used.CompareAndSwap(used, dead):
+			return true
+		}
+	}
+}
 
 // admits reports whether the stream still takes a batch now, and records the batch as a use. It
-// returns true if l is nil. The caller holds the lock of the feed.
+// returns true if l is nil. Otherwise a batch could be acknowledged, and then deleted with its
+// stream.
 func (l *life) admits(now weir.Time) bool {
 	if l == nil {
 		return true
@@ -217,52 +249,33 @@ func (l *life) admits(now weir.Time) bool {
 	if l.isOver(now) {
 		return false
 	}
-	l.touch(now)
-	return true
+	l.touch(now) // does nothing if the lifetime has ended in the meantime
+	return l.used.Load() != dead
 }
 
 // lapse deletes the stream if its lifetime has ended. The log may prove a later use than this node
-// knows of: another node may have stored a batch and failed before it stored the time. Then the
-// stream lives on, and expired returns false from then on.
+// knows of: another node may have stored a batch and failed before it stored the time, or this node
+// before a restart. Then the stream lives on.
 func (l *life) lapse(ctx context.Context) error {
-	if l.until > l.s.hub.now() {
+	if l.until > l.s.hub.now() && l.used.Load() != dead {
 		c, err := l.s.Cursor(ctx)
 		if err != nil {
 			return err
 		}
 		l.touch(c.UpdatedAt)
-		if over, err := l.conclude(ctx); err != nil || !over {
-			return err
-		}
 	}
-	err := l.s.Delete(ctx)
-	if err != nil {
-		l.over.Store(false) // the stream still exists, so a use can save it
+	l.proven.Store(true)
+	if !l.isOver(l.s.hub.now()) {
+		return nil
 	}
-	return err
-}
-
-// conclude ends the lifetime of the stream for good, unless the stream was used again. From then on
-// the feed admits no batch: the batch would be acknowledged, and then deleted with the stream.
-func (l *life) conclude(ctx context.Context) (over bool, err error) {
-	f, err := l.s.acquire(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer f.release()
-	f.mu.Lock() // Admit holds it too
-	defer f.mu.Unlock()
-	if l.end() > l.s.hub.now() {
-		return false, nil
-	}
-	l.over.Store(true)
-	return true, nil
+	return l.s.Delete(ctx)
 }
 
 // isUnsaved reports whether the last use is so much later than the document says that the stream
 // could expire too early after a restart.
 func (l *life) isUnsaved() bool {
-	return l.s.TTLSeconds > 0 && weir.Time(l.used.Load()) > weir.Time(l.saved.Load()).Add(l.saveEvery())
+	used := l.used.Load()
+	return l.s.TTLSeconds > 0 && used != dead && weir.Time(used) > weir.Time(l.saved.Load()).Add(l.saveEvery())
 }
 
 // wantsSave reports whether it is time to store the last use.
@@ -347,6 +360,9 @@ var errNotTaken = errors.New("the store takes no writes")
 // use up the space for deleting streams and revoking keys.
 func (l *life) save(ctx context.Context) error {
 	h, used := l.s.hub, weir.Time(l.used.Load())
+	if used == dead {
+		return nil
+	}
 	err := errNotTaken
 	if state := h.engine.Status().State; state == engine.Ready || state == engine.Skewed {
 		err = l.s.change(ctx, func(spec *Spec) error {

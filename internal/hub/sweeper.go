@@ -134,6 +134,7 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 	s.ended.Store(o.Ended)
 	if l := lifeOf(s); l != nil {
 		l.touch(o.Newest) // the document may not know of this batch yet
+		l.proven.Store(l.proven.Load() || known)
 	}
 	if known && o.Entries == 0 && o.Low == 0 {
 		s.summary = empty(s.CreatedAt)
