@@ -39,12 +39,14 @@ func (c *call) batches() error {
 		return err
 	}
 	defer page.Close()
-	if wait > 0 && page.IsEmpty() && !c.isHead() {
-		if err := c.await(s, func(ctx context.Context) error { return page.Wait(ctx, wait) }); err != nil {
-			return err
+	until := time.Now().Add(wait)
+	return c.sendPage(s.Mode, page, func() error {
+		left := time.Until(until)
+		if left <= 0 || !page.IsEmpty() || c.isHead() {
+			return nil
 		}
-	}
-	return c.sendPage(s.Mode, page)
+		return c.await(s, func(ctx context.Context) error { return page.Wait(ctx, left) })
+	})
 }
 
 // await calls the function wait, which waits for something to happen to the stream. Meanwhile the
@@ -90,13 +92,16 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 const pageRun = 64 << 10
 
 // sendPage sends a page. It reads the first run before the response begins, so that it can still
-// refuse the request. If the page is complete by then, the response has a Content-Length.
-func (c *call) sendPage(mode weir.Mode, page *hub.Page) error {
+// refuse the request. If the page is complete by then, the response has a Content-Length. The
+// function wait waits if the page is empty, as long as the request may wait.
+func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error {
 	p := buffers.Get().(*[]byte)
 	b := append(*p, `{"batches":[`...)
-	var err error
+	err := wait()
 	for page.Count() == 0 && !page.IsDone() && err == nil { // again if the run was evicted while it was read
-		b, err = c.readRun(b, mode, page)
+		if b, err = c.readRun(b, mode, page); err == nil {
+			err = wait()
+		}
 	}
 	if err != nil {
 		putBuffer(p, b)
