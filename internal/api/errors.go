@@ -184,6 +184,9 @@ func (c *call) refuse(err error) {
 			c.h.Logger.Error("request failed", "request_id", string(c.id[:]), "method", methodNames[methodPlace(c.r.Method)], "route", c.route.kind.String(), "error", err)
 		}
 	}
+	if e.Code == weir.StreamNotFound {
+		c.created = "" // another node has deleted the stream, and this node has just learned of it
+	}
 	f := faultOf[e.Code]
 	if e == errHeader {
 		f = &headerFault

@@ -76,7 +76,8 @@ type producer struct {
 
 	last  message // the newest message of this producer that was read from the log
 	known message // the newest one that the server has stored: last, or one that was appended since
-	some  bool    // last and known are set
+	read  bool    // last is set
+	some  bool    // known is set
 }
 
 // message is what a producer writes. Each attempt to write a message is different, so that the log

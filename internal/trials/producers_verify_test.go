@@ -92,12 +92,12 @@ func (s *topic) account(p *producing, list []string) {
 			continue
 		}
 		w := s.producers[i]
-		follows := w.some && m.Epoch == w.last.Epoch && m.Seq == w.last.Seq+1
-		begins := m.Seq == 0 && (!w.some && m.Epoch == 0 || w.some && m.Epoch > w.last.Epoch && m.Epoch <= w.epoch)
+		follows := w.read && m.Epoch == w.last.Epoch && m.Seq == w.last.Seq+1
+		begins := m.Seq == 0 && m.Epoch <= w.epoch && (!w.read || m.Epoch > w.last.Epoch)
 		if !follows && !begins {
 			p.t.Errorf("%s: after message %d of epoch %d of %s the log has message %d of epoch %d", s.path, w.last.Seq, w.last.Epoch, w.id, m.Seq, m.Epoch)
 		}
-		w.last, w.known, w.some = m, m, true
+		w.last, w.known, w.read, w.some = m, m, true, true
 	}
 }
 
