@@ -267,7 +267,7 @@ func (t *transfer) copyLog(ctx context.Context, from, to engine.LogID) error {
 		return err
 	}
 	defer out.Close()
-	var have []outline
+	have := outlines(out) // what an earlier call has copied
 	for range maxRounds {
 		want, err := t.copyRound(ctx, from, out, have)
 		if err != nil {
