@@ -184,8 +184,10 @@ func (c *call) refuse(err error) {
 			c.h.Logger.Error("request failed", "request_id", string(c.id[:]), "method", methodNames[methodPlace(c.r.Method)], "route", c.route.kind.String(), "error", err)
 		}
 	}
-	if e.Code == weir.StreamNotFound {
-		c.created = "" // another node has deleted the stream, and this node has just learned of it
+	if e.Code == weir.StreamNotFound && c.created != "" {
+		if _, err := c.h.Hub.Stream(weir.StreamID(c.route.id)); err != nil {
+			c.created = "" // the stream was deleted since the request began
+		}
 	}
 	f := faultOf[e.Code]
 	if e == errHeader {

@@ -166,7 +166,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
 		known.setUse(0)
-		known.deleted, known.lapsed = true, known.expired(h.now())
+		known.deleted, known.lapsed = true, lapsed(known)
 		known.mu.Unlock()
 		h.forget(known)
 		known = nil

@@ -253,6 +253,13 @@ func (l *life) admits(now weir.Time) bool {
 	return l.used.Load() != dead
 }
 
+// lapsed reports whether a stream that was deleted has expired. On a shared store another node may
+// have deleted it, which did not know of the last uses on this node.
+func lapsed(s *Stream) bool {
+	now, l := s.hub.now(), lifeOf(s)
+	return l != nil && (l.isOver(now) || s.hub.shared && l.end().Add(-l.saveEvery()-spread) <= now)
+}
+
 // lapse deletes the stream if its lifetime has ended. The log may prove a later use than this node
 // knows of: another node may have stored a batch and failed before it stored the time, or this node
 // before a restart. Then the stream lives on.
@@ -348,7 +355,13 @@ func (h *Hub) requeue(l *life) {
 		l.at = now.Add(lifeRetry)
 	}
 	if l.isUnsaved() {
-		l.at = min(l.at, max(now.Add(sweepEvery), weir.Time(l.retry.Load())))
+		soon := now.Add(sweepEvery)
+		if l.hasty.Load() { // it was used while the sweeper looked at it
+			soon = now
+		}
+		l.at = min(l.at, max(soon, weir.Time(l.retry.Load())))
+	} else {
+		l.hasty.Store(false) // otherwise hurry would not put the stream at the front of the queue again
 	}
 	heap.Push(&h.lives.queue, l)
 }
