@@ -158,6 +158,15 @@ func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error)
 	})
 }
 
+// reserve does the same as borrowToSend, unless the bytes are so few that a call may use them without
+// a loan.
+func (c *call) reserve(bytes int) error {
+	if bytes <= unlent {
+		return nil
+	}
+	return c.borrowToSend(int64(bytes))
+}
+
 // borrowToSend makes the loan of the call as large as a response that is about to be read.
 func (c *call) borrowToSend(size int64) error {
 	if c.loan == nil {

@@ -22,12 +22,7 @@ func (h *Handler) Lend(w http.ResponseWriter, r *http.Request) *Loan {
 
 // Reserve makes the loan this large. Call it before the bytes are read from the store. It fails with
 // a *weir.Error if no memory becomes free in time.
-func (l *Loan) Reserve(bytes int) error {
-	if bytes <= unlent {
-		return nil
-	}
-	return l.c.borrowToSend(int64(bytes))
-}
+func (l *Loan) Reserve(bytes int) error { return l.c.reserve(bytes) }
 
 // Send sends a response body in pieces, each with a deadline of its own (D17). Memory that was
 // reserved for the body becomes free while it is sent, so the caller must not use the body again.

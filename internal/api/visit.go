@@ -104,12 +104,7 @@ func (v *Visit) Refuse(status int, code weir.Code, message string) error {
 
 // Reserve reserves memory for a response before it is read from the store (D34). It fails if no
 // memory becomes free in time.
-func (v *Visit) Reserve(bytes int) error {
-	if bytes <= unlent {
-		return nil
-	}
-	return v.c.borrowToSend(int64(bytes))
-}
+func (v *Visit) Reserve(bytes int) error { return v.c.reserve(bytes) }
 
 // Await calls the function wait as a long poll, which counts as a subscription (D34). The context of
 // wait ends when the client leaves or its key is revoked; Await then returns an error. If the stream

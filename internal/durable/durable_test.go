@@ -123,8 +123,8 @@ func TestEvicted(t *testing.T) {
 	}
 }
 
-// The metrics name the methods and statuses of the protocol. A live read that the server ends, because
-// what is at its offset is gone, has not failed.
+// The metrics name the methods and statuses of the protocol. If the data at the offset of a live read
+// was evicted, the server ends the read. The metrics do not count that as a failure.
 func TestStats(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	raw := []string{"Content-Type", "application/octet-stream"}

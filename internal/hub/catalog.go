@@ -324,18 +324,9 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
 		s.ID = weir.NewStreamID()
 	}
-	var expired *Stream
-	if known, err := h.lookup(s.ID); err == nil && known.expired(h.now()) { // the sweeper has not deleted it yet
-		l := lifeOf(known)
-		if l != nil {
-			err = l.lapse(ctx)
-		}
-		if err != nil && !isNotFound(err) {
-			return weir.Stream{}, err
-		}
-		if l == nil || l.end() <= h.now() {
-			expired = known // if the sweeper deletes it just now, the catalog may still have it
-		}
+	expired, err := h.lapse(ctx, s.ID) // the sweeper may not have deleted it yet
+	if err != nil {
+		return weir.Stream{}, err
 	}
 	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
 	if refused != nil { // another node may have deleted a stream in the meantime

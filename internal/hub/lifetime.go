@@ -260,6 +260,27 @@ func lapsed(s *Stream) bool {
 	return l != nil && (l.isOver(now) || s.hub.shared && l.end().Add(-l.saveEvery()-spread) <= now)
 }
 
+// lapse deletes the stream with this id if its lifetime has ended, and returns the stream. The catalog
+// may still have it, if the sweeper deletes it at the same time. lapse returns nil if there is no such
+// stream or if it lives on.
+func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
+	s, err := h.lookup(id)
+	if err != nil || !s.expired(h.now()) {
+		return nil, nil
+	}
+	l := lifeOf(s)
+	if l == nil {
+		return s, nil
+	}
+	if err := l.lapse(ctx); err != nil && !isNotFound(err) {
+		return nil, err
+	}
+	if l.end() > h.now() {
+		return nil, nil
+	}
+	return s, nil
+}
+
 // lapse deletes the stream if its lifetime has ended. The log may prove a later use than this node
 // knows of: another node may have stored a batch and failed before it stored the time, or this node
 // before a restart. Then the stream lives on.

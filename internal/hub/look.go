@@ -135,7 +135,7 @@ func (f *feed) marks(start weir.Seq, n int, visit func(Mark)) (next weir.Seq, mo
 	f.log.Headers(start, func(h engine.Header) bool {
 		seen++
 		next = h.Seq + 1
-		if h.Kind == engine.Batch && h.Flags&engine.Lost == 0 {
+		if isStored(&h) {
 			batches++
 			visit(Mark{h.Seq, h.Time, h.Size})
 		}

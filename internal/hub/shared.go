@@ -95,16 +95,7 @@ func (h *Hub) endExpired(ctx context.Context, id weir.StreamID) error {
 	if !h.shared {
 		return nil
 	}
-	s, err := h.lookup(id)
-	if err != nil || !s.expired(h.now()) {
-		return nil
-	}
-	if l := lifeOf(s); l != nil {
-		err = l.lapse(ctx)
-	}
-	if isNotFound(err) {
-		return nil
-	}
+	_, err := h.lapse(ctx, id)
 	return err
 }
 
