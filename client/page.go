@@ -61,7 +61,7 @@ type page struct {
 
 func (p *page) check(decoding error) error {
 	if decoding == nil && p.Batches == nil {
-		return errors.New("not a page of batches")
+		return errors.New("it is not a page of batches")
 	}
 	return decoding
 }

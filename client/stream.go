@@ -69,7 +69,7 @@ type list struct {
 
 func (l *list) check(decoding error) error {
 	if decoding == nil && l.Data == nil {
-		return errors.New("it is no list of streams")
+		return errors.New("it is not a list of streams")
 	}
 	return decoding
 }
@@ -156,7 +156,7 @@ type position weir.Cursor
 
 func (p *position) check(decoding error) error {
 	if decoding == nil && p.UpdatedAt == 0 {
-		return errors.New("it is no cursor")
+		return errors.New("it is not a cursor")
 	}
 	return decoding
 }

@@ -357,7 +357,7 @@ func (p *proposal) failed(ctx context.Context, f *feed, err error) error {
 func unknownOutcome(reason string, repeatable bool) *weir.Error {
 	e := weir.Errorf(weir.StorageUnavailable, "%s, and the batch may have been stored: ", reason)
 	if e.Unknown = true; repeatable {
-		e.Message += "send it again, and the response tells"
+		e.Message += "send it again to find out"
 	} else {
 		e.Message += "it has neither a sequence number nor an Idempotency-Key, so sending it again may store it twice"
 	}

@@ -122,6 +122,6 @@ func (w *seenStatus) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap gives http.ResponseController access to the wrapped writer. The live tail needs this to
+// Unwrap gives http.ResponseController access to the wrapped writer. Handlers need this to
 // flush and to set deadlines.
 func (w *seenStatus) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -28,7 +28,7 @@ var (
 // it on the same data. After each restart the log has every acknowledged message where the
 // acknowledgement said, and no message of a producer is missing or stored twice. The server knows
 // exactly how far each producer is: it stores a repeated append if and only if the log does not
-// have the message, and it refuses an epoch as outdated only if it knows a newer one (D37).
+// have the message, and it refuses an epoch as outdated only if it knows a newer one.
 func TestProducers(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)

@@ -66,7 +66,7 @@ const maxAttempts = 4; // simultaneous attempts of one batch
  * Publisher publishes many events to one stream, in the order in which they are added.
  *
  * A batch without a response is sent again under the same sequence, so it is stored once. The service stores it only if its
- * predecessor is stored, so no fault leaves a hole, however long the connection is broken. The service keeps the name of the
+ * predecessor is stored, so no fault leaves a gap, however long the connection is broken. The service keeps the name of the
  * publisher with each batch, so the publisher can tell its own batches from another publisher's batches with the same
  * content. The publisher fails on an error that a retry cannot fix. From then on it sends nothing, and every call throws a
  * {@link PublishError}. A stream has one publisher at a time. Programs that share a stream use {@link Client.publish}.

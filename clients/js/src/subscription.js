@@ -284,7 +284,7 @@ export class Subscription {
     } catch {
       // handled below
     }
-    if (!Number.isSafeInteger(cursor)) throw new ConnectionError("unexpected response, not from Weir: it is no cursor");
+    if (!Number.isSafeInteger(cursor)) throw new ConnectionError("unexpected response, not from Weir: it is not a cursor");
     this.#compare(response.headers.get("x-svc-stream-created") ?? "");
     if (cursor >= /** @type {number} */ (this.#seq)) return;
     throw new ResetError(this.#created, this.#created, `the stream ends at ${cursor}, below the position ${this.#seq}: it was restored from a backup`);

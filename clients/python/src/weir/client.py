@@ -199,7 +199,7 @@ class Client:
 
 def _is_list(answer: Answer) -> None:
     if not isinstance(parse_json(answer.body).get("data"), list):
-        raise ConnectionFailed("the response is not from Weir: it is no list of streams")
+        raise ConnectionFailed("the response is not from Weir: it is not a list of streams")
 
 
 def _is_empty(answer: Answer) -> None:

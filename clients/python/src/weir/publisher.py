@@ -50,7 +50,7 @@ class Publisher:
     go over one connection, one after the other, without waiting for responses. If the connection
     breaks, the publisher connects again and resends what was not acknowledged, so every event is stored
     once and in order. Every request asks the service to store the batch only after its predecessor, so
-    no fault can leave a hole.
+    no fault can leave a gap.
 
     A stream has one publisher at a time. Programs that share a stream use :meth:`Client.publish`.
 

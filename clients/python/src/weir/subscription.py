@@ -208,7 +208,7 @@ class Subscription:
             cursor = parse_json(response.read()).get("cursor")
             created, closing = response.getheader("x-svc-stream-created", ""), response.will_close
         if not isinstance(cursor, int) or self._seq is None:
-            raise ConnectionFailed("the response is not from Weir: it is no cursor")
+            raise ConnectionFailed("the response is not from Weir: it is not a cursor")
         self._compare(created)
         if cursor < self._seq:
             raise StreamReset(
