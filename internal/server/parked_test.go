@@ -279,6 +279,27 @@ func TestParkedStopped(t *testing.T) {
 	}
 }
 
+// A resumed response whose write failed in the middle of a chunk is broken: its connection is closed,
+// and nothing follows the part of the chunk.
+func TestParkedTornChunk(t *testing.T) {
+	s := newScript()
+	server := parks(t, s)
+	defer server.Shutdown(context.Background())
+	l := s.park(t, server, "")
+	s.say("leave")
+	w := <-s.resumed
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the write of more than the client accepts returned %v", err)
+	}
+	s.goOn <- false
+	if n, err := io.Copy(io.Discard, l.body); n == 64<<20 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the client got %d bytes, %v; want a part, and a closed connection", n, err)
+	}
+}
+
 // The connection of a client that asked for it is closed after a parked response.
 func TestParkedLast(t *testing.T) {
 	s := newScript()

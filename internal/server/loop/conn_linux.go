@@ -21,6 +21,7 @@ type conn struct {
 	remote string // the address of the client; empty until the first request needs it
 
 	woken    atomic.Bool // a message asks for a call of parked.Continue; set by other goroutines
+	idle     bool        // the client of the parked response must get a sign of life
 	readable bool        // a read may return something: data, the end of the connection or an error
 	ended    bool        // the client has closed its sending side, or the connection failed; a read will tell which
 	served   bool        // the connection has had a request

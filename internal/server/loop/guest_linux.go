@@ -19,6 +19,8 @@ type guest struct {
 	last  bool   // the connection is closed after the response
 	moved bool   // the response was parked again
 
+	failed bool // a write failed, perhaps in the middle of a chunk
+
 	mu      sync.Mutex
 	conn    *net.TCPConn
 	stopped bool // a deadline in the past has stopped the response for good
@@ -105,7 +107,7 @@ func (g *guest) finish(ok bool) {
 	if g.moved {
 		return
 	}
-	if ok {
+	if ok = ok && !g.failed; ok {
 		_ = g.SetWriteDeadline(time.Now().Add(g.l.set.options.Idle))
 		_, err := g.conn.Write([]byte(lastChunk))
 		ok = err == nil
@@ -134,6 +136,7 @@ func (g *guest) Write(p []byte) (int, error) {
 	head := append(strconv.AppendUint(make([]byte, 0, chunkHead), uint64(len(p)), 16), '\r', '\n')
 	parts := net.Buffers{head, p, head[len(head)-2:]}
 	if _, err := parts.WriteTo(g.conn); err != nil {
+		g.failed = true
 		return 0, err
 	}
 	return len(p), nil

@@ -120,7 +120,7 @@ type loop struct {
 	waits [waits]queue
 	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
-	woken []*conn // whose parked responses may have something to send; see handleWoken
+	woken []*conn // whose parked responses may have something to send, or are idle; see handleWoken
 	begun int     // how many of woken were continued
 
 	mu     sync.Mutex
@@ -312,17 +312,21 @@ func (l *loop) handleMessages() {
 // wokenAtOnce is the number of parked responses that handleWoken continues.
 const wokenAtOnce = 32
 
-// handleWoken continues some of the parked responses that were woken. The others wait until the loop
+// handleWoken continues some of the parked responses that were woken or are due for a sign of life. The
+// others wait until the loop
 // has looked for requests again. Otherwise a batch for thousands of subscribers would delay all
 // publishers.
 func (l *loop) handleWoken() {
 	for _, c := range l.woken[l.begun:min(l.begun+wokenAtOnce, len(l.woken))] {
 		l.begun++
-		c.proceed(false)
+		idle := c.idle
+		c.idle = false
+		c.proceed(idle)
 	}
-	if l.begun == len(l.woken) {
-		clear(l.woken)
-		l.woken, l.begun = l.woken[:0], 0
+	if 2*l.begun >= len(l.woken) { // under load the list may never become empty
+		n := copy(l.woken, l.woken[l.begun:])
+		clear(l.woken[n:])
+		l.woken, l.begun = l.woken[:n], 0
 	}
 }
 
@@ -413,7 +417,9 @@ func (l *loop) expire() {
 			case forRest:
 				c.handOver(c.in)
 			case forBeat:
-				c.proceed(true)
+				c.stopWaiting()
+				c.idle = true
+				l.woken = append(l.woken, c)
 			case forReader:
 				c.leave(os.ErrDeadlineExceeded)
 				c.close()
