@@ -156,7 +156,7 @@ func (s *subscriber) finish(why end) {
 	s.close()
 	of := &s.ender.of
 	c := calls.Get().(*call)
-	c.h, c.id, c.grant, c.status, c.window.At = s.h, of.id, of.grant, http.StatusOK, of.since
+	c.h, c.id, c.grant, c.ended, c.status, c.window.At = s.h, of.id, of.grant, s.ended, http.StatusOK, of.since
 	c.route = route{kind: streamRoute, id: string(of.stream.ID)}
 	c.r = &http.Request{Method: http.MethodGet, Proto: "HTTP/1.1", RemoteAddr: netip.AddrPortFrom(of.from, 0).String()}
 	c.finish()

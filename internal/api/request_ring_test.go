@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir"
+	"weir/internal/hub"
 	"weir/internal/meter"
 )
 
@@ -65,6 +66,9 @@ func TestSlowRequestsStay(t *testing.T) {
 	}
 	note(slowAfter, nil, "slow000000000000")
 	note(slowAfter, make(chan struct{}), "subscription0000")
+	parked := &subscriber{h: h, ended: make(chan struct{})}
+	parked.ender.of = listener{stream: &hub.Stream{}, since: meter.Now() - 2*slowAfter}
+	parked.finish(endClient)
 	for i := range 2 * meter.Shards * servedRing {
 		note(1, nil, fmt.Sprintf("served%010d", i))
 	}

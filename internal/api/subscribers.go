@@ -58,17 +58,19 @@ func (h *Handler) SubscribersOf(id weir.StreamID, most int) (list []Subscriber, 
 		})
 		list = list[:min(len(list), most)]
 	}
+	var open []listener
 	h.open.each(func(e *ender) {
-		if e.of.stream.ID != id {
-			return
-		}
-		all++
-		if list = append(list, e.of.subscriber()); len(list) >= 4*most { // a stream may have 100,000 subscribers
-			cut()
+		if e.of.stream.ID == id {
+			open = append(open, e.of) // the rest is done without the lock, for which event loops may wait
 		}
 	})
+	for i := range open {
+		if list = append(list, open[i].subscriber()); len(list) >= 4*most { // a stream may have 100,000 subscribers
+			cut()
+		}
+	}
 	cut()
-	return list, all
+	return list, len(open)
 }
 
 // EndSubscriber ends one subscription to a stream and returns it. The client may subscribe again at

@@ -31,9 +31,12 @@ func parseCondition(text string) (*condition, error) {
 
 // mayHold reports whether the condition can hold for an event of this payload. It is much faster
 // than parsing the events: it looks in the payload for the last name of the path. The payload
-// contains that name unchanged unless the name is written with escapes.
+// contains that name unchanged unless the name is the index of an element, or is written with
+// escapes.
 func (c *condition) mayHold(payload []byte) bool {
-	return c.operator == "!=" || bytes.Contains(payload, []byte(c.path[len(c.path)-1])) || bytes.Contains(payload, []byte(`\u`))
+	last := c.path[len(c.path)-1]
+	_, notIndex := strconv.Atoi(last)
+	return c.operator == "!=" || notIndex == nil || bytes.Contains(payload, []byte(last)) || bytes.IndexByte(payload, '\\') >= 0
 }
 
 // holds reports whether the condition holds for an event. For an event that is not JSON, or that has

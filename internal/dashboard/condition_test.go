@@ -26,9 +26,15 @@ func TestCondition(t *testing.T) {
 			t.Errorf("the condition holds for %s", event)
 		}
 	}
-	escaped := []byte(`{"\u0073tatus":"paid"}`)
-	if c, _ := parseCondition("status=paid"); !c.holds(escaped) || !c.mayHold(escaped) {
-		t.Error("the condition does not hold for a member whose name has escapes")
+	for event, text := range map[string]string{
+		`{"\u0073tatus":"paid"}`: "status=paid",
+		`{"a\/b":"paid"}`:        "a/b=paid",
+		`{"items":["paid"]}`:     "items.0=paid",
+		`["paid"]`:               "0=paid",
+	} {
+		if c, _ := parseCondition(text); !c.holds([]byte(event)) || !c.mayHold([]byte(event)) {
+			t.Errorf("%s does not hold for %s", text, event)
+		}
 	}
 	for _, text := range []string{"", "paid", "=paid", "!"} {
 		if _, err := parseCondition(text); err == nil {

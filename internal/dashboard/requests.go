@@ -144,9 +144,8 @@ func (v *visit) readLog(w *requestsView) error {
 		q.Before = t
 	}
 	list := v.API.Requests(q, shownRequests+1)
-	keys, streams := map[string]string{}, map[weir.StreamID]string{}
 	for _, r := range list[:min(len(list), shownRequests)] {
-		w.Log = append(w.Log, requestRow{r, v.keyText(r.KeyID, keys), v.streamName(r.Stream, streams)})
+		w.Log = append(w.Log, requestRow{r, v.keyText(r.KeyID), v.streamName(r.Stream)})
 	}
 	given := url.Values{}
 	for name, value := range map[string]string{"key": f.Key, "stream": f.Stream, "route": f.Route, "status": f.Status, "span": f.Span} {
@@ -163,22 +162,17 @@ func (v *visit) readLog(w *requestsView) error {
 	return nil
 }
 
-// keyText returns a key as the log shows it. The map seen holds the keys of the rows above.
-func (v *visit) keyText(id string, seen map[string]string) string {
-	text, ok := seen[id]
-	if k, found := v.Access.Key(id); !ok && found {
-		text = strings.TrimSpace(k.Masked + " " + k.Name)
-	}
-	seen[id] = text
-	return text
+// keyText returns a key as the log shows it, or an empty text if there is no such key.
+func (v *visit) keyText(id string) string {
+	k, _ := v.Access.Key(id)
+	return strings.TrimSpace(k.Masked + " " + k.Name)
 }
 
-// streamName returns the name of a stream. The map seen holds the streams of the rows above.
-func (v *visit) streamName(id weir.StreamID, seen map[weir.StreamID]string) string {
-	name, ok := seen[id]
-	if s, err := v.Hub.Stream(id); !ok && err == nil {
-		name = s.Name()
+// streamName returns the name of a stream, or an empty text if there is no such stream.
+func (v *visit) streamName(id weir.StreamID) string {
+	s, err := v.Hub.Stream(id)
+	if err != nil {
+		return ""
 	}
-	seen[id] = name
-	return name
+	return s.Name()
 }

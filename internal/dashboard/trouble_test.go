@@ -49,7 +49,7 @@ func TestTrouble(t *testing.T) {
 	}
 	everywhere(true, "Because.", "Do this.")
 	everywhere(false, "nearly full", "<full>")
-	if text := b.see("/dashboard"); strings.Contains(text, "Not enough history") || !strings.Contains(text, "The disk is full.") {
+	if text := b.see("/dashboard"); strings.Contains(text, "Not enough history") || !strings.Contains(text, "The store is full.") {
 		t.Error("the overview forecasts when a full disk will be full")
 	}
 	if text := svc.browser().see("/dashboard/sign-in"); strings.Contains(text, "Because.") {

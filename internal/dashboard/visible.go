@@ -12,7 +12,8 @@ import (
 // characters in their names. Otherwise a name with the character U+202E would be shown backwards,
 // together with the text after it, and could look like another name. All pages go through visible
 // as a whole, so no template can forget it. The characters of the replacement mean nothing in HTML.
-// The file value.js does the same for events.
+// The file value.js does the same for events. A form that is sent with such a name unchanged stores the
+// replacement.
 func visible(text []byte) []byte {
 	if !bytes.ContainsFunc(text, isUnseen) {
 		return text

@@ -22,10 +22,7 @@ func (l bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		conn, ok := c.(*net.TCPConn)
-		if !ok {
-			return c, nil
-		}
+		conn := c.(*net.TCPConn) // all listeners are TCP listeners
 		place, ok := l.connections.take(conn.RemoteAddr())
 		if !ok {
 			l.refuse(conn)

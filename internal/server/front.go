@@ -66,11 +66,8 @@ func (f *front) accept() {
 
 // add gives a connection to a loop.
 func (f *front) add(c net.Conn) {
-	if n, ok := c.(*counted); ok {
-		f.loops.Add(n.TCPConn, seat{n.connections, n.place})
-		return
-	}
-	f.pass(c)
+	n := c.(*counted) // as the listener of bounded returns them
+	f.loops.Add(n.TCPConn, seat{n.connections, n.place})
 }
 
 // handOver receives a connection from a loop.

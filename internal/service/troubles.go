@@ -13,6 +13,10 @@ import (
 // the cluster. It asks no other node, so that a page does not wait for a node that is gone.
 func (s *store) troubles(status engine.Status, lease func() error) (all []dashboard.Trouble) {
 	if t, ok := storeTroubles[status.State]; ok {
+		if status.State == engine.Unreachable && s.stopped() != nil {
+			t.State = "The NATS server of this node has stopped storing data."
+			t.Remedy = "Check the disk of this node. The NATS server restarts by itself when the disk accepts writes. Clients can use another node."
+		}
 		if status.Reason != nil {
 			t.Reason = sentence(status.Reason.Error()) + " " + t.Reason
 		}
@@ -26,11 +30,16 @@ func (s *store) troubles(status engine.Status, lease func() error) (all []dashbo
 		})
 	}
 	if present, expected := s.presentNodes(); present < expected {
-		all = append(all, dashboard.Trouble{
+		t := dashboard.Trouble{
 			Kind: "nodes", State: fmt.Sprintf("%d of %d nodes are connected.", present, expected),
 			Reason: "The cluster accepts writes as long as more than half of its nodes are connected.",
 			Remedy: "Start the missing node again, or check its network.",
-		})
+		}
+		if s.server == nil {
+			t.Reason = "The other nodes serve all streams, because the NATS servers hold the data."
+			t.Remedy += " A node that is gone for good is forgotten after an hour."
+		}
+		all = append(all, t)
 	}
 	if s.unsynced.Load() {
 		all = append(all, dashboard.Trouble{
@@ -45,9 +54,9 @@ func (s *store) troubles(status engine.Status, lease func() error) (all []dashbo
 // storeTroubles describes the states in which a store does not take all writes.
 var storeTroubles = map[engine.State]dashboard.Trouble{
 	engine.Full: {
-		Kind: dashboard.TroubleFull, Bad: true, State: "The disk is full.",
+		Kind: dashboard.TroubleFull, Bad: true, State: "The store is full.",
 		Reason: "The server refuses to publish and to create streams (503). Reading, deleting and revoking work.",
-		Remedy: "Free space on the disk, delete streams, or use a larger disk. The server accepts writes again by itself.",
+		Remedy: "Free space, delete streams, or use a larger disk. The server accepts writes again by itself.",
 	},
 	engine.ReadOnly: {
 		Kind: "read-only", Bad: true, State: "The store is read-only.",

@@ -42,7 +42,7 @@ func TestTroubleOfAFullDisk(t *testing.T) {
 		t.Errorf("a healthy server shows %v", all)
 	}
 	disk.SetFull(func([]byte) bool { return true })
-	trouble(t, s, dashboard.TroubleFull, "The disk is full.")
+	trouble(t, s, dashboard.TroubleFull, "The store is full.")
 	if reason := s.Dashboard.Troubles()[0].Reason; !strings.HasPrefix(reason, "No space left in the store. ") {
 		t.Errorf("the dashboard does not give the reason of the store: %s", reason)
 	}

@@ -246,6 +246,7 @@ func (s *Settings) checkNumbers(must must) {
 	must(s.PerProject >= 0, "--max-subscribers-per-project %d: below 0", s.PerProject)
 	must(s.PerAddress >= 0, "--max-subscribers-per-address %d: below 0", s.PerAddress)
 	must(s.Heartbeat > 0, "--heartbeat %v: must be above 0", s.Heartbeat)
+	must(s.DSLongPoll > 0, "--ds-long-poll %v: must be above 0", s.DSLongPoll)
 	must(s.WriteTimeout > 0, "--write-timeout %v: must be above 0", s.WriteTimeout)
 	must(s.ShutdownGrace >= 0, "--shutdown-grace %v: below 0", s.ShutdownGrace)
 	must(s.ExitWhenReadOnly >= 0, "--exit-when-read-only %v: below 0", s.ExitWhenReadOnly)

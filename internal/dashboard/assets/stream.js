@@ -32,6 +32,8 @@ every(1000, async () => {
 		if (!events.isLive) {
 			show(f);
 			events.behind(f);
+		} else {
+			fill({audience: f.parts.audience}); // the events come without this list
 		}
 	}
 	await events.poll();

@@ -18,7 +18,7 @@ type conn struct {
 	l      *loop
 	fd     int // -1 once the connection is closed or handed over
 	place  Place
-	remote string // the address of the client; empty until the first request needs it
+	remote string // the address of the client; empty after a parked response, until a request needs it
 
 	woken    atomic.Bool // a message asks for a call of parked.Continue; set by other goroutines
 	idle     bool        // the client of the parked response must get a sign of life

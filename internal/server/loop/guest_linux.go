@@ -113,7 +113,6 @@ func (g *guest) finish(ok bool) {
 		ok = err == nil
 	}
 	if ok && !g.last && !g.l.set.stopping.Load() {
-		_ = g.conn.SetDeadline(time.Time{})
 		g.place.Rest(time.Now())
 		g.enter(&conn{})
 		return

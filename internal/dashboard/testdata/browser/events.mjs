@@ -121,6 +121,11 @@ export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) =
 			await page.goto(base + '/dashboard/streams/' + made.id);
 			await page.getByText('nothing published yet').waitFor();
 			await state(page, 'Following.');
+			const subscribed = new AbortController();
+			await fetch(`${base}/v1/streams/${made.id}`, {headers: {authorization: 'Bearer ' + key}, signal: subscribed.signal});
+			await page.locator('[data-part=audience] form').waitFor(); // the list of subscribers changes while the page follows the stream
+			subscribed.abort();
+			await page.locator('[data-part=audience] form').waitFor({state: 'detached'});
 			await at(0); // the very first batch has sequence 0, and the list shows it
 			await page.locator('tr.event a').getByText('0', {exact: true}).waitFor();
 			await at(1);
