@@ -80,7 +80,7 @@ func TestAppendThroughClosedHandle(t *testing.T) {
 	}
 	j.do(late)
 	if err := <-outcome; !errors.Is(err, engine.ErrClosed) || next.admitted.Load() != 0 {
-		t.Errorf("append returned %v, and the new judge was asked %d times", err, next.admitted.Load())
+		t.Errorf("append returned %v, want %v; the new judge was asked %d times, want 0", err, engine.ErrClosed, next.admitted.Load())
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // script makes a journal do everything it can: groups of one and of many records, large and small
-// records, rotation, updates, trims, deletions, and the reclaiming that follows. It stops at the
-// first error.
+// records, full segments, updates, trims, deletions, and the reclaiming that follows. It stops at
+// the first error.
 func script(w *world) error {
 	for _, step := range []func() error{
 		func() error { return w.create("a", "one") },
@@ -93,7 +93,8 @@ func TestCrashAtEveryCall(t *testing.T) {
 	t.Logf("%d crashes, and %d more while opening after a crash", len(images), nested)
 }
 
-// crashes runs f on a journal and returns an image from before each call that changes the disk.
+// crashes runs f on a journal. For each call that changes the disk, it returns images of power cuts
+// just before that call.
 func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []image {
 	t.Helper()
 	return crashesOf(fs, h, func() {
@@ -108,7 +109,8 @@ func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []im
 	})
 }
 
-// crashesOf returns an image from before each call of run that changes the disk.
+// crashesOf calls the function run. For each call that changes the disk, it returns images of power
+// cuts just before that call.
 func crashesOf(fs *faulty.FS, h *history, run func()) []image {
 	var mu sync.Mutex
 	var images []image

@@ -81,7 +81,7 @@ func (j *Journal) createEnd(e ending) error {
 	b := make([]byte, endSize)
 	copy(b, e.encode(j.salt, j.size, j.end.count))
 	if j.end.count%2 == 1 {
-		b = append(b[endBlock:], b[:endBlock]...) // the slot that write would have used for this count
+		b = append(b[endBlock:], b[:endBlock]...) // swap the slots: the method write uses the second slot for an odd count
 	}
 	if err := j.replace(endFile, endTmpFile, b); err != nil {
 		return fmt.Errorf("create %s: %w", endFile, err)
@@ -137,7 +137,7 @@ func (j *Journal) restate(found ending) error {
 			return err
 		}
 	}
-	if found == j.end.latest || found.segment < j.end.latest.segment { // the segment named in "end" may have no group yet
+	if found == j.end.latest || found.segment < j.end.latest.segment { // "end" may already name the next segment, before its first group
 		return nil
 	}
 	if err := j.end.write(j, found); err != nil {

@@ -123,10 +123,10 @@ func (h *hole) at() place { return place{uint32(h.number), uint32(h.Offset)} }
 // even if the record is a copy, because only current records are copied.
 func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(at) }
 
-// judgeManifest determines the fate of a manifest that cannot be read. If it is the newest
-// manifest, the check uses an older one, which may list segments that were freed since. Such a
-// segment may hold the state of a document whose deletion is lost, because the segment with the
-// deletion was freed too.
+// judgeManifest determines the fate of a manifest (a list of the journal's segments) that cannot be
+// read. If it is the newest, the check uses an older one, which may list segments that were freed
+// since. Such a segment may hold the state of a document whose deletion is lost, because the
+// segment with the deletion was freed too.
 func (c *checkup) judgeManifest(h *hole) {
 	h.Fate = Intact
 	if c.manifest.before(h.at()) {

@@ -281,7 +281,7 @@ func (h *heads) complete(it *head, seg *segment, b []byte) error {
 	return nil
 }
 
-// setTag keeps the tag of an item. Few entries have a tag, so heads do not hold them.
+// setTag keeps the tag of an item. Few entries have a tag, so the type head has no field for it.
 func (h *heads) setTag(it *head, tag string) {
 	if tag == "" {
 		return

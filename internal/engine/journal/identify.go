@@ -57,8 +57,8 @@ func (j *Journal) identify() (fresh bool, err error) {
 	return true, j.writeFormat()
 }
 
-// take takes the lock of the directory. It then installs what an interrupted repair or restore has
-// completed.
+// take takes the lock of the directory. If a repair or a restore was interrupted after its result
+// was complete, take then installs that result.
 func (j *Journal) take() (err error) {
 	if j.lock, err = j.fs.Lock(lockFile); err != nil {
 		if errors.Is(err, disk.ErrLocked) {

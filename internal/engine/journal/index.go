@@ -72,8 +72,8 @@ const (
 	maxChunk   = 512
 )
 
-// pack returns false if the item's sequence or time is below the base of the chunk, or too far
-// above the base.
+// pack returns the packed form of an item. It returns false if the item's sequence or time is below
+// the base of the chunk, or too far above the base.
 func (c *chunk) pack(it item) (packed, bool) {
 	ds, dt := uint64(it.seq-c.seq), uint64(it.time-c.time)
 	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
@@ -95,7 +95,7 @@ func (c *chunk) item(i int) (it item) {
 	return it
 }
 
-// unpack sets all fields of it to those of the i-th item.
+// unpack copies the i-th item to *it.
 func (c *chunk) unpack(i int, it *item) {
 	p := &c.items[i]
 	it.seq, it.time = c.seq+weir.Seq(p.seq), c.time+weir.Time(p.time)

@@ -136,7 +136,7 @@ func TestFillingFails(t *testing.T) {
 		}
 		w.j.Close()
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), w.h); err != nil {
-			t.Errorf("filling of %s failed: %v", name, err)
+			t.Errorf("a write failed while %s was filled: after a crash: %v", name, err)
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 
 const (
 	// longRun is the largest number of bytes that a scan reads at once, unless one entry is longer.
-	// It is also the default.
+	// A scan whose caller does not choose the length of a run uses longRun.
 	longRun = 1 << 20
-	// shortRun is the size of the buffers for scans that ask for shorter runs than longRun.
-	// Subscribers that catch up ask for runs of 24 KiB, thousands of them at once.
+	// shortRun is the size of the smaller buffers, for reads of up to shortRun bytes. Thousands of
+	// subscribers may catch up at once, each in runs of 24 KiB.
 	shortRun = 64 << 10
 	// mostReads is the number of client reads that may wait for the disk at once. Each read
 	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. This many reads

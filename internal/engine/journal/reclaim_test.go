@@ -50,7 +50,7 @@ func TestReclaim(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s := w.j.Stats()
-		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // overhead of each segment
+		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // overhead of all segments
 		if s.Disk > s.Live+2*small.SegmentSize+fixed || s.Copied == 0 {
 			t.Errorf("the journal did not shrink: %+v, when full %+v", s, full)
 		}
@@ -83,7 +83,7 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		w := newWorld(t, fs, h)
 		steps := []error{w.create("gone", "x"), w.create("kept", "x"), w.create("temp", "x")}
-		steps = append(steps, w.many("kept", 1, 50, 1000), w.many("temp", 1, 40, 1000)) // kept fills the first segment
+		steps = append(steps, w.many("kept", 1, 50, 1000), w.many("temp", 1, 40, 1000)) // the log of "kept" fills the first segment
 		steps = append(steps, w.remove("gone"), w.many("temp", 41, 200, 1000), w.trim("temp", 200, ""))
 		for i, err := range steps {
 			if err != nil {
