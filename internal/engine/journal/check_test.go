@@ -75,7 +75,7 @@ type planted struct {
 	r    record
 }
 
-// recordsOf returns all records in the listed segments of a journal.
+// recordsOf returns all records of a journal, in the order of their positions.
 func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 	t.Helper()
 	c, err := openCheckup(fs, CheckOptions{})

@@ -166,12 +166,12 @@ func (r *reclaimer) sealCold() {
 	k.sealed = true
 }
 
-// adopt makes a complete cold segment part of the journal. First a manifest that lists the segment
-// becomes durable. Then memory refers to the copies, and only after that can the originals be
-// freed. The file gets its final name only when two segments with higher numbers are in use. If a
-// crash then comes before the manifest is durable, the next opening takes the file for a freed
-// segment, not for the newest one. adopt returns false if the segment cannot be adopted yet, or was
-// dropped.
+// adopt makes a complete cold segment part of the journal. First a manifest (a list of segments)
+// that includes it becomes durable. Then memory refers to the copies, and only after that can the
+// originals be freed. The file gets its final name only when two segments with higher numbers are
+// in use. If a crash then comes before the manifest is durable, the next opening takes the file for
+// a freed segment, not for the newest one. adopt returns false if the segment cannot be adopted
+// yet, or was dropped.
 func (r *reclaimer) adopt() bool {
 	k := r.cold
 	all := r.j.store.allSegments()

@@ -28,7 +28,7 @@ func mixture(w *world, rounds int, rest func()) error {
 	for round := range weir.Seq(rounds) {
 		for i := range logs {
 			key, first := fmt.Sprint("log", i), 1+40*round
-			errs = append(errs, w.many(key, first, first+39, 500))
+			errs = append(errs, w.appendMany(key, first, first+39, 500))
 			switch {
 			case i > 1:
 				errs = append(errs, w.trim(key, first+30, "short"))
@@ -61,9 +61,9 @@ func sound(fs *faulty.FS, h *history) error {
 }
 
 // TestColdSegments cuts the power before calls on a cold segment, which the reclaimer fills with
-// copies of long-lived entries. It also cuts the power right after the journal has adopted that
-// segment, and now and then before other calls. Nothing acknowledged is lost, and nothing trimmed
-// or deleted returns.
+// copies of long-lived entries. It also cuts the power before the next calls after that segment
+// gets its final name, and now and then before other calls. Nothing acknowledged is lost, and
+// nothing trimmed or deleted returns.
 func TestColdSegments(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

@@ -61,7 +61,7 @@ func (c *committer) run() {
 	}
 }
 
-// begin starts an empty group, waiting until the writer has returned one.
+// begin waits until the writer has returned a group, empties that group and starts with it.
 func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)

@@ -30,8 +30,8 @@ func (c *counters) group(records, bytes int, took time.Duration) {
 	c.syncs.Observe(&meter.Latencies, int64(took), 1)
 }
 
-// appended returns the number of bytes written, without the copies that the reclaimer made. The
-// reclaimer frees a segment by copying the records that are still needed to another segment.
+// appended returns the number of bytes written, without the copies that the reclaimer made. (To
+// free a segment, the reclaimer first copies its needed records to another segment.)
 func (c *counters) appended() uint64 { return c.bytes.Load() - c.copied.Load() }
 
 // Stats describes what the journal has done since it was opened, and what it stores now.

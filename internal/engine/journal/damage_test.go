@@ -76,7 +76,7 @@ func victims(t *testing.T) (all []victim) {
 	grow := func(w *world, _ clock) error { // nothing is reclaimed
 		err := errors.Join(w.create("a", "active"), w.create("b", "active"), w.create("gone", "active"))
 		for n := weir.Seq(0); n < 6; n++ {
-			err = errors.Join(err, w.many("a", 40*n+1, 40*n+30, 900), w.closeGap("a", 40*n+31, 40*n+40), w.many("b", 9*n+1, 9*n+9, 1500))
+			err = errors.Join(err, w.appendMany("a", 40*n+1, 40*n+30, 900), w.closeGap("a", 40*n+31, 40*n+40), w.appendMany("b", 9*n+1, 9*n+9, 1500))
 			switch n {
 			case 2:
 				err = errors.Join(err, w.update("a", "revoked"), w.remove("gone"))
@@ -90,20 +90,20 @@ func victims(t *testing.T) (all []victim) {
 		err := errors.Join(w.create("kept", "active"), w.create("a", "active"), w.create("b", "active"))
 		for n := weir.Seq(0); n < 9; n++ {
 			short := fmt.Sprint("short", n)
-			err = errors.Join(err, w.create(short, "active"), w.many("kept", 8*n+1, 8*n+8, 700), w.many("a", 50*n+1, 50*n+50, 900), w.many(short, 1, 20, 500))
+			err = errors.Join(err, w.create(short, "active"), w.appendMany("kept", 8*n+1, 8*n+8, 700), w.appendMany("a", 50*n+1, 50*n+50, 900), w.appendMany(short, 1, 20, 500))
 			err = errors.Join(err, w.trim("a", 50*n+20, fmt.Sprint("round ", n)), w.remove(short))
 			if n == 4 {
 				err = errors.Join(err, w.update("b", "revoked"), w.closeGap("b", 1, 5))
 			}
 			pass(10 * time.Second)
 		}
-		return errors.Join(err, w.update("kept", "revoked"), w.many("kept", 100, 120, 900))
+		return errors.Join(err, w.update("kept", "revoked"), w.appendMany("kept", 100, 120, 900))
 	}
 	tiny := func(w *world, _ clock) error {
-		return errors.Join(w.create("a", "active"), w.many("a", 1, 3, 100), w.update("a", "revoked"))
+		return errors.Join(w.create("a", "active"), w.appendMany("a", 1, 3, 100), w.update("a", "revoked"))
 	}
 	full := func(w *world, pass clock) error { // the last group just fits, so the next group starts a new segment
-		return errors.Join(grow(w, pass), w.many("b", 100, 130, 1400), w.create("last", "active"), w.many("b", 131, 140, 1400))
+		return errors.Join(grow(w, pass), w.appendMany("b", 100, 130, 1400), w.create("last", "active"), w.appendMany("b", 131, 140, 1400))
 	}
 	for _, story := range []struct {
 		name string

@@ -89,7 +89,7 @@ func (j *Journal) createEnd(e ending) error {
 	return j.readEnd()
 }
 
-// write records in the file "end" that the log reached e. The caller syncs the file.
+// write records in the file "end" that the log reached the position e. The caller syncs the file.
 func (p *proof) write(j *Journal, e ending) error {
 	next := p.count + 1 // p.count changes only after a successful write, so a failed write is repeated in the same slot
 	if err := p.file.WriteAt(int64(next%2)*endBlock, e.encode(j.salt, j.size, next)); err != nil {

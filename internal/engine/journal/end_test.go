@@ -81,7 +81,7 @@ func TestTwoFirstStarts(t *testing.T) {
 		raced = true
 		w, err := openWorld(fs, h)
 		if err == nil {
-			err = errors.Join(w.create("a", "x"), w.many("a", 1, 10, 100))
+			err = errors.Join(w.create("a", "x"), w.appendMany("a", 1, 10, 100))
 			w.j.Close()
 		}
 		return err

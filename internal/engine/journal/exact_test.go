@@ -17,8 +17,8 @@ func (j *Journal) exact() error {
 	return o.err
 }
 
-// exactOp makes the comparison for exact. It does so in settle, which runs in the writer's
-// goroutine, so that no other op changes the state in memory during the comparison.
+// exactOp makes the comparison for the method exact. It does so in settle, which runs in the
+// writer's goroutine, so that no other op changes the state in memory during the comparison.
 type exactOp struct {
 	j    *Journal
 	err  error

@@ -65,8 +65,8 @@ func (c *checkup) skipRevision(h *hole) {
 	}
 }
 
-// describe fills in which record was damaged, and determines the fate of the record if it has none
-// yet.
+// describe says in the report of a damaged range which record was there. It also determines the
+// fate of that record, unless the fate is known already.
 func (c *checkup) describe(h *hole, owners map[uint64]string) {
 	id, seq := h.slot.log, weir.Seq(h.slot.seq)
 	h.What, h.Log, h.Document = kindNames[h.slot.kind], engine.LogID(id), owners[id]

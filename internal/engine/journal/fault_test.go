@@ -124,7 +124,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.many("a", 1, 5, 100); err != nil {
+	if err := w.appendMany("a", 1, 5, 100); err != nil {
 		t.Fatal(err)
 	}
 	end := w.j.write.synced

@@ -162,7 +162,7 @@ func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.many("a", 1, 10, 100); err != nil {
+	if err := w.appendMany("a", 1, 10, 100); err != nil {
 		t.Fatal(err)
 	}
 	fs.FailCall(faulty.Sync, 1, syscall.EIO)
@@ -183,7 +183,7 @@ func TestNoSpaceToOverwrite(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		w := newWorld(t, fs, h)
 		defer w.j.Close()
-		if err := errors.Join(w.create("a", "x"), w.many("a", 1, 30, 900)); err != nil {
+		if err := errors.Join(w.create("a", "x"), w.appendMany("a", 1, 30, 900)); err != nil {
 			t.Fatal(err)
 		}
 		var full atomic.Bool

@@ -95,7 +95,7 @@ func (d *directory) list() ([]string, error) {
 	return names, nil
 }
 
-// neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
+// neverUsed reports whether the file "end" says that no segment was ever used. It says so if a
 // crash came after "end" was created and before the format file was created.
 func (d *directory) neverUsed() bool {
 	p, err := loadEnd(d.fs)
@@ -201,7 +201,7 @@ func (d *directory) formatText() string {
 }
 
 // writeFormat writes the format file. With this file an empty directory becomes a journal. The file
-// always states the current version, because other files may already use it.
+// always states the current version, because other files may already have that version.
 func (d *directory) writeFormat() error {
 	d.version = formatVersion
 	if err := d.replace(formatFile, formatTmpFile, []byte(d.formatText())); err != nil {

@@ -176,8 +176,8 @@ type keySize struct {
 	size uint16
 }
 
-// learn stores sizes of keys that were read from disk. The parameter sizes must be in increasing
-// order of sequence. Entries that were removed in the meantime are skipped.
+// learn stores sizes of keys that were read from disk. The slice sizes must be sorted by sequence.
+// Entries that were removed in the meantime are skipped.
 func (x *index) learn(sizes []keySize) {
 	if len(sizes) == 0 {
 		return
@@ -298,7 +298,7 @@ func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	}
 }
 
-// take appends up to n items from seq upwards to the slice into.
+// take appends the items from seq upwards to the slice into, until that slice has n items.
 func (x *index) take(seq weir.Seq, into []head, n int) []head {
 	c, i := x.search(seq)
 	for ; c < len(x.chunks); c, i = c+1, 0 {

@@ -20,7 +20,7 @@ func manyStates(t *testing.T) (*faulty.FS, *history) {
 	w := newWorld(t, fs, h)
 	err := errors.Join(w.create("a", "0"), w.create("b", "0"))
 	for n := weir.Seq(1); n < 12; n++ {
-		err = errors.Join(err, w.many("a", 10*n, 10*n+9, 1000), w.update("a", fmt.Sprint(n)), w.trim("a", n, fmt.Sprint("note ", n)), w.create("c", "x"))
+		err = errors.Join(err, w.appendMany("a", 10*n, 10*n+9, 1000), w.update("a", fmt.Sprint(n)), w.trim("a", n, fmt.Sprint("note ", n)), w.create("c", "x"))
 		if n < 11 {
 			err = errors.Join(err, w.remove("c"))
 		}

@@ -409,8 +409,8 @@ func (p *preparer) files() int {
 	return len(p.ready) + len(p.dead)
 }
 
-// closeFiles closes the ready and dead segments. A segment that a reader still holds is closed by
-// give when the reader releases it.
+// closeFiles closes the ready and dead segments. If a reader still holds a segment, the method give
+// closes it when the reader releases it.
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -217,7 +217,7 @@ func (l *log) ahead(start weir.Seq, budget int) (spots []spot, dropped bool) {
 // reads limits how many client reads are in progress at once.
 type reads chan struct{}
 
-// begin waits until a read may start. The caller must call end when the read is done.
+// begin waits until a read may start. The caller must call the method end when the read is done.
 func (r reads) begin(ctx context.Context) error {
 	select {
 	case r <- struct{}{}:

@@ -164,7 +164,7 @@ func (r *recovery) findTail() error {
 
 // compareEnd is the end of step 5: the log must reach as far as the file "end" says. If "end" names
 // a segment in which no group was written yet, that segment must exist too: groups may have been
-// written to it after "end".
+// written to it after "end" was written.
 func (r *recovery) compareEnd() error {
 	e := r.j.end.latest
 	if next := r.j.write.next; next < e.group {

@@ -320,7 +320,7 @@ func TestRepairLargePayloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &world{j: j, h: h, logs: map[string]engine.Log{}}
-	if err := errors.Join(w.create("a", "x"), w.many("a", 1, 60, 70_000), w.many("a", 61, 90, 300)); err != nil {
+	if err := errors.Join(w.create("a", "x"), w.appendMany("a", 1, 60, 70_000), w.appendMany("a", 61, 90, 300)); err != nil {
 		t.Fatal(err)
 	}
 	w.j.Close()

@@ -69,7 +69,7 @@ func TestAppendWhileSealing(t *testing.T) {
 			t.Errorf("restored snapshot: %v", err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- w.many("a", 1000, 1060, 2000) }() // these entries need more than one segment
+		go func() { done <- w.appendMany("a", 1000, 1060, 2000) }() // these entries need more than one segment
 		synctest.Wait()
 		if w.j.write.active.number != 2 {
 			t.Errorf("active segment is %d although segment 1 is not sealed", w.j.write.active.number)

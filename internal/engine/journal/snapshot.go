@@ -258,7 +258,7 @@ func (c *copier) run() error {
 	return c.raw(f.unused(), size)
 }
 
-// groups copies and checks the groups up to end. A damaged group is copied unchanged.
+// groups copies and checks the groups up to the offset end. A damaged group is copied unchanged.
 func (c *copier) groups(end int64) error {
 	for g := range groups(c.seg.read, c.seg.seed, dataStart, end) {
 		var err error

@@ -129,7 +129,7 @@ func held(t *testing.T) (*faulty.FS, *world, *Snapshot) {
 	fs := faulty.New()
 	w, err := openWorld(fs, newHistory())
 	if err == nil {
-		err = errors.Join(w.create("a", "x"), w.many("a", 1, 200, 1000))
+		err = errors.Join(w.create("a", "x"), w.appendMany("a", 1, 200, 1000))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	// If the journal recycled the segments of the snapshot, these entries would overwrite them.
-	if err := w.many("a", 201, 600, 1000); err != nil {
+	if err := w.appendMany("a", 201, 600, 1000); err != nil {
 		t.Fatal(err)
 	}
 	held := []*segment{}
@@ -215,7 +215,7 @@ func TestSnapshotReadOnly(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
 	if err == nil {
-		err = errors.Join(w.create("a", "x"), w.many("a", 1, 100, 1000))
+		err = errors.Join(w.create("a", "x"), w.appendMany("a", 1, 100, 1000))
 	}
 	if err != nil {
 		t.Fatal(err)
