@@ -127,8 +127,8 @@ func readable(fs *faulty.FS) error {
 	return err
 }
 
-// Repair corrects a single flipped bit wherever it is, and loses nothing. If Open refuses the
-// journal because of the bit, a check finds the damage.
+// Repair corrects a single flipped bit and loses nothing, unless the bit is in a payload of more
+// than mendable bytes. If Open refuses the journal because of the bit, a check finds the damage.
 func TestRepairBitFlips(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
