@@ -18,8 +18,8 @@ type announcer struct {
 	mu     sync.Mutex
 	queue  []announcement
 	closed bool
-	signal chan struct{} // wakes run; holds one signal
-	done   chan struct{} // closed when run ends: the journal is closing and everything was announced
+	signal chan struct{} // wakes the method run; holds one signal
+	done   chan struct{} // closed when the method run ends: the journal is closing and everything was announced
 
 	telling  sync.Mutex // held while watchers run
 	watchers []watcher
@@ -47,8 +47,8 @@ type watcher struct {
 
 func (a *announcer) init() { a.signal, a.done = make(chan struct{}, 1), make(chan struct{}) }
 
-// add queues the outcome of an op, normally without blocking. If close was called before, add waits
-// until run has announced everything in the queue, and then announces the op itself.
+// add queues the outcome of an op, normally without blocking. If the method close was called
+// before, add waits until everything in the queue was announced, and then announces the op itself.
 func (a *announcer) add(op announced, err error) {
 	a.mu.Lock()
 	closed := a.closed
@@ -71,8 +71,8 @@ func (a *announcer) wake() {
 	}
 }
 
-// close makes run return once the queue is empty. The teller, the goroutine that wakes the callers
-// of durable ops, calls close after the last op.
+// close makes the method run return once the queue is empty. The teller, the goroutine that wakes
+// the callers of durable ops, calls close after the last op.
 func (a *announcer) close() {
 	a.mu.Lock()
 	a.closed = true

@@ -10,7 +10,7 @@ import (
 )
 
 // A slow watcher of documents delays further document changes, and the calls of Dropped for deleted
-// logs. It does not delay appends, trims and the opening of other logs.
+// logs. It does not delay appends, trims or the opening of other logs.
 func TestSlowWatcherDelaysNoAppend(t *testing.T) {
 	j, err := Open(faulty.New(), small)
 	if err != nil {

@@ -173,7 +173,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 // TestStorm creates, updates, appends to, trims and deletes many documents from 50 goroutines.
 func TestStorm(t *testing.T) {
 	if testing.Short() {
-		t.Skip("long")
+		t.Skip("takes too long for a short run")
 	}
 	j, err := Open(faulty.New(), Options{SegmentSize: 1 << 20, ReclaimRate: 1 << 40})
 	if err != nil {

@@ -130,7 +130,8 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	return c, nil
 }
 
-// fileDamage records damage to a file that a repair can write again. A nil err means no damage.
+// fileDamage records damage to the file "format" or "end". A repair can write both again. A nil err
+// means no damage.
 func (c *checkup) fileDamage(name, what string, err error) {
 	if d, ok := errors.AsType[*DamageError](err); ok {
 		err = d.Err
@@ -184,8 +185,8 @@ func (c *checkup) run() (*Report, error) {
 // header.
 func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
 
-// inspect reads one segment, calls visit with its records and reports progress. findEnd and readAll
-// both read the tail, so the total is the size of all files plus one segment.
+// inspect reads one segment, calls visit with its records and reports progress. The reported total
+// is the size of all files plus one segment, because findEnd and readAll both read the tail.
 func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, error) {
 	synced := int64(0)
 	if c.proof.latest.segment == n {
@@ -206,7 +207,7 @@ func (c *checkup) findEnd() error {
 			return err
 		}
 		begun := x.begun()
-		// If "end" names an older segment, this one never held a group, whatever its header looks like.
+		// If "end" names an older segment, segment n never held a group, whatever its header looks like.
 		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
 			c.unused = append(c.unused, x.seg)
 			c.note(x, x.holes...)

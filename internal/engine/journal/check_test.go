@@ -75,7 +75,7 @@ type planted struct {
 	r    record
 }
 
-// recordsOf returns all records in the listed segments of a journal.
+// recordsOf returns all records of a journal, in the order of their positions.
 func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 	t.Helper()
 	c, err := openCheckup(fs, CheckOptions{})
@@ -180,6 +180,6 @@ func TestCheckSegmentWithLostEnd(t *testing.T) {
 	spoil(t, fs, segmentName(n), watermarkOffset, watermarkSize, rng)
 	r, _ := repaired(t, "lost end", fs, h, false)
 	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
-		t.Errorf("damages found: %+v", r.Before.Damages)
+		t.Errorf("damages %+v, want one that says which groups are missing", r.Before.Damages)
 	}
 }

@@ -80,7 +80,7 @@ func TestAppendThroughClosedHandle(t *testing.T) {
 	}
 	j.do(late)
 	if err := <-outcome; !errors.Is(err, engine.ErrClosed) || next.admitted.Load() != 0 {
-		t.Errorf("append returned %v, and the new judge was asked %d times", err, next.admitted.Load())
+		t.Errorf("append returned %v, want %v; the new judge was asked %d times, want 0", err, engine.ErrClosed, next.admitted.Load())
 	}
 }
 
@@ -91,7 +91,7 @@ func TestScanWhileJournalCloses(t *testing.T) {
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.many("a", 1, 3*runItems, 10); err != nil {
+	if err := w.appendMany("a", 1, 3*runItems, 10); err != nil {
 		t.Fatal(err)
 	}
 	err := w.logs["a"].Scan(background, 0, 0, func(*engine.Entry) bool { w.j.Close(); return true })

@@ -46,7 +46,7 @@ var errWaiting = errors.New("the cold segment is full")
 // chill copies a record of segment s to the cold segment. It returns false if the record must be
 // copied to the active segment instead: if it is not an entry, if too many emptied segments would
 // have to wait until the cold segment is full, if s is newer than the cold segment, or if the cold
-// segment cannot be written. It returns errWaiting if the entry must stay for now.
+// segment cannot be written. It returns errWaiting if the entry must stay where it is for now.
 func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 	if !c.record.kind.entry() || !s.moving && !r.mayHold(s) {
 		return false, nil
@@ -74,7 +74,7 @@ func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 // mayHold reports whether segment s, once it is emptied, may wait until the cold segment is
 // adopted. The dead bytes of all waiting segments may be up to an eighth of the live bytes of the
 // journal. A cold segment is begun only if this limit suffices until segments like s have filled
-// it.
+// the cold segment.
 func (r *reclaimer) mayHold(s *segment) bool {
 	live, most := s.live.Load(), r.live/8
 	if r.j.opts.holdMore {
@@ -90,8 +90,8 @@ func (r *reclaimer) mayHold(s *segment) bool {
 // beginCold prepares a file for a cold segment. The number of the cold segment is higher than those
 // of all segments in use, and the field building holds this number. A deletion that comes later
 // stores it in its tombstone (the record of the deletion), so that the tombstone outlives the cold
-// segment. A deletion that came earlier is in memory when the empty copy op has returned, so the
-// entries of its log are not copied.
+// segment. For earlier deletions, beginCold passes an empty copy op through the queue: when the op
+// has returned, these deletions are in memory, so the entries of their logs are not copied.
 func (r *reclaimer) beginCold() bool {
 	if time.Now().Before(r.warm) {
 		return false
@@ -127,8 +127,8 @@ func (r *reclaimer) beginCold() bool {
 	return true
 }
 
-// writeCold writes the records that were added since the last call, at ReclaimRate at most. If that
-// fails, it drops the cold segment and returns false.
+// writeCold writes the records that were added since the last call, no faster than ReclaimRate. If
+// that fails, it drops the cold segment and returns false.
 func (r *reclaimer) writeCold() bool {
 	k, g := r.cold, r.cold.group
 	err := k.seg.file.WriteAt(g.off, g.buffers(k.next)...)
@@ -166,12 +166,12 @@ func (r *reclaimer) sealCold() {
 	k.sealed = true
 }
 
-// adopt makes a complete cold segment part of the journal. First a manifest that lists the segment
-// becomes durable. Then memory refers to the copies, and only after that the originals can be
-// freed. The file gets its final name only when two segments with higher numbers are in use. If a
-// crash then comes before the manifest is durable, the next opening takes the file for a freed
-// segment, not for the newest one. adopt returns false if the segment cannot be adopted yet, or was
-// dropped.
+// adopt makes a complete cold segment part of the journal. First a manifest (a list of segments)
+// that includes it becomes durable. Then memory refers to the copies, and only after that can the
+// originals be freed. The file gets its final name only when two segments with higher numbers are
+// in use. If a crash then comes before the manifest is durable, the next opening takes the file for
+// a freed segment, not for the newest one. adopt returns false if the segment cannot be adopted
+// yet, or was dropped.
 func (r *reclaimer) adopt() bool {
 	k := r.cold
 	all := r.j.store.allSegments()
@@ -225,9 +225,9 @@ func (l *log) moveEntry(m move) bool {
 	return true
 }
 
-// settleCold adopts the cold segment of a journal that is idle, if the segment is at least half
-// full, and drops it otherwise. The strict bound (see victim) leaves no space for emptied segments
-// that wait.
+// settleCold is called when the journal is idle. It adopts the cold segment if the segment is at
+// least half full, and drops it otherwise. The emptied segments cannot wait until the cold segment
+// is full, because the strict bound (see victim) leaves no space for them.
 func (r *reclaimer) settleCold() {
 	if k := r.cold; k != nil && !k.sealed && k.seg.end > r.j.size/2 {
 		r.sealCold()

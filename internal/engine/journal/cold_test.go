@@ -17,8 +17,8 @@ import (
 )
 
 // mixture appends to six logs. Two of them keep their entries for longer than the others. It also
-// deletes these two now and then, so that the reclaimer meets entries of deleted logs. It calls
-// rest after each round, and stops at the first error.
+// deletes these two now and then, so that the reclaimer meets entries of deleted logs. It calls the
+// function rest after each round, and stops at the first error.
 func mixture(w *world, rounds int, rest func()) error {
 	const logs = 6
 	var errs []error
@@ -28,7 +28,7 @@ func mixture(w *world, rounds int, rest func()) error {
 	for round := range weir.Seq(rounds) {
 		for i := range logs {
 			key, first := fmt.Sprint("log", i), 1+40*round
-			errs = append(errs, w.many(key, first, first+39, 500))
+			errs = append(errs, w.appendMany(key, first, first+39, 500))
 			switch {
 			case i > 1:
 				errs = append(errs, w.trim(key, first+30, "short"))
@@ -60,9 +60,10 @@ func sound(fs *faulty.FS, h *history) error {
 	return err
 }
 
-// TestColdSegments cuts the power before calls on a cold segment, before the calls right after its
-// adoption, and now and then before other calls. Nothing acknowledged is lost, and nothing trimmed
-// or deleted returns.
+// TestColdSegments cuts the power before calls on a cold segment, which the reclaimer fills with
+// copies of long-lived entries. It also cuts the power before the next calls after that segment
+// gets its final name, and now and then before other calls. Nothing acknowledged is lost, and
+// nothing trimmed or deleted returns.
 func TestColdSegments(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -90,7 +91,7 @@ func TestColdSegments(t *testing.T) {
 				continue
 			}
 			if err := sound(fs.Crash(loss, rng), hist); err != nil && !t.Failed() {
-				t.Errorf("%v %d of %s, %v: %v", c.Kind, c.N, c.Name, loss, err)
+				t.Errorf("power cut before %v %d of %s, %v: %v", c.Kind, c.N, c.Name, loss, err)
 			}
 		}
 		return nil
@@ -166,8 +167,8 @@ func TestDeletionKnowsColdSegment(t *testing.T) {
 }
 
 // TestColdAdoptionFails makes one of the first writes after a cold segment got its name return an
-// error, although the bytes reach the disk. A manifest that lists the segment may then be on the
-// disk, so the file must stay.
+// error, although the bytes reach the disk. A manifest (a list of the journal's segments) that
+// includes the cold segment may then be on the disk, so the file must stay.
 func TestColdAdoptionFails(t *testing.T) {
 	for skip := range 4 {
 		fs, h := faulty.New(), newHistory()
@@ -189,7 +190,7 @@ func TestColdAdoptionFails(t *testing.T) {
 		fs.OnCall(nil)
 		for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
 			if err := sound(fs.Crash(loss, nil), h.copy()); err != nil {
-				t.Errorf("%v: %v", loss, err)
+				t.Errorf("power cut, %v: %v", loss, err)
 			}
 		}
 	}

@@ -17,8 +17,8 @@ type committer struct {
 	active  *segment
 	group   *group
 	reserve int64  // bytes of a segment that new entries and copies leave free, for deletions on a full disk
-	room    int64  // bytes of a segment that are kept free for two manifests; freeing a segment writes a manifest
-	next    uint64 // revision of the next document change or mark
+	room    int64  // bytes of a segment that are kept free for two manifests (lists of the segments); freeing a segment writes one
+	next    uint64 // revision of the next document change or mark (the record of a trim)
 
 	full    chan *group // to the writer
 	empty   chan *group // back from the writer
@@ -61,7 +61,7 @@ func (c *committer) run() {
 	}
 }
 
-// begin starts an empty group, waiting until the writer has returned one.
+// begin waits until the writer has returned a group, empties that group and starts with it.
 func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)
@@ -131,10 +131,9 @@ func (c *committer) rotate() error {
 }
 
 // spare returns how many bytes of a segment an op of this class must leave free. Freeing a segment
-// takes a manifest (the list of the journal's segments): without room for one, a full disk could
-// never free anything. While the disk has no space for another segment, new entries and documents
-// must leave half of the current segment free. The reclaimer needs that half to empty segments that
-// are mostly dead.
+// takes a manifest: without room for one, the journal could never free anything on a full disk.
+// While the disk has no space for another segment, new entries and documents must leave half of the
+// current segment free. The reclaimer needs that half to empty segments that are mostly dead.
 func (c *committer) spare(of class) int64 {
 	if of == freeing {
 		return 0

@@ -45,8 +45,8 @@ func oldJournal(t *testing.T) *faulty.FS {
 	}
 }
 
-// verifyOld verifies a journal that began as the stored one. The log of document a may hold further
-// entries, up to last.
+// verifyOld verifies a journal that began as the stored one. The log of document a must end with
+// the sequence last.
 func verifyOld(fs *faulty.FS, last weir.Seq) (err error) {
 	j, err := Open(fs, small)
 	if err != nil {

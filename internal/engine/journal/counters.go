@@ -30,8 +30,8 @@ func (c *counters) group(records, bytes int, took time.Duration) {
 	c.syncs.Observe(&meter.Latencies, int64(took), 1)
 }
 
-// appended returns the number of bytes written, without the copies that the reclaimer made. The
-// reclaimer frees a segment by copying the records that are still needed to another segment.
+// appended returns the number of bytes written, without the copies that the reclaimer made. (To
+// free a segment, the reclaimer first copies its needed records to another segment.)
 func (c *counters) appended() uint64 { return c.bytes.Load() - c.copied.Load() }
 
 // Stats describes what the journal has done since it was opened, and what it stores now.
@@ -39,7 +39,7 @@ type Stats struct {
 	Groups   uint64        // groups written; each is one write and one sync
 	Records  uint64        // records in those groups
 	Bytes    uint64        // bytes of those groups
-	Syncing  time.Duration // time from handing each of those groups to the writer until its ops could be acknowledged
+	Syncing  time.Duration // sum over those groups: time from handing the group to the writer until its ops could be acknowledged
 	Copied   uint64        // bytes copied by the reclaimer
 	Freed    uint64        // segments freed by the reclaimer
 	Segments int           // segment files, including ready (prepared) and dead (empty) ones

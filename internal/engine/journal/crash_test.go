@@ -11,28 +11,28 @@ import (
 )
 
 // script makes a journal do everything it can: groups of one and of many records, large and small
-// records, rotation, updates, trims, deletions, and the reclaiming that follows. It stops at the
-// first error.
+// records, full segments, updates, trims, deletions, and the reclaiming that follows. It stops at
+// the first error.
 func script(w *world) error {
 	for _, step := range []func() error{
 		func() error { return w.create("a", "one") },
 		func() error { return w.create("b", "two") },
-		func() error { return w.many("a", 1, 20, 300) },
+		func() error { return w.appendMany("a", 1, 20, 300) },
 		func() error { return w.update("b", "three") },
 		func() error { return w.append("b", 5, 9000) },
 		func() error { return w.append("b", 2, 0) },
-		func() error { return w.many("a", 21, 60, 900) },
+		func() error { return w.appendMany("a", 21, 60, 900) },
 		func() error { return w.trim("a", 15, "low 15") },
 		func() error { return w.create("c", "four") },
-		func() error { return w.many("c", 1, 30, 2000) },
+		func() error { return w.appendMany("c", 1, 30, 2000) },
 		func() error { return w.remove("b") },
 		func() error { return w.create("b", "again") },
 		func() error { return w.append("b", 1, 100) },
 		func() error { return w.trim("c", 31, "all gone") },
-		func() error { return w.many("a", 61, 90, 1500) },
+		func() error { return w.appendMany("a", 61, 90, 1500) },
 		func() error { return w.trim("a", 70, "low 70") },
 		func() error { return w.append("c", 31, 10) },
-		func() error { return w.many("b", 2, 25, 1200) },
+		func() error { return w.appendMany("b", 2, 25, 1200) },
 		func() error { return w.remove("c") },
 		func() error { return w.append("b", 26, 40) },
 	} {
@@ -43,8 +43,8 @@ func script(w *world) error {
 	return nil
 }
 
-// many appends a range of sequences concurrently.
-func (w *world) many(key string, from, to weir.Seq, size int) error {
+// appendMany appends entries with the sequences in a range, all at the same time.
+func (w *world) appendMany(key string, from, to weir.Seq, size int) error {
 	var wg sync.WaitGroup
 	errs := make(chan error, to-from+1)
 	for seq := from; seq <= to; seq++ {
@@ -93,7 +93,8 @@ func TestCrashAtEveryCall(t *testing.T) {
 	t.Logf("%d crashes, and %d more while opening after a crash", len(images), nested)
 }
 
-// crashes runs f on a journal and returns an image from before each call that changes the disk.
+// crashes runs f on a journal. For each call that changes the disk, it returns images of power cuts
+// just before that call.
 func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []image {
 	t.Helper()
 	return crashesOf(fs, h, func() {
@@ -108,7 +109,8 @@ func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []im
 	})
 }
 
-// crashesOf returns an image from before each call of run that changes the disk.
+// crashesOf calls the function run. For each call that changes the disk, it returns images of power
+// cuts just before that call.
 func crashesOf(fs *faulty.FS, h *history, run func()) []image {
 	var mu sync.Mutex
 	var images []image

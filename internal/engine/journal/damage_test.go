@@ -21,7 +21,7 @@ import (
 
 var (
 	damages    = flag.Int("journal.damages", faulty.Cases(600), "number of random damages that TestDamage makes")
-	damageSeed = flag.Uint64("journal.seed", 0, "seed of TestDamage; 0 chooses one")
+	damageSeed = flag.Uint64("journal.seed", 0, "seed of TestDamage; 0 means a random seed")
 )
 
 // victim is a journal on disk, and the history of what was acknowledged before the disk was
@@ -70,13 +70,13 @@ func TestDamage(t *testing.T) {
 // clock lets time pass on the fake clock of a test.
 type clock func(time.Duration)
 
-// victims returns journals of several shapes. Each is closed cleanly or killed. A killed journal
-// may lack what was acknowledged in the last moments.
+// victims returns journals of several shapes. Each is closed cleanly, killed while idle, or killed
+// under load.
 func victims(t *testing.T) (all []victim) {
 	grow := func(w *world, _ clock) error { // nothing is reclaimed
 		err := errors.Join(w.create("a", "active"), w.create("b", "active"), w.create("gone", "active"))
 		for n := weir.Seq(0); n < 6; n++ {
-			err = errors.Join(err, w.many("a", 40*n+1, 40*n+30, 900), w.closeGap("a", 40*n+31, 40*n+40), w.many("b", 9*n+1, 9*n+9, 1500))
+			err = errors.Join(err, w.appendMany("a", 40*n+1, 40*n+30, 900), w.closeGap("a", 40*n+31, 40*n+40), w.appendMany("b", 9*n+1, 9*n+9, 1500))
 			switch n {
 			case 2:
 				err = errors.Join(err, w.update("a", "revoked"), w.remove("gone"))
@@ -90,20 +90,20 @@ func victims(t *testing.T) (all []victim) {
 		err := errors.Join(w.create("kept", "active"), w.create("a", "active"), w.create("b", "active"))
 		for n := weir.Seq(0); n < 9; n++ {
 			short := fmt.Sprint("short", n)
-			err = errors.Join(err, w.create(short, "active"), w.many("kept", 8*n+1, 8*n+8, 700), w.many("a", 50*n+1, 50*n+50, 900), w.many(short, 1, 20, 500))
+			err = errors.Join(err, w.create(short, "active"), w.appendMany("kept", 8*n+1, 8*n+8, 700), w.appendMany("a", 50*n+1, 50*n+50, 900), w.appendMany(short, 1, 20, 500))
 			err = errors.Join(err, w.trim("a", 50*n+20, fmt.Sprint("round ", n)), w.remove(short))
 			if n == 4 {
 				err = errors.Join(err, w.update("b", "revoked"), w.closeGap("b", 1, 5))
 			}
 			pass(10 * time.Second)
 		}
-		return errors.Join(err, w.update("kept", "revoked"), w.many("kept", 100, 120, 900))
+		return errors.Join(err, w.update("kept", "revoked"), w.appendMany("kept", 100, 120, 900))
 	}
 	tiny := func(w *world, _ clock) error {
-		return errors.Join(w.create("a", "active"), w.many("a", 1, 3, 100), w.update("a", "revoked"))
+		return errors.Join(w.create("a", "active"), w.appendMany("a", 1, 3, 100), w.update("a", "revoked"))
 	}
 	full := func(w *world, pass clock) error { // the last group just fits, so the next group starts a new segment
-		return errors.Join(grow(w, pass), w.many("b", 100, 130, 1400), w.create("last", "active"), w.many("b", 131, 140, 1400))
+		return errors.Join(grow(w, pass), w.appendMany("b", 100, 130, 1400), w.create("last", "active"), w.appendMany("b", 131, 140, 1400))
 	}
 	for _, story := range []struct {
 		name string
@@ -134,7 +134,8 @@ func victims(t *testing.T) (all []victim) {
 }
 
 // load appends without any pause of 100 ms, so that the journal is never idle. It returns the
-// history without the appends of the last 200 ms.
+// history without the appends of the last 200 ms. If these are damaged, they may look like a write
+// that a crash cut short, because the journal has not yet recorded that they were synced.
 func (w *world) load(t *testing.T, pass clock) *history {
 	const entries = 100
 	var proved *history
@@ -168,10 +169,10 @@ func (v *victim) damage(rng *rand.Rand) (what string, damaged *faulty.FS, hook f
 	case 0:
 		what, content = fmt.Sprintf("truncate %s to %d", name, at), content[:at]
 	case 1:
-		what = fmt.Sprintf("zero the first %d of %s", at, name)
+		what = fmt.Sprintf("zero the first %d bytes of %s", at, name)
 		clear(content[:at])
 	case 2:
-		what = fmt.Sprintf("zero %s from %d", name, at)
+		what = fmt.Sprintf("zero %s from offset %d on", name, at)
 		clear(content[at:])
 	case 3:
 		what = fmt.Sprintf("zero the page at %d of %s", at&^4095, name)
@@ -204,7 +205,7 @@ func (v *victim) damage(rng *rand.Rand) (what string, damaged *faulty.FS, hook f
 		return fmt.Sprintf("make %s unreadable from %d to %d", name, from, to), fs, hook
 	case 9:
 		n := min(len(content)-at, 1<<rng.IntN(17))
-		what = fmt.Sprintf("overwrite %d at %d of %s", n, at, name)
+		what = fmt.Sprintf("overwrite %d bytes at %d of %s", n, at, name)
 		for i := range content[at : at+n] {
 			content[at+i] = byte(rng.Uint32())
 		}
@@ -359,8 +360,8 @@ func (v *victim) excused(fs *faulty.FS, r *Repair) error {
 	return nil
 }
 
-// excused counts the acknowledged entries that are missing without a marker. Trimmed entries may
-// return if the record of the trim may be among the unknown data.
+// excused counts the acknowledged entries that are missing without a marker. If the parameter
+// unknown is true, the record of a trim may be lost, so trimmed entries may return.
 func (d *docHistory) excused(j *Journal, key string, doc engine.Document, unknown bool) (missing int, err error) {
 	l, err := j.Open(background, doc.Created, &fixed{})
 	if err != nil {

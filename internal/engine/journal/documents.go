@@ -44,8 +44,8 @@ func (o *documentOp) class() class {
 }
 
 // stage compares the expected revision with the current revision of the document. It takes into
-// account all changes that come earlier in the order, even if they are not durable yet. A refused
-// change writes nothing and uses no revision.
+// account all changes that were staged earlier, even if they are not durable yet. A refused change
+// writes nothing and uses no revision.
 func (o *documentOp) stage(g *group) {
 	old := g.document(o.key)
 	switch {
@@ -68,8 +68,8 @@ func (o *documentOp) stage(g *group) {
 	}
 	r.log = uint64(created)
 	if o.change == deleteDocument {
-		// The newest segment that may hold entries of this log. It may be a cold segment that is
-		// being filled.
+		// The newest segment that may hold entries of this log. It may be a cold segment that the
+		// reclaimer is filling (see cold.go).
 		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load())
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}

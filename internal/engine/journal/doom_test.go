@@ -20,7 +20,7 @@ func TestFailedDeletion(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // the next segments are prepared, so only the deletion syncs
+		synctest.Wait() // until the next segments are prepared: from then on, only the deletion syncs
 		hold := make(chan error)
 		fs.OnCall(func(c faulty.Call) error {
 			if c.Kind == faulty.Sync {
@@ -43,18 +43,18 @@ func TestFailedDeletion(t *testing.T) {
 		hold <- syscall.EIO
 		fs.OnCall(nil)
 		if err := <-deleted; !errors.Is(err, engine.ErrReadOnly) {
-			t.Fatalf("the deletion returned %v", err)
+			t.Fatalf("the deletion returned %v, want %v", err, engine.ErrReadOnly)
 		}
 		if err := <-opened; err != nil {
 			t.Errorf("Open during the deletion: %v", err)
 		}
 		if l, err := j.Open(background, d.Created, &counting{}); err != nil {
-			t.Errorf("Open after the deletion: %v", err)
+			t.Errorf("Open after the failed deletion: %v", err)
 		} else if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 		if _, err := j.Get(background, d.Key); err != nil {
-			t.Errorf("Get after the deletion: %v", err)
+			t.Errorf("Get after the failed deletion: %v", err)
 		}
 	})
 }

@@ -7,9 +7,10 @@ import (
 	"weir/internal/engine"
 )
 
-// This file serves operators of a journal whose index does not fit in memory, so that no server can
-// start on it. The functions here open the journal without its entries. That takes memory for the
-// documents and for the index of one segment, however many entries there are.
+// This file is for a journal whose index does not fit in memory. No server can start on such a
+// journal, but its operator can find the largest logs and drop them. The functions here open the
+// journal without its entries. That takes memory for the documents and for the index of one
+// segment, however many entries there are.
 
 // Size is a document and the size of its log.
 type Size struct {

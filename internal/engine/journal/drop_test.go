@@ -17,7 +17,7 @@ func twoLogs(t *testing.T) (fs *faulty.FS, h *history, largest engine.LogID) {
 	defer w.j.Close()
 	for _, err := range []error{
 		w.create("stream/small", "s"), w.create("stream/large", "l"), w.create("project/empty", "p"),
-		w.many("stream/small", 1, 30, 100), w.many("stream/large", 1, 600, 300), w.trim("stream/small", 11, "note"),
+		w.appendMany("stream/small", 1, 30, 100), w.appendMany("stream/large", 1, 600, 300), w.trim("stream/small", 11, "note"),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -81,7 +81,7 @@ func (j *Journal) createEnd(e ending) error {
 	b := make([]byte, endSize)
 	copy(b, e.encode(j.salt, j.size, j.end.count))
 	if j.end.count%2 == 1 {
-		b = append(b[endBlock:], b[:endBlock]...) // the slot that write would have used for this count
+		b = append(b[endBlock:], b[:endBlock]...) // swap the slots: the method write uses the second slot for an odd count
 	}
 	if err := j.replace(endFile, endTmpFile, b); err != nil {
 		return fmt.Errorf("create %s: %w", endFile, err)
@@ -89,7 +89,7 @@ func (j *Journal) createEnd(e ending) error {
 	return j.readEnd()
 }
 
-// write records in the file "end" that the log reached e. The caller syncs the file.
+// write records in the file "end" that the log reached the position e. The caller syncs the file.
 func (p *proof) write(j *Journal, e ending) error {
 	next := p.count + 1 // p.count changes only after a successful write, so a failed write is repeated in the same slot
 	if err := p.file.WriteAt(int64(next%2)*endBlock, e.encode(j.salt, j.size, next)); err != nil {
@@ -137,7 +137,7 @@ func (j *Journal) restate(found ending) error {
 			return err
 		}
 	}
-	if found == j.end.latest || found.segment < j.end.latest.segment { // the segment named in "end" may have no group yet
+	if found == j.end.latest || found.segment < j.end.latest.segment { // "end" may already name the next segment, before its first group
 		return nil
 	}
 	if err := j.end.write(j, found); err != nil {

@@ -49,7 +49,7 @@ func TestTwoTornAttempts(t *testing.T) {
 	}
 	first, second := attempt("1"), attempt("2")
 	mixed := bytes.Clone(fs.Files()[segmentName(1)])
-	cut := end + frameSize + 4*int64(padded(recordSize+1000)) // between two records
+	cut := end + frameSize + 4*int64(padded(recordSize+1000)) // an offset between two records
 	copy(mixed[end:cut], first[end:cut])
 	copy(mixed[cut:], second[cut:cut+16384])
 	put(fs, segmentName(1), mixed)
@@ -68,8 +68,8 @@ func TestTwoTornAttempts(t *testing.T) {
 	})
 }
 
-// Two processes start on an empty directory. While one waits for the lock, the other makes the
-// directory a journal, uses it and stops. The first process then opens that journal instead of
+// Two processes start on an empty directory. While the first waits for the lock, the second makes
+// the directory a journal, uses it and stops. The first process then opens that journal instead of
 // creating another.
 func TestTwoFirstStarts(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
@@ -81,7 +81,7 @@ func TestTwoFirstStarts(t *testing.T) {
 		raced = true
 		w, err := openWorld(fs, h)
 		if err == nil {
-			err = errors.Join(w.create("a", "x"), w.many("a", 1, 10, 100))
+			err = errors.Join(w.create("a", "x"), w.appendMany("a", 1, 10, 100))
 			w.j.Close()
 		}
 		return err

@@ -6,8 +6,8 @@ import (
 	"weir/internal/engine"
 )
 
-// exact compares the count of live bytes of every segment with the sum of the records that the
-// state in memory refers to. Live bytes are the bytes of records that are still needed.
+// exact compares the count of live bytes of every segment with the total size of its records that
+// the state in memory refers to. Live bytes are the bytes of records that are still needed.
 func (j *Journal) exact() error {
 	o := &exactOp{j: j, done: make(chan error, 1)}
 	j.do(o)
@@ -17,8 +17,8 @@ func (j *Journal) exact() error {
 	return o.err
 }
 
-// exactOp makes the comparison for exact. It does so in settle, which runs in the writer's
-// goroutine, so that no other op changes the state in memory during the comparison.
+// exactOp makes the comparison for the method exact. It does so in settle, which runs in the
+// writer's goroutine, so that no other op changes the state in memory during the comparison.
 type exactOp struct {
 	j    *Journal
 	err  error

@@ -65,8 +65,8 @@ func (c *checkup) skipRevision(h *hole) {
 	}
 }
 
-// describe fills in which record was damaged, and determines the fate of the record if it has none
-// yet.
+// describe says in the report of a damaged range which record was there. It also determines the
+// fate of that record, unless the fate is known already.
 func (c *checkup) describe(h *hole, owners map[uint64]string) {
 	id, seq := h.slot.log, weir.Seq(h.slot.seq)
 	h.What, h.Log, h.Document = kindNames[h.slot.kind], engine.LogID(id), owners[id]
@@ -123,10 +123,10 @@ func (h *hole) at() place { return place{uint32(h.number), uint32(h.Offset)} }
 // even if the record is a copy, because only current records are copied.
 func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(at) }
 
-// judgeManifest determines the fate of a manifest that cannot be read. If it is the newest
-// manifest, the check uses an older one, which may list segments that were freed since. Such a
-// segment may hold the state of a document whose deletion is lost, because the segment with the
-// deletion was freed too.
+// judgeManifest determines the fate of a manifest (a list of the journal's segments) that cannot be
+// read. If it is the newest, the check uses an older one, which may list segments that were freed
+// since. Such a segment may hold the state of a document whose deletion is lost, because the
+// segment with the deletion was freed too.
 func (c *checkup) judgeManifest(h *hole) {
 	h.Fate = Intact
 	if c.manifest.before(h.at()) {

@@ -15,9 +15,9 @@ import (
 	"weir/internal/engine"
 )
 
-// TestEveryCallFails fails the k-th call of each kind, for every k. Nothing is acknowledged that a
-// power cut could still lose. A journal whose write or sync failed accepts no more writes. The
-// remaining data can be opened and is complete.
+// TestEveryCallFails fails the k-th call of each kind, for every k. A journal whose write or sync
+// failed accepts no more writes. After a power cut, the journal opens, and everything that was
+// acknowledged is present.
 func TestEveryCallFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.Read} {
 		points := 0
@@ -124,11 +124,11 @@ func TestNewestRecordDamaged(t *testing.T) {
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.many("a", 1, 5, 100); err != nil {
+	if err := w.appendMany("a", 1, 5, 100); err != nil {
 		t.Fatal(err)
 	}
 	end := w.j.write.synced
-	for marked := int64(0); marked != end; { // an earlier watermark may exist already
+	for marked := int64(0); marked != end; { // wait for the watermark of the last group; there may be an earlier one
 		after := fs.Crash(faulty.LoseNothing, nil)
 		f, err := after.Open(segmentName(1))
 		if err != nil {
@@ -145,7 +145,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 		after := fs.Crash(faulty.LoseNothing, nil)
 		after.Flip(segmentName(1), off, 3)
 		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
-			t.Fatalf("bit flipped at %d of %d: %v", off, end, err)
+			t.Fatalf("bit flipped at %d, %d bytes before the end of the groups: %v", off, end-off, err)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("append on a full disk: %v", err)
 	}
 	if s := w.j.Status(); s.State != engine.Full || s.Reason == nil {
-		t.Errorf("status %v", s)
+		t.Errorf("status %v, want full with a reason", s)
 	}
 	if err := w.create("c", strings.Repeat("x", 4000)); !errors.Is(err, engine.ErrFull) {
 		t.Errorf("create on a full disk: %v", err)

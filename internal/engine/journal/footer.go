@@ -17,7 +17,7 @@ type footer struct {
 // keyTable says where a sealed segment stores the digests of its idempotency keys. A segment of an
 // older build stores no digests, and all fields are 0.
 type keyTable struct {
-	at    int64  // offset; the directory follows the keys, and the index follows the directory
+	at    int64  // offset of the keys; their directory follows them, and the index follows the directory
 	count int    // number of keys
 	sum   uint32 // checksum of the directory
 }

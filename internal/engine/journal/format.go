@@ -16,7 +16,7 @@ import (
 //	2048       watermark (16)        how far the segment is known to be synced; in a full segment, where the groups end
 //	4096       groups                frame, then records; each group is one write and one sync
 //	           keys (26 per key)     for each batch with an idempotency key, the digest of the key; only in a sealed segment
-//	size-64-n  index (40 per slot)   one slot per record; only in a sealed segment
+//	size-64-n  index (n bytes)       one slot of 40 bytes per record; only in a sealed segment
 //	size-64    footer (64)           only in a sealed segment
 const (
 	headerSize      = 64
@@ -112,8 +112,9 @@ func (r *record) headLen() int {
 	return n
 }
 
-// tagged is the bit of a record's flags byte that marks a record with a tag. The tag is at the end of
-// the head, and its length in tagLength bytes follows it. Engine flags use only lower bits.
+// tagged is the bit of a record's flags byte that marks a record with a tag. The head of such a
+// record ends with the tag and then its length, in tagLength bytes. Engine flags use only lower
+// bits.
 const (
 	tagged    = 0x10
 	tagLength = 2
@@ -491,7 +492,7 @@ func keyDirectory(keys []byte, seed uint32) []byte {
 	return b
 }
 
-// keySpace returns the number of bytes that this many key slots take, including their directory.
+// keySpace returns how many bytes a number of key slots takes, including their directory.
 func keySpace(keys int) int64 {
 	return int64(keys)*keySlotSize + int64((keys+keyBlock-1)/keyBlock)*keyBlockSize
 }

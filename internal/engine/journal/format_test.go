@@ -109,7 +109,7 @@ func TestFramesRoundTrip(t *testing.T) {
 		mark := ending{f.group, int64(f.length), f.group + 1}
 		b = mark.encode(salt, 1<<20, f.group+2)
 		if got, ok := decodeEnding(b); got != (proof{count: f.group + 2, latest: mark, salt: salt, size: 1 << 20}) || !ok {
-			t.Fatalf("slot %+v, want %+v", got, mark)
+			t.Fatalf("ending %+v, want %+v", got, mark)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestZerosAreInvalid(t *testing.T) {
 		_, frame := decodeFrame(zeros, s)
 		_, footer := decodeFooter(zeros, s)
 		if _, ok := decodeEnding(zeros); ok {
-			t.Fatal("zeros decode as a valid slot of the file end")
+			t.Fatal("zeros decode as a valid ending")
 		}
 		mark, _ := decodeWatermark(zeros, s)
 		if frame || footer || r.decode(zeros, s) == nil || checkHeader(zeros, s, 0, 0) == nil || mark != 0 {

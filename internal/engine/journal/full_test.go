@@ -54,7 +54,7 @@ func TestFullOfSparseSegments(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s := w.j.Status(); s.State != engine.Ready {
-			t.Errorf("status is %v after nine of ten logs were trimmed; %+v", s, w.j.Stats())
+			t.Errorf("status is %v after nine of ten logs were trimmed, want ready; %+v", s, w.j.Stats())
 		}
 		for seq := last + 1; seq < last+60; seq++ {
 			if err := w.append("log0", seq, 700); err != nil {
@@ -71,8 +71,9 @@ func TestFullOfSparseSegments(t *testing.T) {
 	})
 }
 
-// TestFullOfDeletions uses up the space reserved for deletions. Dead segments are still freed,
-// because the journal always keeps room for a manifest, which freeing a segment needs.
+// TestFullOfDeletions uses up the space reserved for deletions. Dead segments are still freed.
+// Freeing a segment writes a manifest (a list of the other segments), and the journal always keeps
+// room for one.
 func TestFullOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -91,7 +92,7 @@ func TestFullOfDeletions(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s := w.j.Status(); s.State != engine.Ready {
-			t.Errorf("status %v although most segments are dead; %+v", s, w.j.Stats())
+			t.Errorf("status %v although most segments are dead, want ready; %+v", s, w.j.Stats())
 		}
 		if err := w.j.exact(); err != nil {
 			t.Error(err)
@@ -161,7 +162,7 @@ func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.many("a", 1, 10, 100); err != nil {
+	if err := w.appendMany("a", 1, 10, 100); err != nil {
 		t.Fatal(err)
 	}
 	fs.FailCall(faulty.Sync, 1, syscall.EIO)
@@ -182,7 +183,7 @@ func TestNoSpaceToOverwrite(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		w := newWorld(t, fs, h)
 		defer w.j.Close()
-		if err := errors.Join(w.create("a", "x"), w.many("a", 1, 30, 900)); err != nil {
+		if err := errors.Join(w.create("a", "x"), w.appendMany("a", 1, 30, 900)); err != nil {
 			t.Fatal(err)
 		}
 		var full atomic.Bool
@@ -200,7 +201,7 @@ func TestNoSpaceToOverwrite(t *testing.T) {
 			go func() { waiting <- w.append("a", first, 9000) }()
 			synctest.Wait()
 			if s := w.j.Status(); s.State != engine.Full || !errors.Is(s.Reason, syscall.ENOSPC) {
-				t.Fatalf("round %d: status %v", round, s)
+				t.Fatalf("round %d: status %v, want full", round, s)
 			}
 			if err := w.append("a", first+1, 100); !errors.Is(err, engine.ErrFull) {
 				t.Fatalf("round %d: append on a full disk: %v", round, err)
@@ -214,7 +215,7 @@ func TestNoSpaceToOverwrite(t *testing.T) {
 				t.Fatalf("round %d: %v", round, err)
 			}
 			if s := w.j.Status(); s.State != engine.Ready {
-				t.Fatalf("round %d: status %v", round, s)
+				t.Fatalf("round %d: status %v, want ready", round, s)
 			}
 			if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h.copy()); err != nil {
 				t.Fatalf("round %d: %v", round, err)

@@ -31,7 +31,7 @@ type group struct {
 	length  int // bytes so far, including the frame (the head of the group)
 	records int
 	bond    uint32 // checksum over the checksums of all records so far
-	live    int64  // live bytes of appended entries and trims, counted while the group is settled (applied to memory)
+	live    int64  // bytes of the appended entries and trims that are still needed; counted while the group is settled (applied to memory)
 
 	ops     []op
 	commits []commit             // one for each log with admitted entries
@@ -128,7 +128,7 @@ func (g *group) buffers(number uint64) [][]byte {
 	return bufs
 }
 
-// document returns the state of a document at the current position in the order: the state left by
+// document returns the state of a document after all ops that were staged so far: the state left by
 // this group or by the previous one if either changed the document, otherwise the state in memory.
 func (g *group) document(key string) *document {
 	if d, ok := g.docs[key]; ok {

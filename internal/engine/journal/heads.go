@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// headItems is the number of headers that one call of heads.read returns.
+	// headItems is the largest number of headers that one call of heads.read returns.
 	headItems = 1024
 	// headRun is the longest single read of heads, and the size of the buffer for it.
 	headRun = 256 << 10
@@ -64,7 +64,7 @@ type head struct {
 	first  weir.Seq // for a closed gap: its first sequence
 }
 
-// header sets those fields of h that Judge.Restore expects. The others must be empty.
+// header sets those fields of h that Judge.Restore expects. The other fields of h must be empty.
 func (d *head) header(h *engine.Header) {
 	d.fill(h)
 	h.Count, h.KeyDigest, h.First, h.Tag = d.count, d.digest, d.first, ""
@@ -250,8 +250,8 @@ func (h *heads) near(i, end int) (n, length int) {
 	return n, length
 }
 
-// complete adds the fields to a head that only the record holds: the key and the number of events
-// of a batch, or the first sequence of a closed gap.
+// complete adds to a head what only the record holds: the key and the number of events of a batch,
+// or the first sequence of a closed gap.
 func (h *heads) complete(it *head, seg *segment, b []byte) error {
 	if it.kind == kindGapClosed {
 		r, err := h.l.decode(spot{it.item, seg}, b)
@@ -281,7 +281,7 @@ func (h *heads) complete(it *head, seg *segment, b []byte) error {
 	return nil
 }
 
-// setTag keeps the tag of an item. Few entries have a tag, so heads do not hold them.
+// setTag keeps the tag of an item. Few entries have a tag, so the type head has no field for it.
 func (h *heads) setTag(it *head, tag string) {
 	if tag == "" {
 		return

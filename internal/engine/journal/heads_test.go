@@ -68,7 +68,7 @@ func TestKeysAreReadInRuns(t *testing.T) {
 		fs := faulty.New()
 		count := n
 		if payload > headBridge {
-			count = 100 // with payloads this large, heads are read one by one, so fewer entries suffice
+			count = 100 // heads (records without their payload) this far apart are read one by one, so fewer entries suffice
 		}
 		j, id := keyed(t, fs, count, payload)
 		for _, since := range []int{0, count/2 + 1, count + 1} {
@@ -117,7 +117,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	r := &recall{}
 	log, err := j.Open(context.Background(), id, r)
 	if err != nil || r.keys != 3000 {
-		t.Fatalf("got %d keys, %v", r.keys, err)
+		t.Fatalf("open after the disk recovered: %d keys, want 3000: %v", r.keys, err)
 	}
 	log.Close()
 }

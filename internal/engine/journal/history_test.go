@@ -17,8 +17,8 @@ import (
 	"weir/internal/engine"
 )
 
-// small are the options of the fault tests. With them, segments fill, rotate and are reclaimed
-// within a short script, and copies go to cold segments.
+// small are the options of the fault tests. With them, even a short script fills several segments,
+// the reclaimer frees some of them, and it copies entries to cold segments (see cold.go).
 var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40, holdMore: true}
 
 // history records what a test did to a journal and which calls succeeded. A test verifies an opened
@@ -33,11 +33,11 @@ type docHistory struct {
 	acked   *string           // last acknowledged value; nil if no creation was acknowledged
 	maybe   map[string]bool   // requested values that may be present instead of acked
 	gone    bool              // a deletion was requested but not acknowledged
-	entries map[weir.Seq]int  // acknowledged appends: size of the payload
-	open    map[weir.Seq]int  // requested appends: size of the payload
+	entries map[weir.Seq]int  // size of the payload of each acknowledged append
+	open    map[weir.Seq]int  // size of the payload of each requested append
 	closed  map[weir.Seq]bool // acknowledged closed gaps, by their last sequence
-	low     weir.Seq          // low of the last acknowledged trim
-	lowMay  weir.Seq          // low of the last requested trim
+	low     weir.Seq          // entries below this sequence were removed by an acknowledged trim
+	lowMay  weir.Seq          // entries below this sequence may have been removed by a requested trim
 	note    string            // note of the last acknowledged trim
 	notes   map[string]bool   // notes of all requested trims
 }

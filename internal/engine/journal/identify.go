@@ -57,8 +57,8 @@ func (j *Journal) identify() (fresh bool, err error) {
 	return true, j.writeFormat()
 }
 
-// take takes the lock of the directory. It then installs what an interrupted repair or restore has
-// completed.
+// take takes the lock of the directory. If a repair or a restore was interrupted after its result
+// was complete, take then installs that result.
 func (j *Journal) take() (err error) {
 	if j.lock, err = j.fs.Lock(lockFile); err != nil {
 		if errors.Is(err, disk.ErrLocked) {
@@ -95,7 +95,7 @@ func (d *directory) list() ([]string, error) {
 	return names, nil
 }
 
-// neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
+// neverUsed reports whether the file "end" says that no segment was ever used. It says so if a
 // crash came after "end" was created and before the format file was created.
 func (d *directory) neverUsed() bool {
 	p, err := loadEnd(d.fs)
@@ -201,7 +201,7 @@ func (d *directory) formatText() string {
 }
 
 // writeFormat writes the format file. With this file an empty directory becomes a journal. The file
-// always states the current version, because other files may already use it.
+// always states the current version, because other files may already have that version.
 func (d *directory) writeFormat() error {
 	d.version = formatVersion
 	if err := d.replace(formatFile, formatTmpFile, []byte(d.formatText())); err != nil {

@@ -72,8 +72,8 @@ const (
 	maxChunk   = 512
 )
 
-// pack returns false if the item's sequence or time is below the base of the chunk, or too far
-// above the base.
+// pack returns the packed form of an item. It returns false if the item's sequence or time is below
+// the base of the chunk, or too far above the base.
 func (c *chunk) pack(it item) (packed, bool) {
 	ds, dt := uint64(it.seq-c.seq), uint64(it.time-c.time)
 	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
@@ -95,7 +95,7 @@ func (c *chunk) item(i int) (it item) {
 	return it
 }
 
-// unpack sets all fields of it to those of the i-th item.
+// unpack copies the i-th item to *it.
 func (c *chunk) unpack(i int, it *item) {
 	p := &c.items[i]
 	it.seq, it.time = c.seq+weir.Seq(p.seq), c.time+weir.Time(p.time)
@@ -176,8 +176,8 @@ type keySize struct {
 	size uint16
 }
 
-// learn stores sizes of keys that were read from disk. The parameter sizes must be in increasing
-// order of sequence. Entries that were removed in the meantime are skipped.
+// learn stores sizes of keys that were read from disk. The slice sizes must be sorted by sequence.
+// Entries that were removed in the meantime are skipped.
 func (x *index) learn(sizes []keySize) {
 	if len(sizes) == 0 {
 		return
@@ -298,7 +298,7 @@ func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	}
 }
 
-// take appends up to n items from seq upwards to the slice into.
+// take appends the items from seq upwards to the slice into, until that slice has n items.
 func (x *index) take(seq weir.Seq, into []head, n int) []head {
 	c, i := x.search(seq)
 	for ; c < len(x.chunks); c, i = c+1, 0 {

@@ -11,9 +11,9 @@ import (
 	"weir/internal/engine"
 )
 
-// state says where the newest record of a document or a mark is. (A mark is the record of a log's
-// last trim.) The index slots hold this information. Older records are not read, so damage to them
-// does no harm.
+// state says where the newest record of a document is, or the newest mark of a log. (A mark is the
+// record of a trim.) The index slots hold this information. Older records are not read, so damage
+// to them does no harm.
 type state struct {
 	at       place
 	size     uint32
@@ -28,7 +28,7 @@ type state struct {
 // states are the newest states of all marks or of all documents.
 type states struct {
 	all []state
-	of  map[uint64]int32 // by log: the index in all
+	of  map[uint64]int32 // for each log, the position of its state in the field all
 }
 
 // found are the newest states of all marks and documents, read from disk.
@@ -47,8 +47,8 @@ type foundState struct {
 }
 
 // readIndexes is step 7: read the index of every segment, in order, and then the newest state of
-// every mark and document. Three goroutines share the work: one reads the indexes, this one puts
-// the entries into memory, and the third chooses and reads the states.
+// every mark and document. Three goroutines share the work: one reads the indexes, the caller's
+// goroutine puts the entries into memory, and the third chooses and reads the states.
 func (r *recovery) readIndexes() (err error) {
 	all := r.j.store.allSegments()
 	read, slots, done := make(chan loadedIndex, 1), make(chan loadedIndex, len(all)), make(chan found)
@@ -121,8 +121,8 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 	return nil
 }
 
-// add keeps the state in a slot unless a newer state of the same log is known. A copy made by the
-// reclaimer has the same revision as its original; add keeps the copy.
+// add keeps the state that a slot describes, unless a newer state of the same log is known. A copy
+// made by the reclaimer has the same revision as its original; add keeps the copy.
 func (s *states) add(at place, sl slot, revision uint64) {
 	st := state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
 	if sl.kind == kindDocument {
@@ -241,7 +241,7 @@ func (r *recovery) keepDocuments(sorted []byKey) {
 }
 
 // byKey is a document with the first 16 bytes of its key. Sorting a million documents by their keys
-// is several times as fast if most comparisons need no other memory.
+// is several times as fast if most comparisons need only these bytes.
 type byKey struct {
 	start [2]uint64
 	doc   *compact
@@ -298,7 +298,7 @@ func (s *segment) provedEnd(size int64) (int64, error) {
 	return end, nil
 }
 
-// rebuild writes the indexes that rebuildIndex built from groups.
+// rebuild seals the segments in the field rebuilt: it writes their indexes and footers.
 func (r *recovery) rebuild() error {
 	for _, s := range r.rebuilt {
 		if err := s.seal(r.j.size, s.next, once); err != nil {

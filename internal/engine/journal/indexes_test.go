@@ -20,7 +20,7 @@ func manyStates(t *testing.T) (*faulty.FS, *history) {
 	w := newWorld(t, fs, h)
 	err := errors.Join(w.create("a", "0"), w.create("b", "0"))
 	for n := weir.Seq(1); n < 12; n++ {
-		err = errors.Join(err, w.many("a", 10*n, 10*n+9, 1000), w.update("a", fmt.Sprint(n)), w.trim("a", n, fmt.Sprint("note ", n)), w.create("c", "x"))
+		err = errors.Join(err, w.appendMany("a", 10*n, 10*n+9, 1000), w.update("a", fmt.Sprint(n)), w.trim("a", n, fmt.Sprint("note ", n)), w.create("c", "x"))
 		if n < 11 {
 			err = errors.Join(err, w.remove("c"))
 		}
@@ -62,10 +62,10 @@ func TestSupersededStatesAreNotRead(t *testing.T) {
 		err := openAndVerify(after, h)
 		if newest[name(&p.r)] == i {
 			if current++; !errors.Is(err, engine.ErrDamaged) {
-				t.Errorf("the newest state of %s is damaged: %v", name(&p.r), err)
+				t.Errorf("the newest state of %s is damaged: opening returned %v, want %v", name(&p.r), err, engine.ErrDamaged)
 			}
 		} else if old++; err != nil {
-			t.Errorf("an old state of %s is damaged: %v", name(&p.r), err)
+			t.Errorf("an old state of %s is damaged: opening returned %v, want success", name(&p.r), err)
 		}
 	}
 	if old < 10 || current < 1 {
@@ -94,13 +94,13 @@ func TestIndexIsRebuilt(t *testing.T) {
 			twice := after.Crash(faulty.LoseNothing, nil)
 			twice.Flip(segmentName(n), dataStart+frameSize+100, 2)
 			if err := openAndVerify(after, h); err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("damage at %s: opening returned %v, want success", what, err)
 			}
 			if r, err := Check(after, CheckOptions{}); err != nil || len(r.Damages) > 0 {
-				t.Errorf("%s: the index was not written again: %+v, %v", what, r, err)
+				t.Errorf("damage at %s: the index was not written again: %+v, %v", what, r, err)
 			}
 			if err := openAndVerify(twice, h); !errors.Is(err, engine.ErrDamaged) {
-				t.Errorf("%s, and a damaged group: %v", what, err)
+				t.Errorf("damage at %s, and a damaged group: opening returned %v, want %v", what, err, engine.ErrDamaged)
 			}
 		}
 	}

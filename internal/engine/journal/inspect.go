@@ -32,7 +32,8 @@ type inspection struct {
 	torn     int64 // bytes of the newest group that a crash cut short; that group was never acknowledged
 }
 
-// hole is a damaged range of a file. Its Fate is empty until judge has compared it with other data.
+// hole is a damaged range of a file. Its Fate is empty until the method judge has compared the
+// range with other data.
 type hole struct {
 	Damage
 	number uint64 // number of the segment
@@ -42,8 +43,9 @@ type hole struct {
 	key    string // key of the record, if known is true and the head is valid
 }
 
-// inspect reads and checks a whole segment. Everything below the offset synced is known to have
-// been written. inspect reads the file into buf; the result holds no reference to buf.
+// inspect reads and checks a whole segment. The parameter synced is an offset: everything below it
+// is known to have been written. inspect reads the file into buf; the result holds no reference to
+// buf.
 func inspect(s *segment, size, synced int64, buf []byte, visit func(slot, *record)) (*inspection, error) {
 	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart, visit: visit}
 	have, err := s.file.Size()

@@ -24,7 +24,7 @@ type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 
-	holdMore bool // for tests with little data: ignore the limit in mayHold, so that cold segments are used
+	holdMore bool // for tests with little data: the reclaimer ignores the limit in mayHold, and so uses cold segments (see cold.go)
 
 	ScrubRate  int64           // bytes per second that the scrub may read; 0 turns the scrub off
 	ScrubEvery time.Duration   // time between the end of a scrub and the next; default 24 hours
@@ -33,7 +33,7 @@ type Options struct {
 
 const (
 	defaultSegment = 64 << 20
-	minSegment     = 64 << 10 // for tests: a server's segment must hold several batches of maximum size
+	minSegment     = 64 << 10 // only tests use such small segments: those of a server must hold several batches of maximum size
 	maxSegment     = 1 << 31  // the format stores offsets in 32 bits
 	defaultRate    = 64 << 20
 
@@ -64,7 +64,7 @@ type Journal struct {
 	scrub    scrubber
 	counts   counters
 	appends  sync.Pool              // *appendOp values for reuse
-	waiters  waiters                // for appends whose callers wait
+	waiters  waiters                // the channels on which callers of Append wait, for reuse
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on

@@ -28,9 +28,9 @@ func TestEngineSuite(t *testing.T) {
 	}
 }
 
-// fixture opens journals with small segments, so that the suite makes the journal rotate and
-// reclaim, and creates its many journals quickly. Cases that test the largest payloads need larger
-// segments; fixture recognises these cases by name.
+// fixture opens journals with small segments. So the suite fills and reclaims segments, and creates
+// its many journals quickly. Cases that test the largest payloads need larger segments; fixture
+// recognises these cases by name.
 func fixture(t *testing.T, fs func() disk.FS, crash func()) enginetest.Fixture {
 	size := int64(256 << 10)
 	for _, large := range []string{"every_size", "value", "document", "longest_note"} {

@@ -109,7 +109,7 @@ func writeMore(j *Journal, h *history) error {
 	if err := w.create("z", "after"); err != nil {
 		return err
 	}
-	return w.many("z", 1, 60, 1500)
+	return w.appendMany("z", 1, 60, 1500)
 }
 
 // TestFailedSyncThenRestart restarts the process after a failed sync, without restarting the

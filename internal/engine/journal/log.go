@@ -21,14 +21,14 @@ type log struct {
 	mu      sync.RWMutex
 	index   index
 	low     weir.Seq // all entries below this sequence are trimmed
-	note    []byte   // bytes that the last trim stored; nil if there are none, or if they are more than keptNote and only on disk (see readNote)
+	note    []byte   // bytes that the last trim stored; nil if there are none, or if the note is longer than keptNote and so only on disk
 	mark    extent   // position and size of the record that holds low and note
 	open    bool
 	dropped bool
 
 	// attached is the open handle, whose judge the committer asks. It is nil while the log is not
-	// open. From the moment when the committer decides the deletion of the document, it is the
-	// value doomed.
+	// open. A log is deleted together with its document: once the committer has accepted that
+	// deletion, attached is the value doomed.
 	attached atomic.Pointer[handle]
 }
 
@@ -66,8 +66,8 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	l.open = true
 	l.mu.Unlock()
 	// Appends need an attached judge, so no entry is added before the judge is attached. By then,
-	// restore has shown every entry to the judge. An earlier handle was closed, so none of its ops
-	// is in flight.
+	// restore has shown every entry to the judge. If the log was open before, Close has waited for
+	// all ops of the earlier handle, so l.low includes all trims.
 	h := &handle{log: l, judge: judge, staged: l.low}
 	note, err := l.readNote()
 	if err == nil {
@@ -100,8 +100,9 @@ func (h *handle) awaitDeletion() error {
 	return nil
 }
 
-// keptNote is the size of the longest note that stays in memory. Longer notes are read when their
-// log is opened: a note has up to engine.MaxNote bytes, and every log may have one.
+// keptNote is the size of the longest note that stays in memory. Longer notes are read from the
+// disk when their log is opened. Keeping them would take too much memory: a note has up to
+// engine.MaxNote bytes, and every log may have one.
 const keptNote = 256
 
 // readNote returns the note of the last trim, from memory or from its record.
@@ -130,8 +131,8 @@ func (l *log) readNote() ([]byte, error) {
 	return r.payload, nil
 }
 
-// logOf returns the log of the document that was created at this revision, or nil if there is no
-// such document. It creates the in-memory log on first use.
+// logOf returns the log with this id, or nil if no document owns such a log. It creates the
+// in-memory log on first use.
 func (j *Journal) logOf(id engine.LogID) *log {
 	j.store.mu.Lock()
 	defer j.store.mu.Unlock()
@@ -287,7 +288,7 @@ type appendOp struct {
 	h        *handle
 	e        *engine.Entry
 	sum      uint32
-	key      string // key whose digest is already computed
+	key      string // the key for which digest was computed
 	digest   weir.KeyDigest
 	first    [8]byte
 	item     item
@@ -449,8 +450,8 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
 func (o *trimOp) class() class      { return deleting }
 
-// stage raises low at this position in the order. The field handle.staged includes trims that are
-// not settled yet, so low never goes down.
+// stage decides the new low of the log. The field handle.staged includes the trims that were staged
+// before but are not settled yet, so low never goes down.
 func (o *trimOp) stage(g *group) {
 	if o.h.attached.Load() == doomed {
 		o.err = engine.ErrDropped

@@ -26,9 +26,9 @@ type preparer struct {
 	dead    []*segment  // freed segments, to be recycled or removed
 	spare   int         // number of dead segments to keep for recycling
 	number  uint64      // number of the next segment to prepare
-	short   error       // why the last attempt found no space; nil if there was space
-	refused bool        // an op was refused because of the shortage in short
-	tight   atomic.Bool // there is no space for a segment and none is ready
+	short   error       // why the last attempt to prepare a segment found no space; nil if it succeeded
+	refused bool        // an op was refused because no segment could be prepared
+	tight   atomic.Bool // no segment is ready, and there is no space for another one
 	stopped bool
 	closed  bool
 	halt    chan struct{}
@@ -47,8 +47,8 @@ func (p *preparer) init(j *Journal) {
 }
 
 // run keeps the wanted number of segments ready, fills them with zeros, and removes dead files that
-// are not needed. After a shortage of space run tries again. If a file cannot be written, run tries
-// another file. Any other error makes the journal read-only.
+// are not needed. If there is no space, run tries again later. If a file cannot be written, run
+// tries another file. Any other error makes the journal read-only.
 func (p *preparer) run() {
 	spoilt := 0 // number of files in a row that could not be written
 	for p.wait() {
@@ -198,7 +198,7 @@ func (p *preparer) removeDead() {
 	p.dead = p.dead[1:]
 	p.mu.Unlock()
 	s.file.Close()
-	p.j.fs.Remove(s.name) // if this fails, the next start removes the file, because no manifest lists it
+	p.j.fs.Remove(s.name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
 }
 
 // make makes one segment ready. It recycles a dead segment if there is one.
@@ -256,7 +256,7 @@ func (p *preparer) fill() error {
 	defer p.mu.Unlock()
 	n := len(p.ready)
 	if err == nil || n == 0 || p.ready[n-1] != s {
-		return nil // after an error the segment is already in use: a group that cannot be written to it reports the error
+		return nil // an error is ignored if the segment is already in use: a write to its bad blocks will fail and report it
 	}
 	p.ready = p.ready[:n-1]
 	if p.number == s.number+1 { // the number was not used
@@ -388,9 +388,9 @@ func (s *segment) fill(size int64, bulky bool) error {
 }
 
 // claim makes the preparer skip the part of the segment below the offset end. It also keeps the
-// preparer from writing and syncing the file until the caller calls the returned function, which
-// the caller must do after it has synced its write. Otherwise the preparer's sync could receive the
-// error of the caller's write, and the caller's own sync would succeed.
+// preparer from writing and syncing the file until the caller calls the returned function. The
+// caller must first sync its own write. Otherwise the preparer's sync could receive the error of
+// that write, and the caller's sync would succeed.
 func (s *segment) claim(end int64) (release func()) {
 	if s.blank.Load() == 0 {
 		return func() {}
@@ -409,8 +409,8 @@ func (p *preparer) files() int {
 	return len(p.ready) + len(p.dead)
 }
 
-// closeFiles closes the ready and dead segments. A segment that a reader still holds is closed by
-// give when the reader releases it.
+// closeFiles closes the ready and dead segments. If a reader still holds a segment, the method give
+// closes it when the reader releases it.
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

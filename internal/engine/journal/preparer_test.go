@@ -128,7 +128,7 @@ func TestFillingFails(t *testing.T) {
 				t.Fatalf("the journal did not begin to fill %s", name)
 			}
 		}
-		if err := w.many("a", 1, 200, 30_000); err != nil {
+		if err := w.appendMany("a", 1, 200, 30_000); err != nil {
 			t.Fatal(err)
 		}
 		if n := w.j.write.active.number; n < 2 {
@@ -136,7 +136,7 @@ func TestFillingFails(t *testing.T) {
 		}
 		w.j.Close()
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), w.h); err != nil {
-			t.Errorf("filling of %s failed: %v", name, err)
+			t.Errorf("a write failed while %s was filled: after a crash: %v", name, err)
 		}
 	}
 }

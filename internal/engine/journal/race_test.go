@@ -70,7 +70,7 @@ type lateOpen struct {
 func (o *lateOpen) bound() (int, int) { return 0, 0 }
 func (o *lateOpen) class() class      { return freeing }
 func (o *lateOpen) stage(*group) {
-	go func() { // Open waits for the outcome of the deletion, and so for the committer
+	go func() { // Open waits for the deletion, and so for the committer, which is calling stage
 		_, err := o.j.Open(background, o.creation.result.Created, &fixed{})
 		o.done <- err
 	}()

@@ -127,7 +127,7 @@ func (m *machine) append(t *rapid.T) {
 		n = min(n, 3)
 	}
 	m.next[key] += weir.Seq(n)
-	m.do(t, m.w.many(key, m.next[key]-weir.Seq(n), m.next[key]-1, size))
+	m.do(t, m.w.appendMany(key, m.next[key]-weir.Seq(n), m.next[key]-1, size))
 }
 
 // storm changes all documents and all logs concurrently.
@@ -138,7 +138,7 @@ func (m *machine) storm(t *rapid.T) {
 	for key := range m.h.copy().docs {
 		from := m.next[key]
 		m.next[key] += 20
-		wg.Go(func() { errs <- m.w.many(key, from, from+19, 400) })
+		wg.Go(func() { errs <- m.w.appendMany(key, from, from+19, 400) })
 		wg.Go(func() { errs <- m.w.update(key, "stormy") })
 		low := from - min(from, weir.Seq(kept))
 		wg.Go(func() { errs <- m.w.trim(key, low, "stormy") })

@@ -11,10 +11,10 @@ import (
 
 const (
 	// longRun is the largest number of bytes that a scan reads at once, unless one entry is longer.
-	// It is also the default.
+	// A scan whose caller does not choose the length of a run uses longRun.
 	longRun = 1 << 20
-	// shortRun is the size of the buffers for scans that ask for shorter runs than longRun.
-	// Subscribers that catch up ask for runs of 24 KiB, thousands of them at once.
+	// shortRun is the size of the smaller buffers, for reads of up to shortRun bytes. Thousands of
+	// subscribers may catch up at once, each in runs of 24 KiB.
 	shortRun = 64 << 10
 	// mostReads is the number of client reads that may wait for the disk at once. Each read
 	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. This many reads
@@ -217,7 +217,7 @@ func (l *log) ahead(start weir.Seq, budget int) (spots []spot, dropped bool) {
 // reads limits how many client reads are in progress at once.
 type reads chan struct{}
 
-// begin waits until a read may start. The caller must call end when the read is done.
+// begin waits until a read may start. The caller must call the method end when the read is done.
 func (r reads) begin(ctx context.Context) error {
 	select {
 	case r <- struct{}{}:

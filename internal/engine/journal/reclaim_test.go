@@ -50,7 +50,7 @@ func TestReclaim(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s := w.j.Stats()
-		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // overhead of each segment
+		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // overhead of all segments
 		if s.Disk > s.Live+2*small.SegmentSize+fixed || s.Copied == 0 {
 			t.Errorf("the journal did not shrink: %+v, when full %+v", s, full)
 		}
@@ -83,8 +83,8 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		w := newWorld(t, fs, h)
 		steps := []error{w.create("gone", "x"), w.create("kept", "x"), w.create("temp", "x")}
-		steps = append(steps, w.many("kept", 1, 50, 1000), w.many("temp", 1, 40, 1000)) // kept fills the first segment
-		steps = append(steps, w.remove("gone"), w.many("temp", 41, 200, 1000), w.trim("temp", 200, ""))
+		steps = append(steps, w.appendMany("kept", 1, 50, 1000), w.appendMany("temp", 1, 40, 1000)) // the log of "kept" fills the first segment
+		steps = append(steps, w.remove("gone"), w.appendMany("temp", 41, 200, 1000), w.trim("temp", 200, ""))
 		for i, err := range steps {
 			if err != nil {
 				t.Fatal(i, err)
@@ -113,7 +113,7 @@ func TestCopyOvertaken(t *testing.T) {
 		if err := w.create(key, "old"); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.many(key, 1, 10, 100); err != nil {
+		if err := w.appendMany(key, 1, 10, 100); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 		}
 	}
 	before := w.j.store.segment(1)
-	if err := w.many("b", 1, 70, 1000); err != nil { // fills the segment and starts the next one
+	if err := w.appendMany("b", 1, 70, 1000); err != nil { // fills the segment and starts the next one
 		t.Fatal(err)
 	}
 	old := w.j.store.document("a")
@@ -206,7 +206,7 @@ func TestTombstonesAreFreed(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		w := newWorld(t, fs, h)
 		defer w.j.Close()
-		if err := errors.Join(w.create("kept", "x"), w.many("kept", 1, 50, 1000)); err != nil {
+		if err := errors.Join(w.create("kept", "x"), w.appendMany("kept", 1, 50, 1000)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 3000 {

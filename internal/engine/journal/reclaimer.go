@@ -15,14 +15,14 @@ const (
 	// calm is how long the journal must be idle before the reclaimer applies the strict bound (see
 	// victim).
 	calm = time.Second
-	// calmBytes is the largest number of bytes that may be appended during the time calm to a
-	// journal that counts as idle.
+	// calmBytes is a number of bytes. The journal counts as idle if no more than this is appended
+	// during the time calm.
 	calmBytes = 1 << 20
 )
 
-// reclaimer is the goroutine that frees segments without live records. It also empties sparse
-// segments: it copies their live records to a cold segment (see cold.go) or to the end of the
-// journal.
+// reclaimer is the goroutine that frees segments without live records (records that are still
+// needed). It also empties sparse segments: it copies their live records to a cold segment (see
+// cold.go) or to the end of the journal.
 type reclaimer struct {
 	j      *Journal
 	signal chan struct{}

@@ -12,8 +12,8 @@ import (
 )
 
 // recovery is the state of opening a journal. Recovery writes nothing until it has checked
-// everything. After that, it writes the newest bytes again, missing indexes and the file "end". The
-// step numbers are those of DESIGN.md.
+// everything. After that, it rewrites the newest bytes, and writes missing indexes and the file
+// "end". The step numbers are those of DESIGN.md.
 type recovery struct {
 	j        *Journal
 	segments map[uint64]*segment // all segment files
@@ -21,11 +21,11 @@ type recovery struct {
 	numbers  []uint64            // numbers of all segment files, sorted
 	tail     *segment            // the last segment that holds a group; nil in a fresh journal
 	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
-	marked   bool                // the tail's watermark covers all of its groups
-	final    bool                // the tail's watermark is final
+	marked   bool                // the tail's watermark says that all of its groups were synced
+	final    bool                // the tail's watermark is final: no more groups follow in the tail
 	unused   []*segment          // segments above the tail
 	stale    []string            // files that an interrupted preparation, copy, repair or restore has left
-	rebuilt  []*segment          // sealed segments whose index was built from their groups
+	rebuilt  []*segment          // full segments whose index was built from their groups
 	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
@@ -79,7 +79,7 @@ func (r *recovery) openFiles() error {
 	})
 }
 
-// openEach opens every file with a segment name and calls check for it.
+// openEach opens every file with a segment name and calls the function check with it.
 func (r *recovery) openEach(check func(*segment) error) error {
 	names, err := r.j.list()
 	if err != nil {
@@ -164,7 +164,7 @@ func (r *recovery) findTail() error {
 
 // compareEnd is the end of step 5: the log must reach as far as the file "end" says. If "end" names
 // a segment in which no group was written yet, that segment must exist too: groups may have been
-// written to it after "end".
+// written to it after "end" was written.
 func (r *recovery) compareEnd() error {
 	e := r.j.end.latest
 	if next := r.j.write.next; next < e.group {

@@ -18,10 +18,9 @@ type RepairOptions struct {
 	CheckOptions
 	// Mend decides what a log needs to continue without its lost entries. It receives the log's low
 	// (all entries below it are trimmed) and the note (the bytes that the last trim stored), which
-	// is nil if it is lost.
-	// It also receives the remaining entries, including those known to be lost, and the number of
-	// further records that may be lost. It returns the new note of the log, or nil for none. It
-	// also returns entries, marked Lost, for sequences that must not be used again.
+	// is nil if it is lost. It also receives the remaining entries, the entries known to be lost,
+	// and the number of further records that may be lost. It returns the new note of the log, or
+	// nil for none. It also returns entries, marked Lost, for sequences that must not be used again.
 	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error)
 	// Stale is called for every document that may have been changed or deleted by a record with
 	// unknown content. It returns the value that the document gets, or nil to keep its value.
@@ -143,7 +142,7 @@ func (p *repair) replace(stage *disk.Stage) error {
 
 // build stages the new journal. If only "end" or "format" is damaged, these two files are all that
 // is new. Otherwise the journal writes new segments like a running one, beginning with a manifest
-// that does not list the replaced segments.
+// (a list of segments) that does not contain the replaced segments.
 func (p *repair) build(stage *disk.Stage) error {
 	j, e := p.j, p.ending()
 	next := max(e.group, p.proof.latest.group)
@@ -306,8 +305,8 @@ func (p *repair) top() uint64 {
 
 // maxLost returns how many entries of a log may be lost without a trace. These are all records with
 // unknown content. If one of them may have been a mark (the record of a trim), maxLost adds every
-// record that fits in the segments recycled since, because that trim may have removed the entries
-// in them.
+// record that fits in the segments that were recycled, because that trim may have removed the
+// entries in them.
 func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
 		return p.unknown

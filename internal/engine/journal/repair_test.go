@@ -127,8 +127,8 @@ func readable(fs *faulty.FS) error {
 	return err
 }
 
-// Repair corrects a single flipped bit wherever it is, and loses nothing. If Open refuses the
-// journal because of the bit, a check finds the damage.
+// Repair corrects a single flipped bit and loses nothing, unless the bit is in a payload of more
+// than mendable bytes. If Open refuses the journal because of the bit, a check finds the damage.
 func TestRepairBitFlips(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
@@ -161,7 +161,7 @@ func TestRepairBitFlips(t *testing.T) {
 				}
 			}
 			if lost > 0 {
-				t.Fatalf("%s: lost %+v %q, damages %+v", what, r.Losses, r.Documents, r.Before.Damages)
+				t.Fatalf("%s: lost entries %+v and documents %q, damages %+v", what, r.Losses, r.Documents, r.Before.Damages)
 			}
 		}
 	}
@@ -246,8 +246,8 @@ func TestRepairMissingSegment(t *testing.T) {
 
 var everyCut = flag.Int("journal.every", 7, "TestRepairInterrupted makes only one in this many of its power cuts; 1 makes all")
 
-// The power is cut before calls of a repair that change the disk, with every pattern of losing
-// unsynced bytes, and then again before such calls of the next repair. The journal can still be
+// The test cuts the power during a repair, before calls that change the disk, and loses unsynced
+// bytes in every pattern. Then it does the same during the next repair. The journal can still be
 // repaired, and loses no more than without the power cuts.
 func TestRepairInterrupted(t *testing.T) {
 	fs, h := stories(t)
@@ -277,7 +277,7 @@ func TestRepairInterrupted(t *testing.T) {
 		again := func(im image) {
 			t.Helper()
 			plain := im.fs.Crash(faulty.LoseNothing, nil)
-			if j, err := Open(plain, small); err == nil { // the damage may be one that Open does not see
+			if j, err := Open(plain, small); err == nil { // Open does not notice every damage
 				j.Close()
 				if names, _ := plain.List(); slices.ContainsFunc(names, disk.Staged) {
 					t.Errorf("power cut before %s: opening leaves %q behind", im.at, names)
@@ -306,8 +306,8 @@ func TestRepairInterrupted(t *testing.T) {
 		}
 	}
 	t.Log(outcomes)
-	if outcomes["repaired again"] < faulty.Cases(100) || outcomes["complete"] < faulty.Cases(20)/2 {
-		t.Errorf("too few power cuts of one kind: %v", outcomes)
+	if again, complete := faulty.Cases(100), faulty.Cases(20)/2; outcomes["repaired again"] < again || outcomes["complete"] < complete {
+		t.Errorf("outcomes %v, want at least %d repaired again and %d complete", outcomes, again, complete)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestRepairLargePayloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &world{j: j, h: h, logs: map[string]engine.Log{}}
-	if err := errors.Join(w.create("a", "x"), w.many("a", 1, 60, 70_000), w.many("a", 61, 90, 300)); err != nil {
+	if err := errors.Join(w.create("a", "x"), w.appendMany("a", 1, 60, 70_000), w.appendMany("a", 61, 90, 300)); err != nil {
 		t.Fatal(err)
 	}
 	w.j.Close()
@@ -329,7 +329,7 @@ func TestRepairLargePayloads(t *testing.T) {
 	}
 	r, lost := repaired(t, "every header", fs, h, false)
 	if lost > 0 || len(r.Losses) > 0 || len(r.Aside) < 4 {
-		t.Errorf("%d entries lost, want 0: %+v", lost, r)
+		t.Errorf("%d entries lost, want 0, and at least 4 files set aside; result %+v", lost, r)
 	}
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
@@ -353,7 +353,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 		return nil
 	})
 	if _, err := RepairJournal(bad, RepairOptions{}); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
-		t.Fatalf("the disk corrupted %q, and the repair returned %v", spoilt, err)
+		t.Fatalf("the disk corrupted %q: the repair returned %v, want an error that names this file", spoilt, err)
 	}
 	bad.OnCall(nil)
 	if r, lost := repaired(t, "second repair", bad, h, false); lost > 0 || len(r.Losses) > 0 {
@@ -404,7 +404,7 @@ func TestRepairWithoutSpace(t *testing.T) {
 	for _, space := range []int64{0, 1000, endSize + 200, small.SegmentSize} {
 		fs.Capacity(fs.Size() + space)
 		if _, err := RepairJournal(fs, RepairOptions{}); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("with space for %d bytes: %v", space, err)
+			t.Errorf("with space for %d bytes, the repair returned %v, want %v", space, err, syscall.ENOSPC)
 		}
 		if !maps.EqualFunc(before, fs.Files(), bytes.Equal) {
 			t.Errorf("with space for %d bytes, the repair changed the directory", space)

@@ -13,8 +13,8 @@ import (
 var ErrNotEmpty = errors.New("not empty")
 
 // Restore fills an empty directory with the files of a snapshot. The files are staged (see
-// disk.Stage), so the directory is not a journal until Finish. The lock is held until then. A
-// Restore must end with Finish, or with Abort if anything fails.
+// disk.Stage), so the directory becomes a journal only when Finish succeeds. The lock is held until
+// then. A Restore must end with Finish, or with Abort if anything fails.
 type Restore struct {
 	j      *Journal
 	stage  *disk.Stage

@@ -97,9 +97,9 @@ func TestRestoreFails(t *testing.T) {
 	sound("after the restore", dir.Crash(faulty.LoseAll, nil), true)
 }
 
-// Once the stage is committed, the next opening makes the directory a journal. If a call
-// fails after that, the restore must still report success, because the caller of a failed restore
-// removes the files.
+// Once the restored files are complete and committed (see disk.Stage), the next opening makes the
+// directory a journal. If a call fails after the commit, the restore must still report success,
+// because the caller of a failed restore removes the files.
 func TestRestoreFailsAfterCommit(t *testing.T) {
 	source, h := offline(t)
 	for _, kind := range []faulty.Kind{faulty.Rename, faulty.Remove, faulty.SyncDir, faulty.List} {

@@ -58,7 +58,7 @@ func (g *storedGroup) records(seed uint32) iter.Seq2[uint32, *record] {
 	return func(yield func(uint32, *record) bool) {
 		for off := frameSize; off < len(g.b); {
 			var r record
-			r.decodeHead(g.b[off:], seed) // cannot fail: groups has decoded the record
+			r.decodeHead(g.b[off:], seed) // cannot fail: the function groups has already decoded the record
 			r.payload = g.b[off+r.headLen():][:r.length]
 			if !yield(uint32(g.off)+uint32(off), &r) {
 				return

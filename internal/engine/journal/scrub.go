@@ -74,9 +74,9 @@ func (s *scrubber) pass() bool {
 	return true
 }
 
-// check reads a segment that the caller holds, and releases it. It copies the segment to nowhere,
-// because copying checks every group, record and index. check returns false if the journal is
-// closing.
+// check reads a segment that the caller holds, and releases it. It copies the segment to the method
+// Write, which discards the data: copying checks every group, record and index. check returns false
+// if the journal is closing.
 func (s *scrubber) check(seg *segment) bool {
 	disk.Uncache(seg.file) // read what the disk holds, not what the kernel remembers
 	seg.acquire()
@@ -152,7 +152,7 @@ func (s *scrubber) progress() Scrub {
 // the index is not valid, it returns the damaged parts of the file.
 func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
 	index, err := seg.index(s.j.size)
-	runs := map[engine.LogID]int{} // index in findings of the newest finding of each log
+	runs := map[engine.LogID]int{} // for each log, the position of its newest finding in findings
 	for ; len(index) > 0 && len(findings) < mostFindings; index = index[slotSize:] {
 		sl := decodeSlot(index)
 		_, err := s.j.reclaim.load(seg, sl)

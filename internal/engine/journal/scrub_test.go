@@ -58,7 +58,7 @@ func spotOf(t *testing.T, w *world, key string, seq weir.Seq) spot {
 }
 
 // TestScrubFindsDamage damages a running journal in several ways. Each pass of the scrub reports
-// the damaged records that are needed, by log and sequence. A trim of these records ends the report.
+// the damaged records that are needed, by log and sequence. Trimmed records are not needed.
 func TestScrubFindsDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()
@@ -84,7 +84,7 @@ func TestScrubFindsDamage(t *testing.T) {
 			return got
 		}
 		if got := findings(); len(got) > 0 {
-			t.Fatalf("a clean journal: %+v", got)
+			t.Fatalf("findings in an undamaged journal: %+v", got)
 		}
 		first := spotOf(t, w, "a", 10)
 		for seq := weir.Seq(10); seq <= 12; seq++ {
@@ -94,7 +94,7 @@ func TestScrubFindsDamage(t *testing.T) {
 		got := findings()
 		if len(got) != 1 || got[0].Document != "a" || got[0].From != 10 || got[0].To != 12 || got[0].Records != 3 || got[0].What != "batch" ||
 			got[0].File != first.seg.name || got[0].Offset != int64(first.place.off) {
-			t.Fatalf("three damaged batches: %+v", got)
+			t.Fatalf("findings after three batches were damaged: %+v", got)
 		}
 		unreadable := spotOf(t, w, "b", 60)
 		fs.OnCall(func(c faulty.Call) error {
@@ -105,12 +105,12 @@ func TestScrubFindsDamage(t *testing.T) {
 			return nil
 		})
 		if got = findings(); len(got) != 2 || got[1].Document != "b" || got[1].From != 60 || got[1].To != 60 {
-			t.Fatalf("an unreadable batch: %+v", got)
+			t.Fatalf("findings after another batch became unreadable: %+v", got)
 		}
 		fs.OnCall(nil)
 		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
 		if got = findings(); len(got) != 2 || got[1].What != "index" || got[1].Records != 0 {
-			t.Fatalf("a damaged index: %+v", got)
+			t.Fatalf("findings after an index was damaged: %+v", got)
 		}
 		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
 		if err := w.trim("a", 20, "note"); err != nil {
@@ -118,14 +118,14 @@ func TestScrubFindsDamage(t *testing.T) {
 		}
 		for _, f := range findings() {
 			if f.Records > 0 {
-				t.Errorf("the damaged batches are trimmed: %+v", f)
+				t.Errorf("the damaged batches are trimmed, but reported as needed: %+v", f)
 			}
 		}
 	})
 }
 
-// TestScrubRate counts the bytes that the scrub reads. It never reads more than the rate allows,
-// and while more is appended it reads much less.
+// TestScrubRate counts the bytes that the scrub reads. The scrub never reads more than the rate
+// allows, and much less while the journal is under load.
 func TestScrubRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst = 64 << 10, scrubStep + 64<<10 // the scrub may read one step and the rest of a segment without a pause
@@ -146,7 +146,7 @@ func TestScrubRate(t *testing.T) {
 			return read.Load() - before
 		}
 		minute := during(time.Minute)
-		if minute > 60*rate*5/4+burst || minute < 60*rate/2 { // heads of groups are read twice
+		if minute > 60*rate*5/4+burst || minute < 60*rate/2 { // 5/4, because heads of groups are read twice
 			t.Errorf("read %d bytes in a minute, want about %d", minute, 60*rate)
 		}
 		if p := w.j.Stats().Scrub; p.Finished.IsZero() || p.Read == 0 {

@@ -18,8 +18,8 @@ func isSeal(c faulty.Call) bool {
 }
 
 // sealHeld runs a journal until its first segment is full and groups in the second segment are
-// acknowledged. The index of the first segment is not written before release is called. In this
-// state, sealHeld calls the function test.
+// acknowledged. In this state, sealHeld calls the function test. The index of the first segment is
+// not written until test calls the function release.
 func sealHeld(t *testing.T, test func(fs *faulty.FS, w *world, release func())) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -44,7 +44,7 @@ func sealHeld(t *testing.T, test func(fs *faulty.FS, w *world, release func())) 
 			t.Fatal(err)
 		}
 		for seq := weir.Seq(1); w.j.write.active.number == 1 || seq%20 > 0; seq++ {
-			if err := w.append("a", seq, 2000); err != nil { // blocks for good if a group waits for the index
+			if err := w.append("a", seq, 2000); err != nil { // would never return if a group waited for the index
 				t.Fatal(err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestAppendWhileSealing(t *testing.T) {
 			t.Errorf("restored snapshot: %v", err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- w.many("a", 1000, 1060, 2000) }() // more than one segment
+		go func() { done <- w.appendMany("a", 1000, 1060, 2000) }() // these entries need more than one segment
 		synctest.Wait()
 		if w.j.write.active.number != 2 {
 			t.Errorf("active segment is %d although segment 1 is not sealed", w.j.write.active.number)
@@ -80,7 +80,7 @@ func TestAppendWhileSealing(t *testing.T) {
 		}
 		synctest.Wait()
 		if w.j.write.active.number < 3 || !w.j.store.segment(1).sealed.Load() {
-			t.Errorf("active segment is %d after segment 1 was sealed", w.j.write.active.number)
+			t.Errorf("active segment is %d, want at least 3, and segment 1 must be sealed", w.j.write.active.number)
 		}
 		if err := w.h.verifyOpen(w); err != nil {
 			t.Error(err)
@@ -158,7 +158,7 @@ func TestDamageWhileSealing(t *testing.T) {
 		}
 		report, err := Check(hurt, CheckOptions{})
 		if err != nil || !slices.ContainsFunc(report.Damages, func(d Damage) bool { return d.Fate == Lost || d.Fate == Unknown || d.Fate == Mended }) {
-			t.Errorf("%s: check: %v, %+v", name, err, report)
+			t.Errorf("%s: the check reports no loss: %v, %+v", name, err, report)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestCrashBeforeFirstGroup(t *testing.T) {
 	}
 	defer j.Close()
 	if s := j.store.segment(1); !s.sealed.Load() || j.commit.active != nil {
-		t.Errorf("segment 1 sealed: %t", s.sealed.Load())
+		t.Errorf("segment 1 sealed: %t, want true, and no active segment", s.sealed.Load())
 	}
 	if err := h.verify(j); err != nil {
 		t.Error(err)

@@ -31,7 +31,7 @@ type segment struct {
 	count   int    // number of records
 	keys    keyList
 	next    uint64 // number of the group after the last one, once the segment is full
-	leaving bool   // used by the committer only: no further manifest lists this segment
+	leaving bool   // used by the committer only: later manifests (lists of the journal's segments) leave this segment out
 
 	blank   atomic.Int64  // offset from which the preparer still has to fill the file with zeros; 0 if nothing is left to fill
 	filling chan struct{} // a lock that keeps the preparer and the writer from writing to a blank file at once; fair, unlike a mutex
@@ -40,7 +40,7 @@ type segment struct {
 	used   int64    // bytes of groups and index; set when sealed
 	table  keyTable // position of the key slots; set when sealed
 	stuck  bool     // used by the reclaimer only: a record is damaged, so the segment is not emptied
-	moving bool     // used by the reclaimer only: entries were copied to a cold segment that is not adopted yet
+	moving bool     // used by the reclaimer only: entries were copied to a cold segment that is not adopted yet (see cold.go)
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%012d.seg", number) }
@@ -51,8 +51,8 @@ func segmentNumber(name string) (uint64, bool) {
 	return n, ok && err == nil && len(digits) == 12
 }
 
-// acquire keeps the file from being recycled or removed until release. The segment must be
-// reachable through an index, or already be held.
+// acquire keeps the file from being recycled or removed until the method release is called. The
+// segment must be reachable through an index, or already be held.
 func (s *segment) acquire() { s.refs.Add(1) }
 
 // release undoes one acquire.
@@ -88,8 +88,8 @@ func (s *segment) fits(size int64, n, records int, reserve int64) bool {
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
-// mark writes the watermark. It says that everything below the offset end was synced, and that the
-// next group has the number next.
+// mark writes the watermark. The watermark says that everything below an offset was synced (the
+// parameter end), and which number the next group has (the parameter next).
 func (s *segment) mark(end int64, next uint64) error {
 	if err := s.file.WriteAt(watermarkOffset, encodeWatermark(s.seed, end, next)); err != nil {
 		return fmt.Errorf("write watermark of %s: %w", s.name, err)

@@ -14,8 +14,8 @@ import (
 // Snapshot is the content of the journal at one point in time, as a list of files. These files can
 // be copied while the journal continues to run: sealed segments never change, and only the synced
 // part of the active segment is included. Each file is held until it was copied or the snapshot is
-// closed. Nothing else waits for a snapshot. A Snapshot must not be used by several goroutines at
-// once.
+// closed: it is not recycled before that. No operation of the journal waits for a snapshot. A
+// Snapshot must not be used by several goroutines at once.
 type Snapshot struct {
 	Format  string // content of the file "format"
 	j       *Journal
@@ -42,9 +42,9 @@ type SnapshotFile struct {
 	Seal string
 }
 
-// Snapshot takes a snapshot at a position in the committer's order. The snapshot contains
-// everything that was durable before the call. Snapshot also works if the journal became read-only
-// after a failed write. The caller must close the snapshot.
+// Snapshot takes a snapshot, which contains everything that was durable before the call. Snapshot
+// also works if the journal became read-only after a failed write. The caller must close the
+// snapshot.
 func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	o := &snapshotOp{j: j, done: make(chan error, 1)}
 	j.do(o)
@@ -104,7 +104,7 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 	return s, nil
 }
 
-// snapshotOp takes a snapshot once everything before it in the committer's order is durable.
+// snapshotOp takes a snapshot once all ops before it in the queue are durable.
 type snapshotOp struct {
 	j    *Journal
 	snap *Snapshot
@@ -226,7 +226,7 @@ func (c *copier) run() error {
 	if err := checkHeader(block, c.seg.seed, c.seg.number, size); err != nil {
 		c.damaged(0, "segment header", err)
 	}
-	if end > 0 { // unsealed segment: the watermark of the copy covers all of its groups
+	if end > 0 { // unsealed segment: in the copy, the watermark says that all groups were synced
 		clear(block[headerSize:])
 		copy(block[watermarkOffset:], encodeWatermark(c.seg.seed, end, c.part.next))
 	}
@@ -258,7 +258,7 @@ func (c *copier) run() error {
 	return c.raw(f.unused(), size)
 }
 
-// groups copies and checks the groups up to end. A damaged group is copied unchanged.
+// groups copies and checks the groups up to the offset end. A damaged group is copied unchanged.
 func (c *copier) groups(end int64) error {
 	for g := range groups(c.seg.read, c.seg.seed, dataStart, end) {
 		var err error

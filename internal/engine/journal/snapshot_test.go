@@ -112,7 +112,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	load.Wait()
-	w.j.Close() // stops the reclaimer, which also acquires segments
+	w.j.Close() // also stops the reclaimer, which would hold segments too
 	for _, s := range w.j.store.allSegments() {
 		if n := s.refs.Load(); n != 1 {
 			t.Errorf("%s has %d references, want 1", s.name, n)
@@ -129,7 +129,7 @@ func held(t *testing.T) (*faulty.FS, *world, *Snapshot) {
 	fs := faulty.New()
 	w, err := openWorld(fs, newHistory())
 	if err == nil {
-		err = errors.Join(w.create("a", "x"), w.many("a", 1, 200, 1000))
+		err = errors.Join(w.create("a", "x"), w.appendMany("a", 1, 200, 1000))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	// If the journal recycled the segments of the snapshot, these entries would overwrite them.
-	if err := w.many("a", 201, 600, 1000); err != nil {
+	if err := w.appendMany("a", 201, 600, 1000); err != nil {
 		t.Fatal(err)
 	}
 	held := []*segment{}
@@ -215,7 +215,7 @@ func TestSnapshotReadOnly(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
 	if err == nil {
-		err = errors.Join(w.create("a", "x"), w.many("a", 1, 100, 1000))
+		err = errors.Join(w.create("a", "x"), w.appendMany("a", 1, 100, 1000))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestSnapshotUnreadable(t *testing.T) {
 	// The unreadable sector contains the header, batches or the footer.
 	for _, from := range []int64{0, 8192, small.SegmentSize - 4096} {
 		before, s := take(), take()
-		for before.Files()[1].Name != s.Files()[1].Name { // a segment was freed in between
+		for before.Files()[1].Name != s.Files()[1].Name { // try again, because a segment was freed in between
 			before.Close()
 			before, s = s, take()
 		}
@@ -355,7 +355,7 @@ func TestSnapshotUnreadable(t *testing.T) {
 		fs.OnCall(nil)
 		s.Close()
 		if err != nil || len(s.Damages()) == 0 || !strings.Contains(fmt.Sprint(s.Damages()), "input/output error") || got.Len() != want.Len() {
-			t.Fatalf("at %d of %s: %v, %q, %d bytes of %d", from, bad, err, s.Damages(), got.Len(), want.Len())
+			t.Fatalf("unreadable at %d of %s: error %v, damages %q, copied %d bytes, want %d", from, bad, err, s.Damages(), got.Len(), want.Len())
 		}
 		clear(want.Bytes()[from:min(from+4096, int64(want.Len()))])
 		// If the footer is unreadable, the copy also contains the unused space of the segment. Then
@@ -388,7 +388,7 @@ func TestReadableBySector(t *testing.T) {
 	})
 	defer fs.OnCall(nil)
 	if at, err := seg.readable(got, off); at != bad || !errors.Is(err, syscall.EIO) {
-		t.Errorf("reading around the unreadable sector at %d: %v", at, err)
+		t.Errorf("the first unreadable sector is at %d, want %d; error %v", at, bad, err)
 	}
 	clear(want[bad-off : bad-off+sector])
 	if !bytes.Equal(got, want) {

@@ -177,7 +177,7 @@ func (s *store) removeSegment(seg *segment) {
 
 // dropTombstones removes the tombstones that are not needed for any of the remaining segments, if a
 // segment was removed since the last call. There may be millions of tombstones, so dropTombstones
-// releases the lock after each tombstonesAtOnce of them.
+// releases the lock for a moment whenever it has visited tombstonesAtOnce of them.
 func (s *store) dropTombstones() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,8 +237,8 @@ func (s *store) log(id engine.LogID) *log {
 // doom marks a log as doomed: its document is being deleted, so opening the log or appending to it
 // fails from now on. If the store has no such log yet, doom creates it, because a caller may try to
 // open the log before the deletion is settled, and even before the creation of the document is
-// settled. doom also returns the handle of the log, or nil if the log is not open. The committer
-// calls doom. If the deletion cannot be written, log.spare undoes it.
+// settled. doom returns the log and its handle, which is nil if the log is not open. The committer
+// calls doom. If the deletion cannot be written, log.spare undoes what doom did.
 func (s *store) doom(j *Journal, id engine.LogID) (*log, *handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,8 +17,8 @@ func threeFiles(t *testing.T) *faulty.FS {
 	t.Helper()
 	fs := faulty.New()
 	w := newWorld(t, fs, newHistory())
-	err := errors.Join(w.create("a", "a"), w.create("b", "good"), w.create("c", "c"), w.many("a", 1, 80, 1000))
-	err = errors.Join(err, w.update("b", "revoked"), w.remove("c"), w.many("a", 81, 130, 1000), w.create("d", "d"), w.many("a", 131, 150, 1000))
+	err := errors.Join(w.create("a", "a"), w.create("b", "good"), w.create("c", "c"), w.appendMany("a", 1, 80, 1000))
+	err = errors.Join(err, w.update("b", "revoked"), w.remove("c"), w.appendMany("a", 81, 130, 1000), w.create("d", "d"), w.appendMany("a", 131, 150, 1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func TestDeletedLogIsNotOrphan(t *testing.T) {
 	fs := faulty.New()
 	w, err := openWorld(fs, newHistory())
 	if err == nil {
-		err = errors.Join(w.create("x", "x"), w.create("a", "a"), w.many("x", 1, 10, 100), w.many("a", 1, 70, 1000), w.many("x", 11, 20, 100))
+		err = errors.Join(w.create("x", "x"), w.create("a", "a"), w.appendMany("x", 1, 10, 100), w.appendMany("a", 1, 70, 1000), w.appendMany("x", 11, 20, 100))
 	}
 	if err == nil {
-		err = errors.Join(w.remove("x"), w.many("a", 71, 140, 1000))
+		err = errors.Join(w.remove("x"), w.appendMany("a", 71, 140, 1000))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ type waiter struct {
 	done    func(error)
 }
 
-// waiters is a pool of waiters. Each journal has its own, because a channel that was made in a
+// waiters is a pool of waiters. Each journal has its own pool, because a channel that was made in a
 // bubble of testing/synctest cannot be used outside that bubble.
 type waiters struct{ pool sync.Pool }
 

@@ -14,11 +14,11 @@ type writer struct {
 	j       *Journal
 	active  *segment      // segment of the last group
 	synced  int64         // everything in active below this offset is durable
-	marked  int64         // value of synced when the last watermark was written
+	marked  int64         // value of synced in the last watermark (see prove)
 	proved  bool          // the last watermark and the file "end" are synced
 	when    time.Time     // time of the last watermark
 	next    uint64        // number of the next group
-	sealing chan struct{} // closed when the segment before active is sealed; nil if it was sealed before
+	sealing chan struct{} // closed when the segment before active is sealed; nil until the writer has filled a segment
 	average int           // moving average of the bytes per group
 	bulky   atomic.Bool   // groups are so large on average that filling segments with zeros is not worthwhile
 	settled chan []op     // ops whose effects are in memory and whose callers must be woken
@@ -118,7 +118,7 @@ func (w *writer) turn(full, next *segment) error {
 		return w.j.end.sync()
 	}
 	synced := make(chan error, 1)
-	go func() { synced <- full.file.SyncData() }() // both syncs at once take as long as one
+	go func() { synced <- full.file.SyncData() }() // the two syncs run at the same time, and so take as long as one
 	if err := errors.Join(w.j.end.sync(), <-synced); err != nil {
 		return fmt.Errorf("end %s: %w", full.name, err)
 	}
