@@ -144,7 +144,7 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 				passed += d
 				missing[seq] = passed
 			}
-			const late = 10 * time.Millisecond // the timer's resolution, once per step
+			const late = 10 * time.Millisecond // tolerance, because the hub's timer is not exact
 			s.feed.mu.Lock()
 			open := s.feed.ahead.Awaits(seq)
 			s.feed.mu.Unlock()
@@ -178,9 +178,9 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// closes checks that a missing sequence is closed no earlier than the time earliest and no later
-// than the time latest, counted from now. To test the sequence without filling the gap, it
-// publishes a batch that is too large to be stored.
+// closes checks that a missing sequence is closed after a time between earliest and latest, counted
+// from now. To test the sequence without filling the gap, it publishes a batch that is too large to
+// be stored.
 func closes(t *testing.T, s *Stream, seq weir.Seq, earliest, latest time.Duration) {
 	t.Helper()
 	refusal := func() weir.Code {

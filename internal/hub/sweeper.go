@@ -321,7 +321,7 @@ func (f *feed) trim() error {
 	}
 	f.mu.Lock()
 	f.trimmed = max(f.trimmed, low)
-	f.evicted = max(f.evicted-evicted, 0) // only now: while the trim runs, the log must not be closed
+	f.evicted = max(f.evicted-evicted, 0) // not earlier: while evicted is above 0, closeFeed leaves the log open, as the trim needs it
 	f.mu.Unlock()
 	f.measure()
 	return nil

@@ -73,8 +73,9 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	return r.bytes
 }
 
-// packed returns the compressed form of the frame, of which b are the bytes. The first call
-// compresses them, for all subscribers. Callers must not hold the feed's lock.
+// packed returns the compressed form of the frame. The parameter b must be the result of encoded.
+// The first call compresses it, and all subscribers share the result. Callers must not hold the
+// feed's lock.
 func (r *frame) packed(b []byte) *deflate.Part {
 	r.packing.Do(func() { r.part = deflate.Compress(nil, b) })
 	return &r.part

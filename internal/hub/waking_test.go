@@ -211,7 +211,7 @@ func testCrowd(t *testing.T, e engine.Engine) {
 	h.StopSubscriptions()
 	idle.Wait()
 	if n := h.Stats().TailBytes; n != 0 {
-		t.Errorf("after all subscriptions ended, tails hold %d bytes", n)
+		t.Errorf("after all subscriptions ended, %d bytes of recent frames are kept, want 0", n)
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
