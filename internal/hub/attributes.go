@@ -31,8 +31,8 @@ func (s *Stream) SetAttributes(ctx context.Context, edit func(string) (string, e
 	})
 }
 
-// EachWithAttributes calls visit for every stream of a project that has attributes, in no particular
-// order, until visit returns false.
+// EachWithAttributes calls visit for those streams of a project that have attributes, in no
+// particular order, until visit returns false.
 func (h *Hub) EachWithAttributes(p weir.ProjectID, visit func(s *Stream, attributes string) bool) {
 	h.attributes.Range(func(k, v any) bool {
 		s := k.(*Stream)

@@ -267,8 +267,8 @@ func toRules(h *engine.Header) (r stream.Header) {
 	return r
 }
 
-// convert sets all fields of r. It sets one after another, because the opening of a long log calls
-// it for each entry, and building a Header in another place and copying it takes twice the time.
+// convert sets all fields of r, one after another. The opening of a long log calls it for each
+// entry, and to build a new Header and copy it would take twice the time.
 func convert(r *stream.Header, h *engine.Header) {
 	lost := h.Flags&engine.Lost != 0
 	r.Closed = h.Kind == engine.GapClosed && !lost
@@ -284,9 +284,9 @@ func convert(r *stream.Header, h *engine.Header) {
 	}
 }
 
-// evict evicts the batches that exceed the age or size limit at now. Every read calls evict first,
-// so that clients never see an expired batch, even if the sweeper has not run since the batch
-// expired. Called with f.mu held.
+// evict evicts the batches that exceed the size limit, or the age limit at the time now. Every read
+// calls evict first, so that clients never see an expired batch, even if the sweeper has not run
+// since the batch expired. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
 	if f.shrink(now) {
 		f.wake() // subscriptions whose position is below the low mark must report a gap

@@ -40,8 +40,8 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 			p.Release()
 			p.Release() // a second call does nothing
 		}
-		// Sequence 5 lies above the two held sequences, so its grace was paused as well. It runs
-		// from now.
+		// Sequence 5 lies above the two held sequences, so its grace was paused as well. The whole
+		// grace runs from now.
 		<-time.After(2*time.Second + foreignDelay)
 		if _, err := s.Publish(ctx, at(5, "e")); code(err) != weir.InvalidSequence {
 			t.Errorf("sequence 5, two seconds later: %v, want %s", err, weir.InvalidSequence)

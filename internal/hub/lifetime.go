@@ -182,7 +182,7 @@ func (s *Stream) use(ctx context.Context) {
 	}
 }
 
-// published records that a batch was stored now, without waiting. It does nothing if l is nil.
+// published records, without waiting, that a batch was stored now. It does nothing if l is nil.
 func (l *life) published() {
 	if l == nil {
 		return
@@ -198,7 +198,7 @@ func (l *life) touch(at weir.Time) { raise(&l.used, at) }
 // end returns when the lifetime of the stream ends if the stream is not used again.
 func (l *life) end() weir.Time { return l.endAfter(l.used.Load()) }
 
-// endAfter returns when the lifetime ends if the last use was at this time.
+// endAfter returns when the lifetime ends if the last use was at the given time.
 func (l *life) endAfter(used int64) weir.Time {
 	if used == dead {
 		return 0
@@ -219,11 +219,11 @@ func (s *Stream) expired(now weir.Time) bool {
 	return l != nil && l.isOver(now)
 }
 
-// isOver reports whether the lifetime has ended. Once it has returned true, it always does, and no
-// batch is admitted: once a client was told that the stream is gone, the stream does not come back,
-// even if the clock is set back. (On a shared store only the deletion is final.) After a restart,
-// isOver returns false until the log was asked, because the log may show a later use than the
-// document.
+// isOver reports whether the lifetime has ended. After it has returned true, it never returns false
+// again, and no batch is admitted: once a client was told that the stream is gone, the stream does
+// not come back, even if the clock is set back. (On a shared store only the deletion is final.)
+// After a restart, isOver returns false until the log was asked, because the log may show a later
+// use than the document.
 func (l *life) isOver(now weir.Time) bool {
 	for {
 		used := l.used.Load()

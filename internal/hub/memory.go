@@ -142,7 +142,7 @@ func (s *Subscription) pin(ctx context.Context, r *frame, maxWait time.Duration)
 }
 
 // unpin undoes pin. If s paid for the frame and other subscriptions still send it, unpin makes one
-// of them the payer and moves the loan there.
+// of them the payer and moves the borrowed memory to its loan.
 func (s *Subscription) unpin() {
 	r := s.pinned
 	if r == nil {

@@ -275,10 +275,10 @@ func lastOf(log engine.Log, low, end weir.Seq, n int) weir.Seq {
 // since or later have at least this sequence. The result is end if there is no such batch.
 //
 // Except for late batches, the times of batches never decrease with their sequence. So firstSince
-// finds the first batch that is not late by binary search. A late batch may have been stored later
-// than batches above it. The sequence of a batch is at most weir.MaxAhead above the cursor, so
-// nearly all late batches are at most that far below the batch that was found, and firstSince looks
-// for them only there.
+// uses a binary search to find the first batch that is not late and not older than since. A late
+// batch may have been stored later than batches above it. The sequence of a batch is at most
+// weir.MaxAhead above the cursor, so nearly all late batches are at most that far below the batch
+// that was found, and firstSince looks for them only there.
 func firstSince(log engine.Log, low, end weir.Seq, since weir.Time) weir.Seq {
 	from, to := low, end
 	for from < to {

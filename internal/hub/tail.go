@@ -13,7 +13,7 @@ import (
 )
 
 // tail keeps the recent batches of a stream in memory while the stream has subscribers. Thanks to
-// the tail, a batch is encoded once for all subscribers and not read back from the log.
+// the tail, a batch is encoded once for all subscribers, and is not read back from the log.
 //
 // The invariant of a tail: it has a frame for every durable batch whose sequence is t.low or
 // higher. A subscription whose next sequence is t.low or higher can therefore read from the tail
