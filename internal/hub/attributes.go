@@ -31,8 +31,8 @@ func (s *Stream) SetAttributes(ctx context.Context, edit func(string) (string, e
 	})
 }
 
-// EachWithAttributes calls visit for every stream of a project that has attributes, in no particular
-// order, until visit returns false.
+// EachWithAttributes calls visit for those streams of a project that have attributes, in no
+// particular order, until visit returns false.
 func (h *Hub) EachWithAttributes(p weir.ProjectID, visit func(s *Stream, attributes string) bool) {
 	h.attributes.Range(func(k, v any) bool {
 		s := k.(*Stream)
@@ -87,7 +87,7 @@ func Begin(ctx context.Context, s *Stream, seq weir.Seq) error {
 	}
 	defer f.release()
 	f.mu.Lock()
-	begun := stream.Begin(f.ahead, seq) && stream.Begin(f.state, seq) // ahead has every batch that state has
+	begun := stream.Begin(f.ahead, seq) && stream.Begin(f.state, seq) // if ahead has no batch, state has none either
 	if begun {
 		f.way.order.begin(seq - 1)
 		f.wake()
@@ -100,10 +100,11 @@ func Begin(ctx context.Context, s *Stream, seq weir.Seq) error {
 }
 
 // Read calls visit for the batches from the position pos upwards, in order, until about limit bytes
-// were read or there are no more. It reads at least one batch if there is one. A batch is valid only
-// during its visit. Before that, Read calls reserve with the number of bytes that it will read, and
-// fails with the error of reserve. If batches are evicted while Read reads them, some visits may be
-// missing, and the Extent has Gone set. Read counts as a use of the stream.
+// were read or there are no more batches. It reads at least one batch if there is one. A batch is
+// valid only during its visit. Before the first visit, Read calls reserve with the number of bytes
+// that it will read. If reserve fails, Read returns its error. If batches are evicted while Read
+// reads them, some visits may be missing, and the Extent has Gone set. Read counts as a use of the
+// stream.
 func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func(bytes int) error, visit func(*weir.Batch)) (Extent, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -166,17 +167,17 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		return e, clientError(s.ID, err)
 	}
 	gone, err := f.evictedFrom(step.First)
-	if gone && missing > 0 { // otherwise they were evicted only after they had been read
+	if gone && missing > 0 { // otherwise the batches were evicted only after they had been read
 		e.Gone, e.Next = true, pos
 	}
 	return e, err
 }
 
 // Await waits until there is something at the position next: batches, a loss, or the end of the
-// stream. It returns false if there is nothing after the time wait. It fails as Next does, except
-// with ErrEnded.
-func (s *Subscription) Await(ctx context.Context, next weir.Seq, wait time.Duration) (bool, error) {
+// stream. It returns false if there is still nothing when maxWait has passed. It fails as Next
+// does, except with ErrEnded.
+func (s *Subscription) Await(ctx context.Context, next weir.Seq, maxWait time.Duration) (bool, error) {
 	s.since, s.next = time.Now(), next
-	step, _, err := s.await(ctx, wait)
+	step, _, err := s.await(ctx, maxWait)
 	return err == nil && step.Kind != stream.Wait, err
 }

@@ -7,8 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// A copied stream begins at the sequence at which its source begins, and still does when the hub is
-// opened again, before and after its first batch.
+// A stream begins at the sequence that Begin was called with. It still does after the hub is opened
+// again, whether its first batch is stored or not.
 func TestStreamThatBeginsLate(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -34,14 +34,14 @@ func TestStreamThatBeginsLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if oldest, end, err := s.Bounds(ctx); err != nil || oldest != 5000 || end.Tail != 5002 {
-			t.Errorf("with batches, Begin changed the stream to %d to %d, %v", oldest, end.Tail, err)
+			t.Errorf("after Begin was called for a stream with batches, it reaches from %d to %d, %v; want 5000 to 5002", oldest, end.Tail, err)
 		}
 		h.Close()
 	})
 }
 
-// Another node that had the empty log open begins where the first node does. Otherwise it would
-// acknowledge a batch below that.
+// The stream begins at the same sequence on another node, even if that node had opened the log when
+// it was empty. Otherwise the other node would acknowledge batches below this sequence.
 func TestStreamThatBeginsLateOnTwoNodes(t *testing.T) {
 	store := shared(t)
 	a, b := node(t, store, Options{}), node(t, store, Options{})

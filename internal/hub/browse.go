@@ -24,7 +24,7 @@ func (w *Window) IsEmpty() bool { return w.From >= w.Below }
 // Browsed is the result of Browse.
 type Browsed struct {
 	Rest    Window   // what remains of the window
-	Low     weir.Seq // batches below this sequence were evicted meanwhile, even if they were visited
+	Low     weir.Seq // batches below this sequence are evicted by now, even if Browse has visited them
 	Batches int      // batches that were read
 	Bytes   int      // payload bytes that were read
 }

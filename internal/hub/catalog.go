@@ -27,7 +27,7 @@ type Spec struct {
 
 	Attributes string // see Stream.Attributes
 
-	usedAt weir.Time // last use according to the document
+	usedAt weir.Time // the last use that the document of the stream records (lifetime.go)
 }
 
 // Stream is a handle to one stream. Its methods are safe for concurrent use. A handle may be kept
@@ -71,8 +71,8 @@ type Stream struct {
 	checkAt weir.Time   // when the sweeper opens the stream to evict
 }
 
-// origin holds the settings that never change. The streams of a project without a limited lifetime
-// share one value for each mode (projectStreams.origins).
+// origin holds the settings that never change. Streams without a limited lifetime share one value
+// for each project and mode (projectStreams.origins).
 type origin struct {
 	Project    weir.ProjectID
 	Mode       weir.Mode
@@ -80,11 +80,11 @@ type origin struct {
 	Expires    bool // the stream has a time at which it expires; see life.until
 }
 
-// traffic belongs to the publishes to one stream that are in progress. It survives when the log is
+// traffic describes the publishes to one stream that are in progress. It survives when the log is
 // reopened.
 type traffic struct {
-	holds holds // has its own lock, which may be taken while holding any other lock
-	order order // has its own lock, as holds has
+	holds holds // see gaps.go; has its own lock, which may be taken while holding any other lock
+	order order // see order.go; has its own lock, as holds has
 }
 
 // idle reports whether no publish is in progress.
@@ -114,7 +114,7 @@ type catalog struct {
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
 	bounds   map[bounds]*sharedBounds
-	opened   []*Stream // streams with a feed; a slice, so that the order depends on the history alone
+	opened   []*Stream // streams with a feed; not a map, because its order would be random
 
 	loaded     bool  // Open has read all documents
 	unreadable error // the error about the first document that Open could not read
@@ -125,9 +125,9 @@ type projectStreams struct {
 	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
 	origins [2]origin // of json streams and of raw streams
 
-	// The map creating has an entry for each stream that running calls of Create may add: the
-	// number of such calls. Until the stream is in the field streams, its entry here counts towards
-	// the project's limit.
+	// The map creating has, for each stream that is being created, the number of running calls of
+	// Create. Each entry counts towards the project's limit, until the stream is in the field
+	// streams.
 	creating map[weir.StreamID]int
 
 	used    atomic.Int64 // memory for batches and keys; the sum of Stream.used
@@ -263,7 +263,7 @@ func (c *catalog) add(s *Stream, r *room) {
 // find returns the index of the first stream whose log id is not below the given one.
 func (ps *projectStreams) find(log engine.LogID) int {
 	if n := len(ps.streams); n == 0 || ps.streams[n-1].log < log {
-		return n // a new stream
+		return n // the common case: a new stream is the last one
 	}
 	return sort.Search(len(ps.streams), func(i int) bool { return ps.streams[i].log >= log })
 }
@@ -324,7 +324,7 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
 		s.ID = weir.NewStreamID()
 	}
-	expired, err := h.lapse(ctx, s.ID) // the sweeper may not have deleted it yet
+	expired, err := h.lapse(ctx, s.ID) // the sweeper may not have deleted an expired stream with this id yet
 	if err != nil {
 		return weir.Stream{}, err
 	}
@@ -356,8 +356,9 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	return newStream(&s, created).object(empty(created)), nil
 }
 
-// Stream returns the stream with this id, or StreamNotFound, also if its lifetime has ended. On a
-// shared store it may not find a stream that another node has just created; Find does.
+// Stream returns the stream with this id. It fails with StreamNotFound if there is no such stream,
+// or if its lifetime has ended. On a shared store it may not find a stream that another node has
+// just created; Find does.
 func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
 	s, err := h.lookup(id)
 	if err == nil && s.limited() && s.expired(h.now()) {
@@ -388,10 +389,10 @@ func (h *Hub) Count(p weir.ProjectID) int {
 }
 
 // List returns up to limit streams of a project for which the function show returns true, newest
-// first, without those whose lifetime has ended. It starts below the given position, or at the newest stream if position is 0. The result
-// more reports whether further streams follow, and the result next is the position to continue from
-// (D27). Positions follow the order of creation, so streams that are created or deleted between two
-// calls do not shift the pages.
+// first. It leaves out streams whose lifetime has ended. It starts below the given position, or at
+// the newest stream if position is 0. The result more reports whether further streams follow, and
+// the result next is the position to continue from (D27). Positions follow the order of creation,
+// so streams that are created or deleted between two calls do not shift the pages.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
 	if err := h.engine.CatchUp(ctx); err != nil {
 		return nil, 0, false, clientError("", err)

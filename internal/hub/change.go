@@ -37,10 +37,10 @@ func (c *Change) Apply(s Spec) Spec {
 	return s
 }
 
-// Change changes the settings of the stream, durably, and returns the stream object. Batches that
-// exceed the new limits are evicted when it returns. It fails with StreamNotFound, even if another
-// stream with the same id has been created since, or with StorageUnavailable. Like Delete, Change
-// ignores the end of ctx.
+// Change changes the settings of the stream, durably, and returns the stream object. When Change
+// returns, the batches that exceed the new limits have been evicted. Change fails with
+// StorageUnavailable, or with StreamNotFound if the stream was deleted, even if another stream with
+// the same id has been created since. Like Delete, Change ignores the end of ctx.
 func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 	ctx = context.WithoutCancel(ctx)
 	var loose *loosened
@@ -54,7 +54,7 @@ func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 				return err
 			}
 		}
-		loose.to(spec.bounds())
+		loose.growTo(spec.bounds())
 		return trimEvicted(ctx, loose.f)
 	})
 	if loose != nil {
@@ -66,9 +66,9 @@ func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 	return s.Object(ctx)
 }
 
-// change changes the document of the stream as the function edit changes the settings. If another
-// change comes first, it starts again with the changed settings. It fails with StreamNotFound or
-// StorageUnavailable.
+// change calls the function edit with the settings of the stream, and stores the edited settings in
+// the document. If another change is stored first, it calls edit again with the settings that are
+// now in the document. It fails with StreamNotFound or StorageUnavailable.
 func (s *Stream) change(ctx context.Context, edit func(*Spec) error) error {
 	for {
 		doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
@@ -100,12 +100,12 @@ func (s *Stream) change(ctx context.Context, edit func(*Spec) error) error {
 	}
 }
 
-// loosened is a feed whose limits are about to grow. From the call of the method to until the call of
-// end, the feed evicts nothing that the larger limits keep. Otherwise it could evict a batch after
+// loosened is a feed whose limits are about to grow. From the call of growTo until the call of end,
+// the feed evicts nothing that the larger limits keep. Otherwise it could evict a batch after
 // trimEvicted and before the larger limits are stored, and a restart would bring that batch back.
 type loosened struct {
 	f     *feed
-	least bounds // the feed applies limits that are at least as large
+	least bounds // the feed applies limits that are at least as large as these
 }
 
 // loosen acquires the feed of the stream. The caller must call end.
@@ -117,7 +117,7 @@ func loosen(ctx context.Context, s *Stream) (*loosened, error) {
 	return &loosened{f: f}, nil
 }
 
-func (l *loosened) to(b *bounds) {
+func (l *loosened) growTo(b *bounds) {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
 	if l.least = *b; !slices.Contains(l.f.loose, l) {
@@ -149,8 +149,8 @@ func trimEvicted(ctx context.Context, f *feed) error {
 }
 
 // settingsChanged puts the settings of a changed document into the stream. It must not call the
-// engine, so it evicts nothing: open feeds apply the limits when they are used, the sweeper's next
-// round included. A stream whose log is closed is opened by the sweeper.
+// engine, so it evicts nothing. An open feed applies the limits at its next use, at the latest in
+// the sweeper's next round. If the log is closed, the sweeper opens it soon.
 func (h *Hub) settingsChanged(s *Stream, spec *Spec) {
 	if spec.Name != s.Name() {
 		s.name.Store(&spec.Name)
@@ -170,8 +170,8 @@ func (h *Hub) settingsChanged(s *Stream, spec *Spec) {
 	h.sweeper.checkBy(s, h.now())
 }
 
-// adopt applies the current limits of the stream to both states, if they have changed. Called with
-// f.mu held.
+// adopt applies the current limits of the stream to f.ahead and f.state, if the limits have
+// changed. Called with f.mu held.
 func adopt(f *feed) {
 	limits := f.s.bounds.Load()
 	for _, l := range f.loose {

@@ -215,8 +215,9 @@ func (e *hooked) Delete(ctx context.Context, key string, rev engine.Revision) er
 	return e.Engine.Delete(ctx, key, rev)
 }
 
-// While the larger limits of a stream are being stored, the smaller ones evict nothing: the trim
-// before would not include it, and a restart would bring it back.
+// While the larger limits of a stream are being stored, the smaller ones evict nothing. Otherwise a
+// batch could be evicted after the trim that precedes the change, and a restart would bring this
+// batch back.
 func TestNothingIsEvictedWhileLimitsGrow(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

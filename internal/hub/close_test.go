@@ -26,7 +26,7 @@ func endOf(t *testing.T, s *Stream, from From) (got []weir.Seq) {
 			return got
 		}
 		if err != nil || len(e.Frames) == 0 {
-			t.Errorf("got %+v, %v and not the end", e, err)
+			t.Errorf("got %+v, %v; want a batch or the end", e, err)
 			return got
 		}
 		for _, frame := range e.Frames {
@@ -75,7 +75,7 @@ func TestClosedStream(t *testing.T) {
 					t.Errorf("%s: a publish without its body: %v", when, err)
 				}
 				if needsBody, err := s.Foresee(&Publish{}); needsBody || err != nil {
-					t.Errorf("%s: Foresee returned %v, %v for a publish, want that only Decide can tell", when, needsBody, err)
+					t.Errorf("%s: Foresee returned %v, %v for a publish; want false and no error, because only Decide can tell", when, needsBody, err)
 				}
 				if _, err := s.Publish(ctx, &Publish{}); code(err) != weir.StreamClosed {
 					t.Errorf("%s: a publish: %v", when, err)

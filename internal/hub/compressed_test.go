@@ -20,7 +20,8 @@ type zipped struct {
 	bytes.Buffer
 }
 
-// until reads frames until the position of the subscription is next. It returns the last frame.
+// until reads frames until the subscription has reached the sequence next. It returns the last
+// frame.
 func (z *zipped) until(t *testing.T, next weir.Seq) (last []byte) {
 	t.Helper()
 	for z.sub.next < next {

@@ -24,7 +24,7 @@ func (s *Stream) Delete(ctx context.Context) error {
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
 			return notFound(s.ID)
-		case !errors.Is(err, engine.ErrConflict): // otherwise the settings have changed in the meantime
+		case !errors.Is(err, engine.ErrConflict): // after a conflict, Delete tries again, because the settings have changed meanwhile
 			return clientError(s.ID, err)
 		}
 	}

@@ -147,7 +147,7 @@ func (p *scanner) skip(s string) {
 	p.rest = p.rest[len(s):]
 }
 
-// text returns a string up to its closing quote.
+// text reads a string and its closing quote, and returns the string.
 func (p *scanner) text() []byte {
 	for i, c := range p.rest {
 		switch {
@@ -164,7 +164,7 @@ func (p *scanner) text() []byte {
 	return nil
 }
 
-// number returns a positive integer without leading zeros that fits into an int64.
+// number reads and returns a positive integer that has no leading zeros and fits into an int64.
 func (p *scanner) number() (n int64) {
 	i := 0
 	for ; i < len(p.rest) && i < 18 && '0' <= p.rest[i] && p.rest[i] <= '9'; i++ {

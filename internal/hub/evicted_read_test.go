@@ -33,8 +33,8 @@ func (l *beforeScanLog) Scan(ctx context.Context, start weir.Seq, run int, visit
 	return l.Log.Scan(ctx, start, run, visit)
 }
 
-// evicting returns a stream with the batches 1 to 5, and an engine whose next scan of the stream
-// comes after the batches up to 3 were evicted and trimmed.
+// evicting returns a hub with a stream that has the batches 1 to 5. Just before the log of this
+// stream is next scanned, its oldest batches are evicted and trimmed.
 func evicting(t *testing.T, e engine.Engine) (*Hub, *Stream) {
 	t.Helper()
 	on := &beforeScan{Engine: e}
@@ -82,7 +82,7 @@ func TestGapGrowsWhileReadingAPage(t *testing.T) {
 		engines(t, func(t *testing.T, e engine.Engine) {
 			h, s := evicting(t, e)
 			defer h.Close()
-			publish(t, s, at(6, strings.Repeat("x", 1000))) // evicts 1
+			publish(t, s, at(6, strings.Repeat("x", 1000))) // evicts batch 1
 			c.q.Limit, c.q.Bytes = 10, 1<<20
 			p, err := s.Page(ctx, c.q)
 			if err != nil {
@@ -107,8 +107,8 @@ func TestGapGrowsWhileReadingAPage(t *testing.T) {
 	}
 }
 
-// A stream that evicts a batch with each publish can be read from its oldest batch: what was read
-// completely is not missing, even if it was evicted meanwhile.
+// A stream that evicts a batch with each publish can be read from its oldest batch: batches that
+// were read completely do not count as missing, even if they were evicted meanwhile.
 func TestEvictedAfterRead(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -48,7 +48,7 @@ type feed struct {
 	pending  []admitted    // entries in ahead that are not in state, in order
 	trimmed  weir.Seq      // low mark of the last trim; all batches below this mark are evicted
 	evicted  int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
-	trimFrom weir.Time     // when the sweeper first saw something to trim since the last trim; 0 until then
+	trimFrom weir.Time     // when the sweeper first found evicted batches after the last trim; 0 if it has found none yet
 	dropped  bool          // the stream was deleted
 	behind   bool          // shared stores only: the log must be reopened
 	foreign  bool          // the newest entry was stored by another node
@@ -73,7 +73,7 @@ type feed struct {
 type admitted struct {
 	header  stream.Header
 	batch   weir.Batch // for the tail (recent batches in memory); only set if the stream had subscribers
-	at      int64      // when the entry was admitted, in meter time; only set with batch
+	at      int64      // when the entry was admitted, by the clock of package meter; only set with batch
 	unknown bool       // batch is not set, because the stream had no subscribers when Admit was called
 	foreign bool       // another node stored the batch; its payload is read when a subscriber needs it
 }
@@ -185,9 +185,9 @@ func (s *Stream) openFeed() *feed {
 
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
-// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. If
-// force is true, closeFeed closes the feed in any case, and callers that still use the feed get
-// errors from the closed log.
+// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed (removed
+// from the log) yet. If force is true, closeFeed closes the feed in any case, and callers that
+// still use the feed get errors from the closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
@@ -267,8 +267,8 @@ func toRules(h *engine.Header) (r stream.Header) {
 	return r
 }
 
-// convert sets all fields of r. It sets one after another, because the opening of a long log calls
-// it for each entry, and building a Header in another place and copying it takes twice the time.
+// convert sets all fields of r, one after another. The opening of a long log calls it for each
+// entry, and to build a new Header and copy it would take twice the time.
 func convert(r *stream.Header, h *engine.Header) {
 	lost := h.Flags&engine.Lost != 0
 	r.Closed = h.Kind == engine.GapClosed && !lost
@@ -284,9 +284,9 @@ func convert(r *stream.Header, h *engine.Header) {
 	}
 }
 
-// evict evicts the batches that exceed the age or size limit at now. Every read calls evict first,
-// so that clients never see an expired batch, even if the sweeper has not run since the batch
-// expired. Called with f.mu held.
+// evict evicts the batches that exceed the size limit, or the age limit at the time now. Every read
+// calls evict first, so that clients never see an expired batch, even if the sweeper has not run
+// since the batch expired. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
 	if f.shrink(now) {
 		f.wake() // subscriptions whose position is below the low mark must report a gap
@@ -335,8 +335,8 @@ func (f *feed) nextExpiry() weir.Time {
 	return oldest.Add(f.bounds.retention())
 }
 
-// KeysSince implements engine.Forgetful: the lifetime of idempotency keys older than the returned
-// time has ended (D25).
+// KeysSince implements engine.Forgetful: idempotency keys that were stored before the returned time
+// have expired (D25).
 func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyKeyLife) }
 
 // Restore implements engine.Judge.
@@ -345,8 +345,8 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	defer f.mu.Unlock()
 	s := f.kept
 	f.bounds = f.s.bounds.Load()
-	if f.kept = nil; s != nil { // with a kept state, the entries need not be read, which would be slow
-		setBounds(s, f.bounds) // they may have changed while the log was closed
+	if f.kept = nil; s != nil { // with a kept state, the entries are not read, because that would be slow
+		setBounds(s, f.bounds) // the limits may have changed while the log was closed
 	} else {
 		var err error
 		s, err = stream.Restore(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
@@ -360,9 +360,9 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	return nil
 }
 
-// Admit implements engine.Judge: it decides on an entry at the entry's position in the log. It
-// completes an admitted entry and applies it to f.ahead. The publisher finds the verdict in its
-// proposal.
+// Admit implements engine.Judge: it decides on an entry at the entry's position in the log. It sets
+// the sequence, the time and the flags of an entry that it admits, and applies the entry to
+// f.ahead. The publisher finds the verdict in its proposal.
 func (f *feed) Admit(e *engine.Entry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -389,7 +389,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	h.Size, h.Count = uint32(len(e.Payload)), e.Count
 	e.Seq, e.Time = h.Seq, h.Time
 	if h.KeySize == 0 {
-		e.Key = "" // the publisher chose the sequence (D25)
+		e.Key = "" // if the publisher chose the sequence, its key is ignored (D25)
 	}
 	if h.Late {
 		e.Flags = engine.Late

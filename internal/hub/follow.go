@@ -40,7 +40,8 @@ func (f *feed) Follow(h engine.Header) {
 func (f *feed) Trimmed(low weir.Seq) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// In a stream in which nothing was ever stored, only Begin trims.
+	// If nothing was ever stored in the stream, the other node has called Begin, and low is the
+	// first sequence.
 	if stream.Begin(f.ahead, low) && stream.Begin(f.state, low) {
 		f.way.order.begin(low - 1)
 	}

@@ -21,7 +21,7 @@ func node(t *testing.T, s *embedded.Server, o Options) *Hub {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := jetstream.Open(ctx, nc, jetstream.Options{Shards: 2, Patience: time.Minute}) // this machine may be busy
+	e, err := jetstream.Open(ctx, nc, jetstream.Options{Shards: 2, Patience: time.Minute}) // a long time, because the machine may be busy
 	if err != nil {
 		t.Fatal(err)
 	}

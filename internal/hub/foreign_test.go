@@ -163,7 +163,7 @@ func TestClosingGapsIsRetriedSlowly(t *testing.T) {
 		st := find(t, h, made(t, h, nil).ID)
 		publish(t, st, at(1, "x"))
 		publish(t, st, at(3, "x"))
-		full.now.Store(true)
+		full.refuses.Store(true)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if n := full.tries.Load(); n < 2 || n > 20 {
@@ -172,11 +172,11 @@ func TestClosingGapsIsRetriedSlowly(t *testing.T) {
 	})
 }
 
-// fullLater is an engine that refuses appends with ErrFull while its field now is true.
+// fullLater is an engine that refuses appends with ErrFull while its field refuses is set.
 type fullLater struct {
 	engine.Engine
-	now   atomic.Bool
-	tries atomic.Int64
+	refuses atomic.Bool
+	tries   atomic.Int64
 }
 
 type fullLog struct {
@@ -190,7 +190,7 @@ func (e *fullLater) Open(ctx context.Context, id engine.LogID, j engine.Judge) (
 }
 
 func (l *fullLog) Append(ctx context.Context, e *engine.Entry) error {
-	if l.e.now.Load() {
+	if l.e.refuses.Load() {
 		l.e.tries.Add(1)
 		return engine.ErrFull
 	}

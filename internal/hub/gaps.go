@@ -175,7 +175,8 @@ func (f *feed) schedule() {
 	if left == 0 && f.held.seq <= f.ahead.Final() {
 		return // when the sequence is no longer held, schedule is called again
 	}
-	// The gaps of different streams close at different times, so that simulations can be repeated.
+	// The timers of different streams fire at different times. If they fired at the same time,
+	// their order would be random, and a simulation could not be repeated.
 	wait := min(left, f.hub.opts.GapGrace) + time.Millisecond + time.Duration(f.s.log%1000)*time.Microsecond
 	if f.foreign {
 		wait += foreignDelay

@@ -40,8 +40,8 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 			p.Release()
 			p.Release() // a second call does nothing
 		}
-		// Sequence 5 lies above the two held sequences, so its grace was paused as well. It runs
-		// from now.
+		// Sequence 5 lies above the two held sequences, so its grace was paused as well. The whole
+		// grace runs from now.
 		<-time.After(2*time.Second + foreignDelay)
 		if _, err := s.Publish(ctx, at(5, "e")); code(err) != weir.InvalidSequence {
 			t.Errorf("sequence 5, two seconds later: %v, want %s", err, weir.InvalidSequence)
@@ -144,7 +144,7 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 				passed += d
 				missing[seq] = passed
 			}
-			const late = 10 * time.Millisecond // the timer's resolution, once per step
+			const late = 10 * time.Millisecond // tolerance, because the hub's timer is not exact
 			s.feed.mu.Lock()
 			open := s.feed.ahead.Awaits(seq)
 			s.feed.mu.Unlock()
@@ -178,9 +178,9 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// closes checks that a missing sequence is closed no earlier than the time earliest and no later
-// than the time latest, counted from now. To test the sequence without filling the gap, it
-// publishes a batch that is too large to be stored.
+// closes checks that a missing sequence is closed after a time between earliest and latest, counted
+// from now. To test the sequence without filling the gap, it publishes a batch that is too large to
+// be stored.
 func closes(t *testing.T, s *Stream, seq weir.Seq, earliest, latest time.Duration) {
 	t.Helper()
 	refusal := func() weir.Code {

@@ -76,12 +76,12 @@ type Hub struct {
 	folded  folded
 	lives   lives
 
-	attributes sync.Map // *Stream to the attributes of the stream, for streams that have some
+	attributes sync.Map // maps a *Stream to its attributes; only for streams that have some
 	room       room
 	first      atomic.Pointer[func() bool] // set by Lead; reports whether this node does the work that only one node should do
 
 	counts    counters
-	tail      atomic.Int64 // bytes in all tails
+	tail      atomic.Int64 // bytes of recent frames in memory, for all streams together (tail.go)
 	stopping  atomic.Bool
 	suspended atomic.Bool // set by Suspend
 	stalled   atomic.Bool // the store takes no writes, so gaps stay open
@@ -90,8 +90,8 @@ type Hub struct {
 	work      sync.WaitGroup
 }
 
-// Open loads the catalog of streams and starts a hub. The engine stays owned by the caller and must
-// outlive the hub. Open fails if a stream document cannot be read.
+// Open loads the catalog of streams and starts a hub. The caller must close the hub before it
+// closes the engine. Open fails if a stream document cannot be read.
 func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, shared: e.Shared(), opts: o, closing: make(chan struct{})}
@@ -125,8 +125,9 @@ func (h *Hub) wakeAll() {
 	}
 }
 
-// Suspend ends every subscription with ErrStopping while on is true: this node cannot know whether
-// the streams and the keys still exist. Clients reconnect and resume on another node.
+// Suspend(true) ends every subscription with ErrStopping, also those that start later, until
+// Suspend(false) is called. The caller suspends the hub while this node cannot know whether the
+// streams and the keys still exist. Clients reconnect and resume on another node.
 func (h *Hub) Suspend(on bool) {
 	if h.suspended.Swap(on) != on && on {
 		h.wakeAll()

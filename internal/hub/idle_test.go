@@ -152,7 +152,7 @@ func TestNothingToTrim(t *testing.T) {
 }
 
 // A stream whose batches expire one after another is trimmed about once per minute, whether the
-// stream is in use or not. Each trim writes a record to the log.
+// stream is in use or not. Each trim writes a record to the log, so trims must be rare.
 func TestSlowStreamsAreTrimmedRarely(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		w := &watched{Engine: e}

@@ -56,7 +56,7 @@ func TestKeyOutlivesItsBatch(t *testing.T) {
 		check()
 		<-time.After(2 * time.Minute) // all batches have expired
 		check()
-		<-time.After(2 * trimLatest) // by then the batches were trimmed, and the stream is closed
+		<-time.After(2 * trimLatest) // by then the batches were trimmed, and the log is closed
 		if j.Stats().Live > 40_000 {
 			t.Errorf("%d bytes are live; the batches were not trimmed", j.Stats().Live)
 		}

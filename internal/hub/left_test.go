@@ -49,9 +49,9 @@ func (l *stallingLog) Close() error {
 	return l.Log.Close()
 }
 
-// A client hangs up while the disk stalls, and the disk stalls for so long that the stream is closed
-// as idle. The batch is stored nevertheless. The stream must know it when it is opened again:
-// otherwise the next batch would be stored under the same sequence.
+// A client hangs up while the disk stalls, and the disk stalls for so long that the stream is
+// closed as idle. The batch is stored nevertheless. The stream must know this batch when it is
+// opened again: otherwise the next batch would be stored under the same sequence.
 func TestStoredAfterTheClientLeft(t *testing.T) {
 	for _, seq := range []weir.Seq{1, 5} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,23 +18,24 @@ import (
 // counts from its last use, and a fixed time at which it expires. A use is a publish, a read of
 // batches, or the start of a subscription.
 //
-// The hub keeps the time of the last use in memory, and stores it in the document of the stream only
-// now and then. After a restart, and for the other nodes of a shared store, the document and the log
-// are all that is known. So the hub never lets the last use be more than saveEvery later than both of
-// them say, and assumes after a restart that it was that much later. A stream may expire so much too
-// late, but never too early:
+// The hub keeps the time of the last use in memory, and stores it in the document of the stream
+// only now and then. After a restart, and on the other nodes of a shared store, only the document
+// and the log are known. So the hub makes sure that one of the two always has a time that is at
+// most saveEvery before the last use. After a restart, it assumes that the last use was saveEvery
+// later than the document says. A stream may therefore expire up to saveEvery too late, but never
+// too early:
 //
 //   - A read first stores its time if the document is older than saveEvery.
-//   - The batch of a publish proves its time, so the publish does not wait. The sweeper stores the
-//     time soon, for the other nodes.
+//   - A publish does not wait, because its batch has the time of the use. The sweeper soon stores
+//     this time in the document, for the other nodes.
 //   - Before a stream is deleted, lapse asks the log for the time of the newest batch.
 
 // life is the lifetime of one stream.
 type life struct {
 	s      *Stream
-	until  weir.Time     // when the stream expires, used or not; never if it has no such time
-	used   atomic.Int64  // time of the last use, a weir.Time, or dead
-	proven atomic.Bool   // the time of the last use is not earlier than that of the newest batch in the log
+	until  weir.Time     // when the stream expires, used or not; the constant never if it has no such time
+	used   atomic.Int64  // time of the last use, a weir.Time, or the constant dead
+	proven atomic.Bool   // used is known to be no earlier than the newest batch in the log
 	saved  atomic.Int64  // the last use according to the document, a weir.Time
 	retry  atomic.Int64  // the last use is not stored before this time, a weir.Time
 	saving chan struct{} // holds a value while a request stores the last use
@@ -47,12 +48,12 @@ type life struct {
 
 // lives are the streams with a limited lifetime.
 type lives struct {
-	of sync.Map // *Stream to *life; entries are deleted with mu held
+	of sync.Map // maps a *Stream to its *life; entries are deleted with mu held
 
 	mu    sync.Mutex
 	queue lifeQueue
 
-	busy atomic.Bool // sweep is running in the background
+	busy atomic.Bool // sweepLives is working in the background
 }
 
 // lifeQueue is a heap of lives, ordered by the time at which the sweeper looks at them.
@@ -78,9 +79,9 @@ func (q *lifeQueue) Pop() any {
 	return l
 }
 
-// saveEvery returns how often the last use of a stream is stored at most: an eighth of its time to
-// live, but at least five seconds. On a shared store it is at most half of the time to live, because
-// all nodes let the stream live for that much longer.
+// saveEvery returns the least time between two stores of the last use: an eighth of the stream's
+// time to live, but at least five seconds. On a shared store it is at most half of the time to
+// live, because endAfter adds it to the lifetime of the stream.
 func (l *life) saveEvery() time.Duration {
 	ttl := time.Duration(l.s.TTLSeconds) * time.Second
 	every := max(ttl/8, 5*time.Second)
@@ -91,21 +92,22 @@ func (l *life) saveEvery() time.Duration {
 }
 
 const (
-	// saveWait is how long a request waits at most until the last use is stored. A slow store must
-	// not stop readers.
+	// saveWait is the longest time that a request waits until the last use is stored. A slow store
+	// must not stop readers.
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
-	// spread is how long it takes at most until other nodes know of a publish whose time must be
-	// stored: the sweeper stores it in its next round, and the document takes a moment.
+	// spread is the longest time until other nodes know of a publish whose time must be stored: the
+	// sweeper stores the time in its next round, and the document takes a moment to reach the other
+	// nodes.
 	spread = sweepEvery + time.Second
 )
 
-// dead is in the place of the last use of a stream whose lifetime has ended for good.
+// dead is the value of life.used once the lifetime of the stream has ended for good.
 const dead = math.MaxInt64
 
 // live records the lifetime of a new stream, or of one that was just loaded. It does nothing if the
-// stream lives until it is deleted.
+// lifetime is not limited.
 func (h *Hub) live(s *Stream, spec *Spec) {
 	if !s.limited() {
 		return
@@ -114,7 +116,7 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 	l.proven.Store(h.catalog.isLoaded() || h.shared)
 	used := max(spec.usedAt, s.CreatedAt)
 	l.saved.Store(int64(used))
-	if !h.catalog.isLoaded() && !h.shared { // on a shared store, end adds that time
+	if !h.catalog.isLoaded() && !h.shared { // on a shared store, endAfter adds saveEvery
 		used = min(h.now(), used.Add(l.saveEvery()))
 	}
 	l.used.Store(int64(used))
@@ -155,7 +157,7 @@ func (h *Hub) forgetLife(s *Stream) {
 
 // use records that the stream is being used now, by a request that may wait. If the document is too
 // old, use first stores the time. If that fails, the use is only in memory, and the sweeper tries
-// again: readers must not depend on a store that takes writes.
+// again: readers must be served even while the store takes no writes.
 func (s *Stream) use(ctx context.Context) {
 	l := lifeOf(s)
 	if l == nil {
@@ -171,7 +173,7 @@ func (s *Stream) use(ctx context.Context) {
 	}
 	defer func() { <-l.saving }()
 	if !l.wantsSave() {
-		return // another request has stored the time, or has failed to
+		return // another request has stored the time, or has failed to store it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveWait)
 	defer cancel()
@@ -180,7 +182,7 @@ func (s *Stream) use(ctx context.Context) {
 	}
 }
 
-// published records that a batch was stored now, without waiting. It does nothing if l is nil.
+// published records, without waiting, that a batch was stored now. It does nothing if l is nil.
 func (l *life) published() {
 	if l == nil {
 		return
@@ -190,13 +192,13 @@ func (l *life) published() {
 	}
 }
 
-// touch records a use at a time, unless a later use is known.
+// touch records a use at the given time, unless a later use is known.
 func (l *life) touch(at weir.Time) { raise(&l.used, at) }
 
-// end returns when the lifetime of the stream ends, unless it is used before.
+// end returns when the lifetime of the stream ends if the stream is not used again.
 func (l *life) end() weir.Time { return l.endAfter(l.used.Load()) }
 
-// endAfter returns when the lifetime ends if the last use was at this time.
+// endAfter returns when the lifetime ends if the last use was at the given time.
 func (l *life) endAfter(used int64) weir.Time {
 	if used == dead {
 		return 0
@@ -217,10 +219,11 @@ func (s *Stream) expired(now weir.Time) bool {
 	return l != nil && l.isOver(now)
 }
 
-// isOver reports whether the lifetime has ended. Once it has returned true, it always does, and no
-// batch is admitted: a stream that a client was told is gone does not come back, not even if the
-// clock is set back. (On a shared store only the deletion is final.) After a restart, it returns
-// false until the log was asked, which may prove a later use than the document.
+// isOver reports whether the lifetime has ended. After it has returned true, it never returns false
+// again, and no batch is admitted: once a client was told that the stream is gone, the stream does
+// not come back, even if the clock is set back. (On a shared store only the deletion is final.)
+// After a restart, isOver returns false until the log was asked, because the log may show a later
+// use than the document.
 func (l *life) isOver(now weir.Time) bool {
 	for {
 		used := l.used.Load()
@@ -239,9 +242,9 @@ func (l *life) isOver(now weir.Time) bool {
 	}
 }
 
-// admits reports whether the stream still takes a batch now, and records the batch as a use. It
-// returns true if l is nil. Otherwise a batch could be acknowledged, and then deleted with its
-// stream.
+// admits reports whether the stream still takes a batch now, and records the batch as a use.
+// Without this check, a batch could be acknowledged and then deleted with its stream. It returns
+// true if l is nil.
 func (l *life) admits(now weir.Time) bool {
 	if l == nil {
 		return true
@@ -253,16 +256,17 @@ func (l *life) admits(now weir.Time) bool {
 	return l.used.Load() != dead
 }
 
-// lapsed reports whether a stream that was deleted has expired. On a shared store another node may
-// have deleted it, which did not know of the last uses on this node.
+// lapsed reports whether a deleted stream was deleted because its lifetime had ended. On a shared
+// store, another node may have deleted it without knowing of the last uses on this node. There
+// lapsed ignores the time that endAfter adds.
 func lapsed(s *Stream) bool {
 	now, l := s.hub.now(), lifeOf(s)
 	return l != nil && (l.isOver(now) || s.hub.shared && l.end().Add(-l.saveEvery()-spread) <= now)
 }
 
-// lapse deletes the stream with this id if its lifetime has ended, and returns the stream. The catalog
-// may still have it, if the sweeper deletes it at the same time. lapse returns nil if there is no such
-// stream or if it lives on.
+// lapse deletes the stream with this id if its lifetime has ended, and returns the stream. The
+// catalog may still have the stream, if the sweeper deletes it at the same time. lapse returns nil
+// if there is no such stream, or if its lifetime has not ended.
 func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	s, err := h.lookup(id)
 	if err != nil || !s.expired(h.now()) {
@@ -281,9 +285,9 @@ func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	return s, nil
 }
 
-// lapse deletes the stream if its lifetime has ended. The log may prove a later use than this node
-// knows of: another node may have stored a batch and failed before it stored the time, or this node
-// before a restart. Then the stream lives on.
+// lapse deletes the stream if its lifetime has ended. The log may show a later use than this node
+// knows of: another node, or this node before a restart, may have stored a batch and then stopped
+// before it stored the time of the use. Then the stream lives on.
 func (l *life) lapse(ctx context.Context) error {
 	if l.until > l.s.hub.now() && l.used.Load() != dead {
 		c, err := l.s.Cursor(ctx)
@@ -317,15 +321,15 @@ func (l *life) hurry() {
 	v := &l.s.hub.lives
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if l.place > 0 { // otherwise the sweeper looks at it just now
+	if l.place > 0 { // otherwise the sweeper is looking at the stream just now
 		l.at = max(l.s.hub.now(), weir.Time(l.retry.Load()))
 		heap.Fix(&v.queue, l.place-1)
 	}
 }
 
-// sweepLives deletes the streams whose lifetime has ended, and stores the last use of others. It
-// works in the background, because the store may be slow. On a shared store only the leading node
-// deletes.
+// sweepLives deletes the streams whose lifetime has ended, and stores the last use of other
+// streams. It works in the background, because the store may be slow. On a shared store only the
+// leading node deletes.
 func (h *Hub) sweepLives() {
 	v := &h.lives
 	now := h.now()
@@ -363,8 +367,8 @@ func (h *Hub) sweepLife(l *life) {
 	h.requeue(l)
 }
 
-// requeue puts a stream back into the queue of lifetimes, unless it is deleted. Otherwise a stream
-// that is deleted while the sweeper looks at it would stay in the queue.
+// requeue puts a stream back into the queue of lifetimes. It leaves out a stream that was deleted
+// while the sweeper looked at it, because such a stream would never leave the queue again.
 func (h *Hub) requeue(l *life) {
 	h.lives.mu.Lock()
 	defer h.lives.mu.Unlock()
@@ -377,7 +381,7 @@ func (h *Hub) requeue(l *life) {
 	}
 	if l.isUnsaved() {
 		soon := now.Add(sweepEvery)
-		if l.hasty.Load() { // it was used while the sweeper looked at it
+		if l.hasty.Load() { // the stream was used while the sweeper looked at it
 			soon = now
 		}
 		l.at = min(l.at, max(soon, weir.Time(l.retry.Load())))
@@ -412,7 +416,7 @@ func (l *life) save(ctx context.Context) error {
 	return nil
 }
 
-// raise sets t to a time, unless t is later.
+// raise sets t to the given time, unless t is already later.
 func raise(t *atomic.Int64, to weir.Time) {
 	for {
 		before := t.Load()

@@ -16,7 +16,7 @@ import (
 
 // A stream with a time to live is deleted when it has not been used for that time. Publishing,
 // reading a batch and starting a subscription are uses; asking for the stream object is not. The
-// uses survive a restart: the stream does not expire early, and at most saveEvery late.
+// uses survive a restart: the stream never expires too early, and at most saveEvery too late.
 func TestTimeToLive(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -106,7 +106,7 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
 		time.Sleep(20_000 * time.Second)
 		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
-		time.Sleep(5 * time.Second) // the last store is older than saveEvery, so this use is stored at once
+		time.Sleep(5 * time.Second) // long enough to store this use: the document is older than saveEvery, so the sweeper stores it at once
 		name := "renamed"
 		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // must keep the last use in the document
 			t.Fatal(err)
@@ -125,8 +125,8 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 	})
 }
 
-// withoutOutlines is an engine that knows nothing about a log before it is opened. Its state is that
-// of the field state, and it counts the changes of documents.
+// withoutOutlines is an engine that knows nothing about a log before it is opened. Its method
+// Status reports the state that the field state holds. It counts the changes of documents.
 type withoutOutlines struct {
 	engine.Engine
 	state   atomic.Uint32 // an engine.State
@@ -207,8 +207,8 @@ func TestUseBeforeACrashCounts(t *testing.T) {
 	}
 }
 
-// While the store is full, reads go on, and their time is not stored: that would use up the space for
-// deleting streams. It is stored soon after there is space again.
+// While the store is full, reads go on, but the time of the last use is not stored, because that
+// would use up the space for deleting streams. The time is stored soon after there is space again.
 func TestUsesOfAFullStore(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		full := &withoutOutlines{Engine: e}

@@ -36,12 +36,12 @@ func (s *Subscription) lend() {
 }
 
 // borrow makes the subscription's loan at least size bytes large. Without loans, many subscribers
-// that read batches of 8 MiB could exhaust the memory of the process. If the budget has too little
-// memory until the time wait has passed, borrow returns errNoMemory. A stalled subscriber keeps its
+// that read batches of 8 MiB could exhaust the memory of the process. If the budget does not have
+// this memory before maxWait has passed, borrow returns errNoMemory. A stalled subscriber keeps its
 // memory until it is disconnected.
-func (s *Subscription) borrow(ctx context.Context, size int, wait time.Duration) error {
+func (s *Subscription) borrow(ctx context.Context, size int, maxWait time.Duration) error {
 	s.lend()
-	patience, cancel := context.WithTimeout(ctx, wait)
+	patience, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	err := s.loan.Grow(patience, int64(size))
 	if err != nil && ctx.Err() == nil && !errors.Is(err, budget.ErrCut) {
@@ -52,7 +52,7 @@ func (s *Subscription) borrow(ctx context.Context, size int, wait time.Duration)
 
 // reserveMemory borrows memory for the next run of batches if the run is larger than unlent. The
 // loan covers the payloads that are read from the log and the frames that are encoded from them.
-func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, wait time.Duration) error {
+func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, maxWait time.Duration) error {
 	s.freeMemory()
 	size := 0
 	s.f.log.Headers(s.next, func(h engine.Header) bool {
@@ -64,7 +64,7 @@ func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, wait
 	if size <= unlent {
 		return nil
 	}
-	return s.borrow(ctx, size+EncodedSize(s.f.s.Mode, size), wait)
+	return s.borrow(ctx, size+EncodedSize(s.f.s.Mode, size), maxWait)
 }
 
 // EncodedSize returns roughly how many bytes a payload takes in a frame.
@@ -77,7 +77,7 @@ func EncodedSize(mode weir.Mode, payload int) int {
 
 // freeMemory returns the memory of the last run of batches to the budget. It also drops the
 // references to the frames of that run: otherwise a waiting subscription would keep frames in
-// memory that neither the budget nor the tail counts any more.
+// memory that neither the budget nor the tail (the recent batches in memory) counts any more.
 func (s *Subscription) freeMemory() {
 	if s.kept != nil {
 		clear(s.kept.frames[:cap(s.kept.frames)])
@@ -115,11 +115,10 @@ func newPins(size int) pins {
 func (r *frame) isLarge() bool { return r.pins.lock != nil }
 
 // pin keeps a large frame in memory until unpin is called. The first subscription that pins the
-// frame borrows the memory for it. Like borrow, pin returns errNoMemory if the time wait passes
-// first.
-func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) error {
+// frame borrows the memory for it. Like borrow, pin returns errNoMemory if maxWait passes first.
+func (s *Subscription) pin(ctx context.Context, r *frame, maxWait time.Duration) error {
 	s.lend()
-	late := time.NewTimer(wait)
+	late := time.NewTimer(maxWait)
 	defer late.Stop()
 	select {
 	case r.pins.lock <- struct{}{}:
@@ -130,7 +129,7 @@ func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) er
 	}
 	defer func() { <-r.pins.lock }()
 	if r.pins.payer == nil {
-		if err := s.borrow(ctx, r.size, wait); err != nil {
+		if err := s.borrow(ctx, r.size, maxWait); err != nil {
 			return err
 		}
 		r.pins.payer, r.pins.all = s, make(map[*Subscription]struct{})
@@ -143,7 +142,7 @@ func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) er
 }
 
 // unpin undoes pin. If s paid for the frame and other subscriptions still send it, unpin makes one
-// of them the payer and moves the loan there.
+// of them the payer and moves the borrowed memory to its loan.
 func (s *Subscription) unpin() {
 	r := s.pinned
 	if r == nil {

@@ -143,7 +143,7 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 			want = 0
 		}
 		if held := room.Stats().Held; held != want {
-			t.Fatalf("after %d of 100 closed, %d bytes are held, want %d", i+1, held, want)
+			t.Fatalf("after %d of 100 subscriptions closed, %d bytes are held, want %d", i+1, held, want)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestStalledFrameIsFreedAtOnce(t *testing.T) {
 		}
 		wait, cancel := context.WithCancel(ctx)
 		var waiting sync.WaitGroup
-		for i := range 20 { // together they need more than the budget has, and none of them depends on a client
+		for i := range 20 { // together these loans need more than the budget has, and the budget cuts none of them, because it does not watch them
 			waiting.Go(func() {
 				l := room.Open(budget.Holder{Project: strconv.Itoa(i)}, 1<<20, nil)
 				defer l.End()

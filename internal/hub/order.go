@@ -216,8 +216,8 @@ func (p *Publish) awaitTurn(ctx context.Context, f *feed) {
 }
 
 // await waits until p.Seq is the next sequence, or the function enough returns true for the
-// sequence below. It returns false if the time patience passed or ctx ended first, or if the hub is
-// closing.
+// sequence below. It returns false if the time given by patience passed first, if ctx ended first,
+// or if the hub is closing.
 func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, enough func(present, queued bool) bool) bool {
 	o := &f.way.order
 	if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {

@@ -295,7 +295,8 @@ func TestContiguousAfterACrash(t *testing.T) {
 		for _, i := range rand.Perm(80) {
 			all.Go(func() {
 				<-time.After(rand.N(arrivalPatience / 2))
-				// Later bodies take longer, so that not all batches wait for the first one and are written together.
+				// Later bodies take longer. Otherwise all batches would wait for the first one and
+				// be written together.
 				ack, err := send(s, contiguous(weir.Seq(i+1)), time.Duration(i/8)*100*time.Millisecond+rand.N(100*time.Millisecond))
 				if err != nil {
 					t.Error(err)

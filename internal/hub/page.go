@@ -13,21 +13,21 @@ import (
 // PageQuery says which batches a page has (D37).
 type PageQuery struct {
 	From  From      // where the page starts, unless Last or Since is set
-	Last  int       // if above 0, the page starts with the oldest of this many newest batches
+	Last  int       // if above 0, the page starts this many batches before the end of the stream
 	Since weir.Time // if above 0, the page has only batches that were stored at this time or later
 	Limit int       // maximum number of batches
-	Bytes int       // the page ends before a batch that would make the encoded batches larger than this, unless that batch is its first
+	Bytes int       // maximum size of all encoded batches together; a larger batch is a page of its own
 }
 
 // Page is a range of batches of a stream, in increasing order of sequence. The caller reads the
 // batches run by run: it calls Plan, and then Read, until IsDone returns true. A page ends before
-// an open gap, as a subscription does (D4). Batches that were evicted or lost before the first
-// batch of the page are in the field Gap. If batches of the page are evicted while the page is
-// being read, the page ends before them.
+// an open gap, as a subscription does (D4). The field Gap has the evicted and lost batches below
+// the first batch of the page. If batches of the page are evicted while the page is being read, the
+// page ends before them.
 //
 // A Page must be used by one goroutine at a time. The caller must close it.
 type Page struct {
-	Gap *Gap // sequences before the page that the caller asked for and that can no longer be read; nil if there are none
+	Gap *Gap // sequences below the first batch that belong to the query but can no longer be read; nil if there are none
 
 	f      *feed
 	query  PageQuery
@@ -83,9 +83,9 @@ func (p *Page) start() error {
 	return p.refresh()
 }
 
-// refresh finds the range of the page again, from p.next upwards. No batch of the page was read yet.
-// refresh skips what the page does not have: evicted and lost batches, which it records in p.Gap, and
-// batches that were stored before query.Since.
+// refresh finds the range of the page again, from p.next upwards. It must not be called after a
+// batch of the page was read. refresh skips what the page does not have: evicted and lost batches,
+// which it records in p.Gap, and batches that were stored before query.Since.
 func (p *Page) refresh() error {
 	f := p.f
 	if p.Gap != nil { // the new gap includes the sequences of this one
@@ -122,8 +122,8 @@ func (p *Page) refresh() error {
 	return nil
 }
 
-// asksForKept reports whether the query asks for batches that are kept, whatever their sequences are.
-// Then evicted batches are no gap (D37).
+// asksForKept reports whether the query asks only for batches that are still kept, whatever their
+// sequences are. The page then reports no gap for evicted batches (D37).
 func (p *Page) asksForKept() bool {
 	return p.query.Last > 0 || p.query.Since > 0 || p.query.From == Oldest
 }
@@ -155,9 +155,9 @@ func (p *Page) Next() weir.Seq {
 	return min(p.next, p.stored)
 }
 
-// Plan chooses the next run of batches to read: about as many bytes of payload as the parameter
-// room, and at least one batch. It returns the payload bytes of the run.
-func (p *Page) Plan(room int) int {
+// Plan chooses the next run of batches to read: at most maxBytes bytes of payload, but at least one
+// batch. It returns the payload bytes of the run.
+func (p *Page) Plan(maxBytes int) int {
 	count, size, bytes := p.count, p.size, 0
 	p.run = p.end
 	p.f.log.Headers(p.next, func(h engine.Header) bool {
@@ -170,7 +170,7 @@ func (p *Page) Plan(room int) int {
 		case count == p.query.Limit || count > 0 && size+encoded > p.query.Bytes:
 			p.run, p.end = h.Seq, h.Seq
 			return false
-		case bytes > 0 && bytes+int(h.Size) > room:
+		case bytes > 0 && bytes+int(h.Size) > maxBytes:
 			p.run = h.Seq
 			return false
 		}
@@ -185,9 +185,10 @@ func (p *Page) Plan(room int) int {
 func (p *Page) has(h *engine.Header) bool { return h.Kind == engine.Batch && h.Time >= p.query.Since }
 
 // Read calls encode for each batch of the planned run. The function encode appends the batch to b
-// and must not keep its payload. Read returns the extended b, or b itself if it could not use what
-// it has read: batches of the run were evicted in the meantime. The page then ends before them. If
-// they are the first of the page, the caller must call Plan again.
+// and must not keep its payload. Read returns the extended b. If batches of the run were evicted in
+// the meantime, Read returns b itself, and the page ends before the run. But if no batch of the
+// page was read before, the page now starts above the evicted batches, and the caller must call
+// Plan again.
 func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Batch) []byte) ([]byte, error) {
 	f, start := p.f, len(b)
 	count, size, after := p.count, p.size, p.after
@@ -222,9 +223,9 @@ func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Bat
 	return b, nil
 }
 
-// Wait waits until the page has something to report (see IsEmpty), but at most for the time wait. It
+// Wait waits until the page has something to report (see IsEmpty), but at most for maxWait. It
 // fails with the error of the context, with ErrDeleted, or with ErrStopping.
-func (p *Page) Wait(ctx context.Context, wait time.Duration) error {
+func (p *Page) Wait(ctx context.Context, maxWait time.Duration) error {
 	from := Oldest
 	if p.next > 0 {
 		from = After(p.next - 1)
@@ -237,7 +238,7 @@ func (p *Page) Wait(ctx context.Context, wait time.Duration) error {
 	if sub.f != p.f {
 		return ErrStopping // the log was reopened: see feed.Behind
 	}
-	for until := time.Now().Add(wait); p.IsEmpty(); {
+	for until := time.Now().Add(maxWait); p.IsEmpty(); {
 		sub.next, sub.since = p.next, time.Now()
 		step, _, err := sub.await(ctx, time.Until(until))
 		if err != nil {
@@ -250,8 +251,8 @@ func (p *Page) Wait(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// lastOf returns the sequence of the oldest of the newest n batches. Their sequences are at least
-// low and below end.
+// lastOf returns the sequence at which the newest n batches begin. It considers only batches from
+// the sequence low upwards and below the sequence end.
 func lastOf(log engine.Log, low, end weir.Seq, n int) weir.Seq {
 	start := end
 	for missing := weir.Seq(n); missing > 0; {
@@ -259,7 +260,7 @@ func lastOf(log engine.Log, low, end weir.Seq, n int) weir.Seq {
 			return low
 		}
 		above := start
-		start -= missing // exactly the missing batches, if no sequence is missing
+		start -= missing // if there is no gap here, this range has exactly the batches that are still to be found
 		log.Headers(start, func(h engine.Header) bool {
 			if h.Seq < above && h.Kind == engine.Batch {
 				missing--
@@ -274,15 +275,15 @@ func lastOf(log engine.Log, low, end weir.Seq, n int) weir.Seq {
 // since or later have at least this sequence. The result is end if there is no such batch.
 //
 // Except for late batches, the times of batches never decrease with their sequence. So firstSince
-// finds the first batch that is not late by binary search. A late batch may have been stored later
-// than batches above it. The sequence of a batch is at most weir.MaxAhead above the cursor, so
-// nearly all late batches are at most that far below the batch that was found, and firstSince looks
-// for them there.
+// uses a binary search to find the first batch that is not late and not older than since. A late
+// batch may have been stored later than batches above it. The sequence of a batch is at most
+// weir.MaxAhead above the cursor, so nearly all late batches are at most that far below the batch
+// that was found, and firstSince looks for them only there.
 func firstSince(log engine.Log, low, end weir.Seq, since weir.Time) weir.Seq {
 	from, to := low, end
 	for from < to {
 		middle := from + (to-from)/2
-		older := weir.Seq(0) // the sequence above an older batch
+		older := weir.Seq(0) // the sequence above a batch that is older than since; 0 if there is none
 		log.Headers(middle, func(h engine.Header) bool {
 			if h.Kind != engine.Batch || h.Flags&engine.Late != 0 {
 				return true

@@ -24,9 +24,9 @@ type paged struct {
 	gap    *Gap
 }
 
-// readPage reads a page in runs of about this many bytes. After each run it calls between, unless
-// between is nil.
-func readPage(t *testing.T, s *Stream, q PageQuery, room int, between func()) paged {
+// readPage reads a page in runs of at most maxBytes bytes. After each run it calls the function
+// afterRun, unless afterRun is nil.
+func readPage(t *testing.T, s *Stream, q PageQuery, maxBytes int, afterRun func()) paged {
 	t.Helper()
 	if q.Limit == 0 {
 		q.Limit = 1000
@@ -41,7 +41,7 @@ func readPage(t *testing.T, s *Stream, q PageQuery, room int, between func()) pa
 	defer p.Close()
 	var seqs []weir.Seq
 	for !p.IsDone() {
-		p.Plan(room)
+		p.Plan(maxBytes)
 		before := len(seqs)
 		b, err := p.Read(ctx, nil, func(b []byte, batch *weir.Batch) []byte {
 			seqs = append(seqs, batch.Seq)
@@ -53,8 +53,8 @@ func readPage(t *testing.T, s *Stream, q PageQuery, room int, between func()) pa
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seqs = seqs[:before+len(b)]; between != nil {
-			between()
+		if seqs = seqs[:before+len(b)]; afterRun != nil {
+			afterRun()
 		}
 	}
 	return paged{seqs, p.Next(), p.Cursor(), p.Gap}
@@ -206,8 +206,8 @@ func TestEvictedWhileReadingAPage(t *testing.T) {
 	})
 }
 
-// Wait returns when a batch is stored, when its time has passed, when the stream is deleted and when
-// the hub stops.
+// Wait returns when a batch is stored, when the time to wait has passed, when the stream is deleted
+// and when the hub stops.
 func TestWaitForAPage(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -231,11 +231,12 @@ func TestWaitForAPage(t *testing.T) {
 		if p, took, err := wait(s, PageQuery{From: Head}, 20*time.Second); err != nil || p.IsEmpty() || took != 3*time.Second {
 			t.Errorf("with a batch: %v after %v", err, took)
 		}
-		// A batch below the start, and one that was stored before the time, do not end the wait.
+		// The wait does not end with a batch below From, or with a batch that is stored before
+		// Since.
 		time.AfterFunc(time.Second, func() { publish(t, s, at(1, payloadOf(1))) })
 		time.AfterFunc(2*time.Second, func() { publish(t, s, at(2, payloadOf(2))) })
 		if p, took, err := wait(s, PageQuery{From: After(1)}, 20*time.Second); err != nil || p.IsEmpty() || took != 2*time.Second {
-			t.Errorf("from the future: %v after %v", err, took)
+			t.Errorf("from a sequence above the cursor: %v after %v", err, took)
 		}
 		for d := range 3 {
 			time.AfterFunc(time.Duration(1+d)*time.Second, func() { publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}}) })

@@ -61,7 +61,7 @@ func TestParked(t *testing.T) {
 		t.Error("the batch was not counted as delivered")
 	}
 
-	for i, size := range []int{64 << 10, 30 << 10} { // large; then so many that the tail drops the first
+	for i, size := range []int{64 << 10, 30 << 10} { // first large batches, then smaller ones, so many that the tail drops some of them
 		seq := weir.Seq(3 + 10*i)
 		for j := range weir.Seq(10) {
 			publish(t, s, at(seq+j, strings.Repeat("x", size)))

@@ -36,19 +36,19 @@ func (s *Stream) Foresee(p *Publish) (needsBody bool, err error) {
 	return p.needsBody(f)
 }
 
-// Propose does the same as Publish, but returns at once. It reports the result to the parameter to,
-// perhaps before it returns. The caller must not use p until then.
-func (s *Stream) Propose(p *Publish, to Outcome) {
+// Propose does the same as Publish, but returns at once. It calls outcome.Published with the
+// result, perhaps before it returns. Until that call, the caller must not use p.
+func (s *Stream) Propose(p *Publish, outcome Outcome) {
 	f := s.acquireOpen()
 	if f == nil || p.Contiguous && (p.ordered == nil || !p.ordered.isReady(p.Seq)) {
 		if f != nil {
 			f.release()
 		}
-		go func() { to.Published(s.Publish(context.Background(), p)) }()
+		go func() { outcome.Published(s.Publish(context.Background(), p)) }()
 		return
 	}
 	b := newProposal(f, p.rules(int64(len(p.Batch.Payload))), p, false)
-	if b.feed, b.of, b.to = f, p, to; b.done == nil {
+	if b.feed, b.of, b.to = f, p, outcome; b.done == nil {
 		b.done = b.completed
 	}
 	f.log.Propose(&b.entry, b.done)

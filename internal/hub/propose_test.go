@@ -130,7 +130,7 @@ func TestProposeNeedsNoGoroutine(t *testing.T) {
 			s.Propose(p, results)
 		}
 		if more := runtime.NumGoroutine() - before; more > 0 {
-			t.Errorf("%d publishes in flight have %d goroutines", n, more)
+			t.Errorf("%d publishes in flight started %d goroutines, want 0", n, more)
 		}
 		if len(results) > 0 {
 			t.Errorf("%d outcomes were reported before the entries were stored", len(results))
@@ -144,7 +144,7 @@ func TestProposeNeedsNoGoroutine(t *testing.T) {
 	})
 }
 
-// Propose reports the errors of the store as Publish does, and a stream that was deleted meanwhile.
+// Like Publish, Propose reports the errors of the store, and that the stream was deleted meanwhile.
 func TestProposeFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &heldBack{Engine: memory.New()}
@@ -247,7 +247,7 @@ func (l *fullProposalsLog) Append(ctx context.Context, e *engine.Entry) error {
 	return l.Log.Append(ctx, e)
 }
 
-// A stream whose log is closed is opened, and Propose does not wait for that.
+// If the log of the stream is closed, Propose opens it, but does not wait for that.
 func TestProposeOpensTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})

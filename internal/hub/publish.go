@@ -18,7 +18,7 @@ type Publish struct {
 	Contiguous bool       // only if Chosen: refuse the batch if it would open a gap (D38)
 	Publisher  string     // only if Chosen: name to keep with the batch; may be empty (D38)
 	Key        string     // idempotency key; only if not Chosen
-	Writer     *Writer    // only if not Chosen: who publishes the batch; nil if no writer is named
+	Writer     *Writer    // only if not Chosen: the writer of the batch; nil if none is named
 	Ends       bool       // only if not Chosen: close the stream together with this batch (D37)
 	Batch      weir.Batch // Seq and Time are ignored
 
@@ -26,7 +26,7 @@ type Publish struct {
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
 	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
-	way     *traffic // the traffic of held
+	way     *traffic // the traffic of the stream in held
 	settled bool     // the batch was stored, by this publish or an earlier one
 }
 
@@ -58,7 +58,7 @@ type proposal struct {
 	feed *feed
 	of   *Publish
 	to   Outcome
-	done func(error) // the method completed, kept so that Propose need not allocate it
+	done func(error) // the method completed as a function; kept, so that Propose need not allocate it
 }
 
 // Placed implements engine.Placeable.
@@ -103,11 +103,11 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	return s.decide(ctx, f, p)
 }
 
-// inLine reports whether the sequence of p is the next one, or whether p is contiguous and follows a
-// batch whose request is in progress. Nearly all publishes with a chosen sequence are of these two
-// kinds. Both need their body, and inLine makes the stream hold their sequence, as preview does.
-// preview would find the same, but its verdicts take so much stack that Go would have to move the
-// stack of each HTTP/2 request.
+// inLine reports whether the sequence of p is the next one, or whether p is contiguous and follows
+// a batch whose request is in progress. Nearly all publishes with a chosen sequence are of these
+// two kinds. Both need their body, and inLine makes the stream hold their sequence, as preview
+// does. preview would find the same, but its verdicts take so much stack that Go would have to copy
+// the stack of each HTTP/2 request to a larger one.
 func (p *Publish) inLine(f *feed) (next, follows bool) {
 	if !p.Chosen || p.Seq > weir.MaxSeq {
 		return false, false
@@ -313,8 +313,8 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, pr
 	return p, nil
 }
 
-// newProposal returns a proposal with the entry of a batch. It sets the fields one by one, because a
-// composite literal would double its stack (see inLine).
+// newProposal returns a proposal with the entry of a batch. It sets the fields one by one, because
+// a composite literal would double the stack that it needs (see inLine).
 func newProposal(f *feed, rules stream.Publish, of *Publish, probe bool) *proposal {
 	p := proposals.Get().(*proposal)
 	p.rules, p.probe = rules, probe

@@ -95,7 +95,8 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	return batch(&e), nil
 }
 
-// lookup reports whether the batch can be read (p), and whether the stream was deleted (dropped).
+// lookup returns whether the batch can be read, or why it cannot. The result dropped says whether
+// the stream was deleted.
 func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,9 +104,10 @@ func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	return f.state.Lookup(seq), f.dropped
 }
 
-// evictedFrom reports whether batches from the sequence first upwards were evicted. A caller that has
-// scanned the log from there must ask: a scan leaves out what was trimmed before it got there, so its
-// result may have a hole. evictedFrom fails with StreamNotFound if the stream was deleted.
+// evictedFrom reports whether batches from the sequence first upwards were evicted. A caller must
+// ask this after it has scanned the log from there: a scan leaves out the batches that were trimmed
+// before it reached them, so its result may have a hole. evictedFrom fails with StreamNotFound if
+// the stream was deleted.
 func (f *feed) evictedFrom(first weir.Seq) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -68,7 +68,7 @@ func TestRoomIsShared(t *testing.T) {
 			t.Errorf("the log does not say exactly once which project was refused: %s", log.String())
 		}
 
-		<-time.After(20 * time.Second) // all streams are closed
+		<-time.After(20 * time.Second) // by now the logs of all streams are closed
 		synctest.Wait()
 		used := h.Stats().IndexBytes
 		if used <= bound || used > 2*bound {

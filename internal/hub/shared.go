@@ -88,9 +88,9 @@ func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	return h.Stream(id)
 }
 
-// endExpired deletes a stream of a shared store whose lifetime has ended according to this node, before
-// the node says so. Otherwise another node, which knows of a later use, would still serve the stream
-// after a client was told that it does not exist.
+// endExpired deletes the stream with this id if its lifetime has ended according to this node. It
+// does so only on a shared store, before this node tells a client that the stream does not exist.
+// Otherwise another node that knows of a later use would still serve the stream.
 func (h *Hub) endExpired(ctx context.Context, id weir.StreamID) error {
 	if !h.shared {
 		return nil

@@ -204,7 +204,7 @@ func TestEvictedByAnotherNode(t *testing.T) {
 	if _, err := there.Publish(ctx, large); err != nil {
 		t.Fatal(err)
 	}
-	// A read of a stored batch does not ask the other nodes first. Asking for the cursor does.
+	// Batch does not ask the other nodes about a batch that this node knows. Object asks them.
 	if o, err := here.Object(ctx); err != nil || o.Cursor != 2 {
 		t.Fatalf("the cursor is %d, %v; want 2", o.Cursor, err)
 	}

@@ -32,7 +32,7 @@ type delivered struct {
 type handed struct {
 	batches int
 	bytes   int
-	at      int64 // when the oldest of these batches was admitted, in meter time; 0 if they were read from the log
+	at      int64 // when the oldest of these batches was admitted, by the clock of package meter; 0 if they were read from the log
 }
 
 // countSent counts the frames of the previous call of Next as delivered: a subscriber that calls

@@ -59,7 +59,7 @@ type Subscription struct {
 
 	sleeper Sleeper // set while the subscription is parked
 
-	before, after *Subscription // neighbours in the audience
+	before, after *Subscription // neighbours in the audience, the list of the stream's subscriptions
 	position      atomic.Uint64 // copy of next, for Stats
 	handed        handed        // the last run, until countSent has counted it
 }
@@ -142,9 +142,10 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 }
 
 // Compress makes Next return frames that are compressed and belong to one gzip member. It returns
-// the state of the member, to which the caller adds what it sends itself. A frame of the tail is
-// compressed once for all subscribers; a run that was read from the log is compressed as a whole.
-// No other memory is held between two calls of Next. Compress must be called before Next.
+// the state of the member. If the caller sends other parts of the member itself, it must add them
+// to this state. A frame of the tail is compressed once for all subscribers; a run that was read
+// from the log is compressed as a whole. Between two calls of Next, compression takes no memory
+// except the state of the member. Compress must be called before Next.
 func (s *Subscription) Compress() *deflate.Member {
 	s.zip = new(deflate.Member)
 	s.f.mu.Lock()
@@ -178,18 +179,18 @@ func (s *Subscription) Close() {
 }
 
 // Next returns the next frames or the next gap. A subscriber receives every batch once, in
-// increasing order. If there is nothing to send, Next waits. If there is still nothing after the
-// time wait, it returns an empty Event, and the caller should send a keep-alive. One call returns
-// about 24 KiB of frames, or a single larger frame. By calling Next again, the caller says that it
-// has sent the previous frames.
+// increasing order. If there is nothing to send, Next waits. If there is still nothing when maxWait
+// has passed, Next returns an empty Event, and the caller should send a keep-alive. One call
+// returns about 24 KiB of frames, or a single larger frame. By calling Next again, the caller says
+// that it has sent the previous frames.
 //
-// It fails with the context's error, with ErrDeleted, ErrExpired, ErrEnded or ErrStopping.
-func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
+// It fails with the error of the context, or with ErrDeleted, ErrExpired, ErrEnded or ErrStopping.
+func (s *Subscription) Next(ctx context.Context, maxWait time.Duration) (Event, error) {
 	s.since = time.Now()
 	s.freeMemory()
 	s.countSent()
 	for {
-		step, v, err := s.await(ctx, wait)
+		step, v, err := s.await(ctx, maxWait)
 		if err != nil || step.Kind == stream.Wait {
 			return Event{}, err
 		}
@@ -197,7 +198,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			return Event{Gap: gap}, err
 		}
 		logged := s.next < v.low
-		frames, err := s.read(ctx, v, step, wait)
+		frames, err := s.read(ctx, v, step, maxWait)
 		if errors.Is(err, errNoMemory) {
 			return Event{}, nil // the caller sends a keep-alive and calls Next again
 		}
@@ -222,9 +223,9 @@ func (s *Subscription) pass(step stream.Step) (*Gap, error) {
 }
 
 // await returns the next step at the position of the subscription, and the view that the step
-// belongs to. If there is nothing to do, it waits. The step is still stream.Wait if the given time
-// has passed since s.since.
-func (s *Subscription) await(ctx context.Context, wait time.Duration) (stream.Step, *view, error) {
+// belongs to. If there is nothing to do, await waits. If there is still nothing when maxWait has
+// passed since s.since, it returns a step of kind stream.Wait.
+func (s *Subscription) await(ctx context.Context, maxWait time.Duration) (stream.Step, *view, error) {
 	for {
 		step, v, err := s.look()
 		if err != nil || step.Kind != stream.Wait {
@@ -234,7 +235,7 @@ func (s *Subscription) await(ctx context.Context, wait time.Duration) (stream.St
 		if s.f.view.Load() != v || s.f.hub.endsSubscriptions() {
 			continue // the view changed before there was a channel to wait on
 		}
-		if more, err := s.wait(ctx, changed, wait); !more {
+		if more, err := s.wait(ctx, changed, maxWait); !more {
 			return step, v, err
 		}
 	}
@@ -254,15 +255,15 @@ func (s *Subscription) look() (stream.Step, *view, error) {
 	return v.rules.Next(s.next), v, nil
 }
 
-// wait returns true when there may be something to send, and false when the given time has passed
-// since Next was called. It leaves the timer running from one call to the next. When the timer
-// fires, wait checks whether the time has really passed. Resetting the timer for every batch would
-// cost more than everything else that wait does.
-func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait time.Duration) (bool, error) {
+// wait returns true when there may be something to send, and false when maxWait has passed since
+// Next was called. It leaves the timer running from one call to the next. When the timer fires,
+// wait checks whether the time has really passed. Resetting the timer for every batch would cost
+// more than everything else that wait does.
+func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, maxWait time.Duration) (bool, error) {
 	for {
 		if !s.armed {
 			s.armed = true
-			left := wait - time.Since(s.since)
+			left := maxWait - time.Since(s.since)
 			if s.timer == nil {
 				s.timer = time.NewTimer(left)
 			} else {
@@ -273,7 +274,7 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 		case <-changed:
 			return true, nil
 		case <-s.timer.C:
-			if s.armed = false; time.Since(s.since) >= wait {
+			if s.armed = false; time.Since(s.since) >= maxWait {
 				return false, nil
 			}
 		case <-ctx.Done():
@@ -285,10 +286,10 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 // read returns the frames of a step, from the tail or from the log, and advances the position. If
 // batches were evicted while it read, it may return no frames and no error. The next step then
 // reports the evicted batches as a gap.
-func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait time.Duration) ([][]byte, error) {
+func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, maxWait time.Duration) ([][]byte, error) {
 	f := s.f
 	if s.next < v.low {
-		if err := s.reserveMemory(ctx, step, wait); err != nil {
+		if err := s.reserveMemory(ctx, step, maxWait); err != nil {
 			return nil, err
 		}
 		return s.readLog(ctx, step)
@@ -296,7 +297,7 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait
 	i := seek(v.frames, s.next)
 	if i < len(v.frames) && v.frames[i].isLarge() {
 		r := v.frames[i]
-		if err := s.pin(ctx, r, wait); err != nil {
+		if err := s.pin(ctx, r, maxWait); err != nil {
 			return nil, err
 		}
 		// pin may have waited for memory. A frame that was evicted meanwhile must not be sent.
@@ -409,9 +410,9 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	return [][]byte{frames}, nil
 }
 
-// keep makes a run that was encoded in the buffer s.older the only memory of the subscription. If
-// append has moved the run to a larger buffer, s.older goes back into the pool, and the larger one
-// never gets there.
+// keep keeps the memory of a run, and returns all other memory of the subscription. The run was
+// encoded into the buffer s.older. If append has moved it to a larger buffer, keep puts s.older
+// back into the pool. The larger buffer is never put into the pool.
 func (s *Subscription) keep(run []byte) {
 	s.loan.Shrink(int64(cap(run)))
 	if s.older != nil && cap(run) == cap(*s.older) {

@@ -24,10 +24,10 @@ const (
 	manyOpen = 10_000
 	idleSoon = time.Second
 	// A trim removes evicted batches from the log. Each trim writes a record to the log, so batches
-	// are trimmed in groups: once trimBytes have been evicted, or trimAfter after the first
-	// eviction. After a crash before the trim, the evicted batches are still in the log, but they
-	// cannot be read: opening the stream evicts them again, because eviction depends only on the
-	// log and the clock (D12).
+	// are trimmed in groups: once trimBytes have been evicted, or when the time trimAfter has
+	// passed since the first eviction. After a crash before the trim, the evicted batches are still
+	// in the log, but they cannot be read: opening the stream evicts them again, because eviction
+	// depends only on the log and the clock (D12).
 	trimBytes = 256 << 10
 	trimAfter = time.Minute
 	// The sweeper opens an unused stream a little after its oldest batch has expired, so that
@@ -321,7 +321,7 @@ func (f *feed) trim() error {
 	}
 	f.mu.Lock()
 	f.trimmed = max(f.trimmed, low)
-	f.evicted = max(f.evicted-evicted, 0) // only now: while the trim runs, the log must not be closed
+	f.evicted = max(f.evicted-evicted, 0) // not earlier: while evicted is above 0, closeFeed leaves the log open, as the trim needs it
 	f.mu.Unlock()
 	f.measure()
 	return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // tail keeps the recent batches of a stream in memory while the stream has subscribers. Thanks to
-// the tail, a batch is encoded once for all subscribers and not read back from the log.
+// the tail, a batch is encoded once for all subscribers, and is not read back from the log.
 //
 // The invariant of a tail: it has a frame for every durable batch whose sequence is t.low or
 // higher. A subscription whose next sequence is t.low or higher can therefore read from the tail
@@ -73,8 +73,9 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	return r.bytes
 }
 
-// packed returns the compressed form of the frame, of which b are the bytes. The first call
-// compresses them, for all subscribers. Callers must not hold the feed's lock.
+// packed returns the compressed form of the frame. The parameter b must be the result of encoded.
+// The first call compresses it, and all subscribers share the result. Callers must not hold the
+// feed's lock.
 func (r *frame) packed(b []byte) *deflate.Part {
 	r.packing.Do(func() { r.part = deflate.Compress(nil, b) })
 	return &r.part

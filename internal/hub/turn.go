@@ -23,7 +23,7 @@ type turns struct {
 func (t *turns) open() {
 	in, out, err := os.Pipe()
 	if err != nil {
-		return // too many open files
+		return // most likely too many files are open
 	}
 	if t.poll, err = in.SyscallConn(); err != nil {
 		in.Close()

@@ -39,9 +39,9 @@ func (f *feed) show() {
 }
 
 // current returns the view at the time now, without the batches that have expired by then, or that
-// exceed the limits of the stream since the limits changed. If there are such batches, one
-// subscription evicts them with f.mu held. The other subscriptions wait for it on f.turn. They do
-// not wait on f.mu, because publishers need that lock.
+// exceed new limits of the stream. If there are such batches, one subscription evicts them with
+// f.mu held. The other subscriptions wait for it on f.turn. They do not wait on f.mu, because
+// publishers need that lock.
 func (f *feed) current(now weir.Time) *view {
 	v := f.view.Load()
 	if v.dropped || v.bounds == f.s.bounds.Load() && max(now, v.newest) < v.expiry {

@@ -109,8 +109,8 @@ func nap(sub *Subscription) (Event, error) {
 	}
 }
 
-// step receives one event and checks it. The event must hold the batches from the sequence next on
-// without a hole, or a gap of evicted batches that begins at next.
+// step receives one event and checks it. The event must hold the batches from the sequence next
+// upwards, without a hole, or a gap of evicted batches that begins at next.
 func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq, error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -211,7 +211,7 @@ func testCrowd(t *testing.T, e engine.Engine) {
 	h.StopSubscriptions()
 	idle.Wait()
 	if n := h.Stats().TailBytes; n != 0 {
-		t.Errorf("after all subscriptions ended, tails hold %d bytes", n)
+		t.Errorf("after all subscriptions ended, %d bytes of recent frames are kept, want 0", n)
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
