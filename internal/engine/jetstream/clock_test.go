@@ -51,7 +51,7 @@ func TestWrongClock(t *testing.T) {
 			t.Errorf("trim while the clock is wrong by %v: %v", by, err)
 		}
 		if judge.next != known {
-			t.Error("the judge was asked")
+			t.Error("the judge was asked although the clock is wrong")
 		}
 		if got := wrong.Status(); got.State != engine.Skewed || !errors.Is(got.Reason, engine.ErrClock) {
 			t.Errorf("status %+v", got)
@@ -68,7 +68,8 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
-// The median of all clocks counts. If their number is even, it is the earlier of the middle two.
+// A node compares its clock with the median of all clocks. If their number is even, the median is
+// the earlier of the middle two.
 func TestMedianClock(t *testing.T) {
 	const h = time.Hour
 	for name, c := range map[string]struct {

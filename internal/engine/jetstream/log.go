@@ -180,7 +180,7 @@ func beginsWhole(all []message, trimmed *message) error {
 }
 
 // start allows the worker to run. When start is called, the judge must know everything that was
-// acknowledged before the time begun.
+// acknowledged before the time that the parameter begun holds.
 func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -85,7 +85,8 @@ const (
 // Join announces this process to the other nodes. Call Leave before closing the engine.
 //
 // Join returns when it has received a message of another node, or after a second if there is none.
-// So when Join returns, a wrong clock of this node is known (see clock).
+// So if there is another node, this node knows whether its clock is wrong (see the type clock) when
+// Join returns.
 func (e *Engine) Join(self Self) (*Nodes, error) {
 	n := &Nodes{e: e, self: self, quit: make(chan struct{}), heard: map[string]sign{}, since: time.Now()}
 	n.ctx, n.cancel = context.WithCancel(e.ctx)

@@ -10,9 +10,9 @@ import (
 )
 
 // A write to a log succeeds only if no other node has written after the last message that the
-// writing node knows. So if several nodes write to one log, the writes of the node closest to the
-// leader of the shard would succeed nearly every time, and the other nodes would decide and send in
-// vain. Therefore the nodes take turns:
+// writing node knows. If several nodes wrote to one log without a rule, the writes of the node
+// closest to the leader of the shard would succeed nearly every time, and the other nodes would
+// decide and send in vain. Therefore the nodes take turns:
 //
 //   - A node whose write failed for this reason asks for a turn (message wanted) and waits.
 //   - The node whose write succeeded continues for a while. Then it announces that the log is free
@@ -101,8 +101,8 @@ func (l *log) won(begun time.Time) {
 	}
 }
 
-// yield waits if this node has left the next turn to other nodes. It waits until one of them has
-// written and the others have had time to try.
+// yield waits if this node has left the next turn to other nodes. It waits until another node has
+// written and the remaining nodes have had time to try.
 func (l *log) yield() {
 	if l.owed.IsZero() {
 		return

@@ -182,7 +182,7 @@ func (e *Server) Fault() error {
 		return errors.New("the NATS server has disabled JetStream")
 	}
 	for _, f := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		if strings.Contains(f.Error, "write error") { // of a stream, or of the group that manages all streams
+		if strings.Contains(f.Error, "write error") { // the write of a stream failed, or of the group of servers that manages all streams
 			return errors.New(f.Error)
 		}
 	}
