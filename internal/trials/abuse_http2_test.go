@@ -22,7 +22,7 @@ type frames struct {
 	head bytes.Buffer
 }
 
-// dialHTTP2 opens a connection, in clear text for proto "" and over TLS for "h2".
+// dialHTTP2 opens a connection: in clear text if proto is "", and over TLS if proto is "h2".
 func (s *server) dialHTTP2(t testing.TB, proto string, settings ...http2.Setting) *frames {
 	t.Helper()
 	f := &frames{conn: s.dial(t, proto)}
