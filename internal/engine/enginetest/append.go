@@ -73,7 +73,7 @@ func appendOrder(s *store) {
 // the log, and the test then appends the next entry.
 type placement struct{ done chan struct{} }
 
-func (p *placement) Placed() { close(p.done) } // panics the second time
+func (p *placement) Placed() { close(p.done) } // panics if it is called twice
 
 func placed(s *store) {
 	j := newJudge()

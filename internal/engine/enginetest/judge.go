@@ -208,7 +208,7 @@ func (j *judge) keptSeqs() []weir.Seq {
 // place is passed as Entry.Proposer. It records what the judge decided about its entry.
 type place struct {
 	asked  int      // how often the judge was asked
-	stored bool     // the judge's answer
+	stored bool     // the judge admitted the entry
 	rests  int      // number of entries admitted so far, its own included; all must be durable before Append returns
 	seq    weir.Seq // the sequence that the entry got
 }

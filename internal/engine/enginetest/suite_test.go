@@ -86,7 +86,7 @@ func TestEveryPromiseIsQuoted(t *testing.T) {
 		left := unquoted(sentence)
 		switch {
 		case left == "" && excuse:
-			t.Errorf("excused, but a case quotes it: %q", sentence)
+			t.Errorf("listed in unchecked, but a case quotes it: %q", sentence)
 		case left != "" && !excuse:
 			t.Errorf("no case quotes the part %q of the sentence %q", left, sentence)
 		case excuse:
@@ -95,7 +95,7 @@ func TestEveryPromiseIsQuoted(t *testing.T) {
 	}
 	for sentence := range unchecked {
 		if !excused[sentence] {
-			t.Errorf("excused, but package engine does not say it: %q", sentence)
+			t.Errorf("listed in unchecked, but package engine does not say it: %q", sentence)
 		}
 	}
 }

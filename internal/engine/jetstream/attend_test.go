@@ -166,8 +166,8 @@ func TestCatchUpWhileUnfollowed(t *testing.T) {
 	sh := there[0].shard
 	becomes(t, sh.live.Load)
 
-	// CatchUp must wait for the call held before it stores its own fence. The test completes this
-	// call below.
+	// While this call is running, CatchUp waits and does not store its own fence. The test
+	// completes the call below.
 	held := &sharedCall{done: make(chan struct{})}
 	sh.mu.Lock()
 	sh.catches.running = held

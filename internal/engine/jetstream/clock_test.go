@@ -11,8 +11,8 @@ import (
 )
 
 // A node whose clock differs from those of the other nodes appends nothing and trims nothing, and
-// uses the time of the others. A jump of the node's own clock counts at once. The node recovers when
-// its clock is right.
+// uses the time of the others. It notices a jump of its own clock at once. It recovers when its
+// clock is right.
 func TestWrongClock(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -54,7 +54,7 @@ func TestWrongClock(t *testing.T) {
 			t.Error("the judge was asked although the clock is wrong")
 		}
 		if got := wrong.Status(); got.State != engine.Skewed || !errors.Is(got.Reason, engine.ErrClock) {
-			t.Errorf("status %+v", got)
+			t.Errorf("status %+v, want Skewed", got)
 		}
 		if off := time.Since(wrong.Now().Round(0)).Abs(); off > time.Hour {
 			t.Errorf("the node uses a time that is wrong by %v", off)

@@ -194,7 +194,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		}
 		hears(l, n)
 		l.mu.Lock()
-		l.inbox = l.inbox[:len(l.inbox)-n+1] // as if the line had delivered only these records
+		l.inbox = l.inbox[:len(l.inbox)-n+1] // as if the line had delivered only the first of the n records
 		l.mu.Unlock()
 		others, err := l.store(g)
 		if err != nil || others != nil || g.records[n-1].js != js {

@@ -187,7 +187,7 @@ func TestCoalescedCallsTimeOut(t *testing.T) {
 					return 0, ctx.Err()
 				})
 				if took := time.Since(begun); took != l.e.opts.Patience || !errors.Is(err, engine.ErrUnavailable) {
-					t.Errorf("call %d returned %v after %v", begin, err, took)
+					t.Errorf("call %d returned %v after %v, want ErrUnavailable after %v", begin, err, took, l.e.opts.Patience)
 				}
 			})
 		}

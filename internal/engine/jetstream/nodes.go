@@ -38,8 +38,8 @@ type sign struct {
 	about string // how the node last described itself
 }
 
-// Self says how a process takes part. Name must be unique among the nodes. The engine calls Words and
-// Hear from one goroutine each.
+// Self describes a process that joins the nodes. Name must be unique among the nodes. The engine
+// calls Words and Hear from one goroutine each.
 type Self struct {
 	Name string
 	// Words returns data for all other nodes, or nil if there is none. It is called at short

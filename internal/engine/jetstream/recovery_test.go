@@ -45,8 +45,9 @@ const (
 	sayStored    = `{"stream":"s","seq":1}`
 )
 
-// After two answers of a server, the outcome of a write is still open: "another write is in
-// flight", and "conflict" if no newer message exists. In both cases the node sends the write again.
+// There are two answers of a server after which the outcome of a write is still open: "another
+// write is in flight", and "conflict" if no newer message exists. In both cases the node sends the
+// write again.
 func TestInProcess(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))

@@ -21,7 +21,7 @@ type Standing struct {
 	Replicas int    // total number of copies of the streams, as far as known
 	Behind   int    // number of these copies that are offline or not up to date
 	Lag      uint64 // number of messages missing on the copy that is furthest behind
-	Bytes    uint64 // size of one copy of all streams that answered
+	Bytes    uint64 // total size of the streams whose servers answered, counting one copy of each
 }
 
 // Counts are the numbers of events since the engine was opened.

@@ -14,7 +14,8 @@ import (
 // closest to the leader of the shard would succeed nearly every time, and the other nodes would
 // decide and send in vain. Therefore the nodes take turns:
 //
-//   - A node whose write failed for this reason asks for a turn (message wanted) and waits.
+//   - A node whose write failed because another node had written first asks for a turn (message
+//     wanted) and waits.
 //   - The node whose write succeeded continues for a while. Then it announces that the log is free
 //     (message free), and leaves the log to the others.
 //
@@ -24,8 +25,8 @@ import (
 const (
 	// turnFor is how long a node continues to write while other nodes want a turn.
 	turnFor = 10 * time.Millisecond
-	// turnMost is how long a node waits for a turn at most. It is also how long a node that has
-	// given up its turn waits at most for another node to write.
+	// turnMost is the longest time that a node waits for a turn. It is also the longest time that a
+	// node that has given up its turn waits for another node to write.
 	turnMost = 20 * time.Millisecond
 	// handicap is how long a node that has had its turn still waits after another node has written,
 	// so that nodes that have not had a turn can write first.

@@ -231,8 +231,8 @@ func (e *Server) Kill() {
 	e.halt()
 }
 
-// logger passes the server's messages to slog, one level lower than the server chose. A node that
-// cannot be reached is not an error of this node, and while all nodes start it is normal. Two
+// logger passes the server's messages to slog, one level lower than the server chose. The reason is
+// that most errors say that another node cannot be reached, which is normal while nodes start. Two
 // warnings are dropped, because they would worry operators without reason: one about a plaintext
 // password, which stays inside this process, and one about certificates, which Weir verifies
 // itself.
