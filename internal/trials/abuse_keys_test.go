@@ -75,7 +75,7 @@ func TestGuessedKeys(t *testing.T) {
 	t.Parallel()
 	const window, tries = 200, 600
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-anonymous", strconv.Itoa(window), "--trusted-proxies", "127.0.0.3")
-	p := newBystanders(t, s) // at 127.0.0.1
+	p := newBystanders(t, s) // these clients use the address 127.0.0.1
 	check := func(who string, got map[int]int, allowed int) {
 		t.Helper()
 		// A new window may begin while the test runs.

@@ -202,7 +202,7 @@ func confined(t *testing.T, commands string, flags ...string) *server {
 	t.Cleanup(func() {
 		s.stop(t)
 		if text := s.logged(); hasOwnRace(text) || strings.Contains(text, "panic") {
-			t.Errorf("the server's log:\n%s", text)
+			t.Errorf("data race or panic in the server's log:\n%s", text)
 		}
 	})
 	return s

@@ -162,7 +162,7 @@ func (c *caller) readAllOf(t testing.TB, id string) (log []sighting, cursor int6
 		t.Fatalf("stream %s: %d %s", id, status, b)
 	}
 	if s.Cursor == 0 {
-		return nil, 0 // the stream is empty, because the trials start at sequence 1
+		return nil, 0 // cursor 0 means that the stream is empty, because the trials publish from sequence 1 on
 	}
 	size := 0
 	err := c.follow(ctx, id, -1, func(seen sighting) bool {
