@@ -50,7 +50,7 @@ type LogID uint64
 type Outline struct {
 	Memory      int64 // what Held returns
 	Entries     int
-	Low         weir.Seq  // entries below it were trimmed; 0 if the log was never trimmed
+	Low         weir.Seq  // all entries below this sequence were trimmed; 0 if the log was never trimmed
 	First, Last weir.Seq  // the lowest and the highest sequence of an entry
 	Oldest      weir.Time // the earliest time of an entry
 	Newest      weir.Time // the time of the entry with sequence Last
@@ -88,13 +88,13 @@ type Log interface {
 	// After an error from ctx the engine owns them for good.
 	Append(ctx context.Context, e *Entry) error
 
-	// Propose does the same as Append, but does not wait. It reports the outcome by calling done
-	// exactly once, from any goroutine: with nil, or with one of the errors above that is not from
-	// a context. Propose may call done before it returns. If a goroutine proposes two entries to one
-	// log, one after the other, the judge is asked about them in this order.
+	// Propose does the same as Append, but does not wait. It reports the outcome by calling the
+	// function done exactly once, from any goroutine: with nil, or with one of the errors above
+	// that is not from a context. Propose may call done before it returns. If a goroutine proposes
+	// two entries to one log, one after the other, the judge is asked about them in this order.
 	//
 	// The engine owns e and its payload until it calls done. It holds no lock during that call, so
-	// done may propose another entry. Done must not block.
+	// the function done may propose another entry. The function done must not block.
 	Propose(e *Entry, done func(error))
 
 	// Read returns the entry with this sequence, payload included, as it was appended. The caller
@@ -107,24 +107,23 @@ type Log interface {
 	// KeyDigest.
 	Header(ctx context.Context, seq weir.Seq) (Header, error)
 
-	// Scan visits the entries with a sequence of at least start, in increasing order and with their
-	// payloads, until visit returns false or there are no more entries. It visits at least the
-	// entries that were durable when Scan was called. It reads about runBytes at a time, or
-	// large pieces if runBytes is 0. Scan holds no lock while visit runs. The payload belongs to
-	// the engine and is valid only during the visit. An entry that is trimmed before the scan
-	// reaches it is left out.
+	// Scan calls the function visit for the entries with a sequence of at least start, in
+	// increasing order and with their payloads, until visit returns false or there are no more
+	// entries. It visits at least the entries that were durable when Scan was called. It reads
+	// about runBytes at a time, or large pieces if runBytes is 0. Scan holds no lock while visit
+	// runs. The payload belongs to the engine and is valid only until visit returns. An entry that
+	// is trimmed before the scan reaches it is left out.
 	Scan(ctx context.Context, start weir.Seq, runBytes int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
-	// Flags, Size and KeySize are set, and nothing else. It holds the log's lock: visit must be
-	// quick and must not call the log.
+	// Flags, Size and KeySize are set, and nothing else. It holds the log's lock, so the function
+	// visit must be quick and must not call the log.
 	Headers(start weir.Seq, visit func(Header) bool)
 
-	// Trim removes every entry whose sequence is below low and stores note. The removal and the
-	// note become durable together, before Trim returns. The low mark never goes down: if low is
-	// lower than before, only the note changes. Removed entries are never seen again, not even
-	// after a restart. The engine frees their space in the background. A note has at most MaxNote
-	// bytes.
+	// Trim removes every entry whose sequence is below low, and stores the note. The removal and
+	// the note become durable together, before Trim returns. If low is not higher than in an
+	// earlier Trim, only the note changes. Removed entries are never seen again, not even after a
+	// restart. The engine frees their space in the background. A note has at most MaxNote bytes.
 	Trim(ctx context.Context, low weir.Seq, note []byte) error
 
 	// CatchUp returns when the judge knows everything that was acknowledged to any client before
@@ -189,9 +188,9 @@ type Follower interface {
 	Judge
 
 	// Follow reports an entry of another process at its position in the log's order. That process
-	// has already decided about the entry, which is durable and can be read. No admitted entry is
-	// in flight during the call. Follow must not block. The only engine method it may call is
-	// Log.Headers.
+	// has already decided about the entry, which is durable and can be read. During the call, no
+	// entry that this judge admitted is in flight. Follow must not block. The only engine method it
+	// may call is Log.Headers.
 	Follow(h Header)
 
 	// Trimmed reports that another process trimmed the log below low. While Trimmed runs,
@@ -241,7 +240,8 @@ const (
 	Lost Flags = 2
 
 	// Ends marks the last entry of a log. On a Batch it says that the stream was closed together
-	// with this batch. On a GapClosed it says that the stream was closed after the batch below Seq.
+	// with this batch. On a GapClosed it says that the stream was closed, and Seq is the sequence
+	// that the next batch would have got.
 	Ends Flags = 4
 )
 
@@ -327,14 +327,14 @@ type Documents interface {
 	// in order of keys.
 	List(ctx context.Context, prefix, afterKey string, limit int) ([]Document, error)
 
-	// Watch calls visit for every document of the store, and then for every change of a document,
-	// no matter which process makes it: one call at a time, and in order of revisions. It returns
-	// when visit has received everything that was acknowledged to any client before the call. If
-	// this process makes a change, visit receives it before three things happen: the method that
-	// makes the change returns, another method is refused because of the change, and Judge.Dropped
-	// is called. If changes of one document follow each other closely, visit may get only the last
-	// one. Visit must not block, and must not call the engine. Visit is called until the store is
-	// closed.
+	// Watch calls the function visit for every document of the store, and then for every change of
+	// a document, no matter which process makes it: one call at a time, and in order of revisions.
+	// Watch returns when visit has received everything that was acknowledged to any client before
+	// the call. If this process makes a change, visit receives it before three things happen: the
+	// method that makes the change returns, another method is refused because of the change, and
+	// Judge.Dropped is called. If changes of one document follow each other closely, visit may get
+	// only the last one. The function visit must not block, and must not call the engine. It is
+	// called until the store is closed.
 	Watch(ctx context.Context, visit func(Change)) error
 
 	// CatchUp returns when watchers have received every change of a document that was acknowledged
@@ -351,7 +351,7 @@ type Documents interface {
 // Change is the state of a document after a change, or at the time when Watch was called.
 type Change struct {
 	Document      // after a deletion, Value is nil and Revision is the revision of the deletion
-	Deleted  bool // the document was deleted; Created tells which one it was, or is 0 if this process did not know it
+	Deleted  bool // the document was deleted; Created is the id of its log, or 0 if this process did not know the document
 }
 
 // Revision counts the changes of all documents of a store. It is never used twice and never 0.
@@ -361,7 +361,7 @@ type Revision uint64
 type Document struct {
 	Key      string
 	Value    []byte
-	Created  LogID // the revision at which it was created, which names its log
+	Created  LogID // the revision at which the document was created, which is also the id of its log
 	Revision Revision
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Some clients send bodies that are designed to be expensive to check. The server refuses or stores
-// them like any other body, and they do not disturb other clients.
+// these bodies like any others, and other clients notice nothing.
 func TestBodyBombs(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0")
@@ -120,7 +120,7 @@ func TestManyBodies(t *testing.T) {
 	select {
 	case got := <-answers:
 		if got != cutOff && (!strings.HasPrefix(got, "503 5 ") || !strings.Contains(got, `"overloaded"`)) {
-			t.Errorf("a slow body got %s while others waited", contract.Shorten(got))
+			t.Errorf("a slow body got %s while other bodies waited for memory, want 503 overloaded", contract.Shorten(got))
 		}
 	case <-time.After(10*time.Second + lateness):
 		t.Fatal("no slow body was refused in time")
@@ -132,7 +132,7 @@ func TestManyBodies(t *testing.T) {
 	other.Live = otherKey
 	theirs := other.CreateBody(`{"name":"theirs","mode":"raw"}`).ID
 	if resp := other.Send(ctx, "POST", contract.NextPath(theirs), contract.RawBody(contract.Filler(contract.BodyLimit))); resp.StatusCode != 202 {
-		t.Errorf("another project's body got %d", resp.StatusCode)
+		t.Errorf("a body of another project got %d, want 202", resp.StatusCode)
 	} else {
 		resp.Body.Close()
 	}
@@ -142,11 +142,11 @@ func TestManyBodies(t *testing.T) {
 			t.Errorf("a slow body got %s", contract.Shorten(got))
 		}
 	}
-	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // the memory was released
+	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // succeeds only if the memory was released
 }
 
-// late is a body that arrives just above the minimum rate. Once its channel is closed, the rest
-// arrives at once.
+// late is a body that arrives just above the minimum rate. Once the channel when is closed, the
+// rest of the body arrives at once.
 type late struct {
 	when chan struct{}
 	io.Reader

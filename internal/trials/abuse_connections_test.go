@@ -38,17 +38,17 @@ func TestTooManyConnections(t *testing.T) {
 		return in
 	}
 	if in := crowd("127.0.0.2", 200); in < 30 || in > 96 {
-		t.Errorf("one address got %d connections", in)
+		t.Errorf("one address got %d connections, want 30 to 96", in)
 	}
 	fresh := contract.NewT(t, s.target()) // the server still accepts connections from another address
 	stream := fresh.CreateBody(`{"name":"fresh","mode":"raw"}`).ID
 	rest := 0
 	for i := range 4 {
 		rest += crowd(fmt.Sprintf("127.0.0.%d", 3+i), 50)
-		fresh.Stream(stream) // uses the connection, because the server closes the connection that was idle longest when it needs room
+		fresh.Stream(stream) // keeps this connection busy: when the server needs room, it closes the connection that was idle longest
 	}
 	if rest < 10 || rest > 64 {
-		t.Errorf("the other addresses got %d connections", rest)
+		t.Errorf("the other addresses got %d connections, want 10 to 64", rest)
 	}
 	for range 20 { // enough for several segments of the journal
 		fresh.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202)
@@ -58,6 +58,6 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	p.progress(10)
 	if !strings.Contains(s.logged(), "connections refused") || strings.Contains(s.logged(), "too many open files") {
-		t.Errorf("the server's log:\n%s", s.logged())
+		t.Errorf("the server's log must contain \"connections refused\" and not \"too many open files\":\n%s", s.logged())
 	}
 }

@@ -22,7 +22,7 @@ type frames struct {
 	head bytes.Buffer
 }
 
-// dialHTTP2 opens a connection, in clear text for proto "" and over TLS for "h2".
+// dialHTTP2 opens a connection: in clear text if proto is "", and over TLS if proto is "h2".
 func (s *server) dialHTTP2(t testing.TB, proto string, settings ...http2.Setting) *frames {
 	t.Helper()
 	f := &frames{conn: s.dial(t, proto)}
@@ -103,7 +103,7 @@ func (a *attack) rapidResets() {
 }
 
 // continuations sends a header block that never ends (CVE-2023-45288). The server must close the
-// connection, unless every piece of the block is empty.
+// connection. For a block of empty pieces, the test does not check this.
 func (a *attack) continuations() {
 	t, s := a.T, a.s
 	for _, size := range []int{0, 1000, 16000} {

@@ -75,7 +75,7 @@ func TestGuessedKeys(t *testing.T) {
 	t.Parallel()
 	const window, tries = 200, 600
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-anonymous", strconv.Itoa(window), "--trusted-proxies", "127.0.0.3")
-	p := newBystanders(t, s) // at 127.0.0.1
+	p := newBystanders(t, s) // these clients use the address 127.0.0.1
 	check := func(who string, got map[int]int, allowed int) {
 		t.Helper()
 		// A new window may begin while the test runs.
@@ -91,7 +91,7 @@ func TestGuessedKeys(t *testing.T) {
 	check("a client that forges X-Forwarded-For behind a proxy", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d, 192.0.2.2", i/250, i%250) }), window)
 	check("a client with an IPv6 /64", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("2001:db8::%x", i) }), window)
 	if got := s.guess(t, proxy, "192.0.2.3"); got != http.StatusUnauthorized {
-		t.Errorf("another client behind the proxy got %d", got)
+		t.Errorf("another client behind the proxy got %d, want 401", got)
 	}
 	p.progress(5)
 }

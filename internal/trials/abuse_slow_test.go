@@ -54,8 +54,8 @@ func (a *attack) slowHeaders() {
 			a.Go(func() { trickle(ctx, c, post) })
 			a.Go(func() { ending(t, c, 10*time.Second+lateness) })
 		}
-		hello := s.dial(t, "") // no byte at all
-		a.Go(func() { ending(t, hello, 10*time.Second+lateness) })
+		silent := s.dial(t, "")
+		a.Go(func() { ending(t, silent, 10*time.Second+lateness) })
 	}
 	for range 10 {
 		for _, proto := range []string{"", "h2"} {
@@ -80,7 +80,7 @@ func (a *attack) halfHeaders() {
 		for range 1000 {
 			str, err := c.OpenStream()
 			if err != nil {
-				break // as many as the server allows
+				break // the server allows no more streams
 			}
 			str.Write([]byte{1, 40, 0}) // the start of a HEADERS frame: it declares 40 bytes, and only one follows
 		}
@@ -122,7 +122,7 @@ func (a *attack) slowBodies() {
 			}
 			defer resp.Body.Close()
 			if b := contract.ReadAll(resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(b), "did not arrive in time") {
-				t.Errorf("%s: a slow body got %d %s", by.Name, resp.StatusCode, b)
+				t.Errorf("%s: a slow body got %d %s, want 400 because it did not arrive in time", by.Name, resp.StatusCode, b)
 			}
 		})
 	}
@@ -139,7 +139,7 @@ func (a *attack) noBodies() {
 				fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s%s\r\n\r\n", contract.NextPath(p.stream), odd, length)
 				a.Go(func() {
 					if said := ending(t, c, 30*time.Second+lateness); !strings.HasPrefix(said, "HTTP/1.1 401 ") {
-						t.Errorf("a request without key and body (%q, %q) got %q", odd, length, contract.Shorten(said))
+						t.Errorf("a request without key and body (%q, %q) got %q, want 401", odd, length, contract.Shorten(said))
 					}
 				})
 			}

@@ -71,15 +71,15 @@ func newBystanders(t *testing.T, s *server) *bystanders {
 	return p
 }
 
-// publish publishes until the test ends. Every publish must be stored. Each has an idempotency key:
-// if the server closes an idle connection just when net/http uses it, net/http sends the request
-// again, because the key makes this safe.
+// publish publishes until the test ends. Every batch must be stored. Each batch has an idempotency
+// key. The server may close an idle connection just when net/http uses it. Then net/http sends the
+// request again, because the key makes this safe.
 func (p *bystanders) publish(c *caller, i int) {
 	for !p.over.Load() && p.ctx.Err() == nil {
 		key := http.Header{"Idempotency-Key": {fmt.Sprintf("%d-%d", i, p.sent[i].Load())}}
 		out, status, answer := c.ask(p.ctx, "POST", contract.NextPath(p.stream), `{"events":["a","b"]}`, key)
 		if out != done || status != http.StatusAccepted {
-			p.t.Errorf("%s: a publish got %d %s", contract.Transports[i].Name, status, answer)
+			p.t.Errorf("%s: a publish got %d %s, want 202", contract.Transports[i].Name, status, answer)
 			return
 		}
 		p.sent[i].Add(1)
@@ -93,7 +93,7 @@ func (p *bystanders) publish(c *caller, i int) {
 func (p *bystanders) subscribe(c *caller, i int) {
 	fail := func(format string, a ...any) {
 		if p.ctx.Err() == nil {
-			p.t.Errorf("%s: after %d: %s", contract.Transports[i].Name, p.seen[i].Load(), fmt.Sprintf(format, a...))
+			p.t.Errorf("%s: after batch %d: %s", contract.Transports[i].Name, p.seen[i].Load(), fmt.Sprintf(format, a...))
 		}
 	}
 	req, err := http.NewRequestWithContext(p.ctx, "GET", c.url+"/v1/streams/"+p.stream+"?cursor=0", nil)
@@ -156,7 +156,7 @@ func (p *bystanders) await(what string, condition func() bool) {
 		}
 		select {
 		case <-p.moved:
-		case <-time.After(time.Second): // a client may have failed the test
+		case <-time.After(time.Second): // look whether a client has failed the test
 		case <-p.ctx.Done():
 			p.t.Fatalf("timed out waiting until %s", what)
 		}
@@ -202,7 +202,7 @@ func confined(t *testing.T, commands string, flags ...string) *server {
 	t.Cleanup(func() {
 		s.stop(t)
 		if text := s.logged(); hasOwnRace(text) || strings.Contains(text, "panic") {
-			t.Errorf("the server's log:\n%s", text)
+			t.Errorf("data race or panic in the server's log:\n%s", text)
 		}
 	})
 	return s

@@ -106,7 +106,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	var before []map[string]map[int64]string
 	for i := range 4 {
 		select {
-		case <-b.afterMore(300): // each backup has new batches
+		case <-b.afterMore(300): // so that each backup has batches that the last one did not have
 		case <-time.After(time.Minute):
 			t.Fatal("fewer than 300 batches were published within a minute")
 		}

@@ -72,7 +72,7 @@ type chaos struct {
 	pauses  map[string]time.Duration // longest time without an acknowledgement on any stream, by kind of fault
 }
 
-// track records the responses about one stream.
+// track records what clients know about one stream.
 type track struct {
 	id    string
 	keyed bool // the server chooses sequences, and publishes have idempotency keys
@@ -370,7 +370,7 @@ func (k *chaos) same(who string, s *track, log []sighting) {
 	}
 	for _, b := range log {
 		if want, ok := s.acked[b.seq]; !ok || strings.TrimSpace(want) != b.events {
-			k.t.Errorf("%s has batch %d of %s as %s, acknowledged was %s", who, b.seq, s.id, contract.Shorten(b.events), contract.Shorten(want))
+			k.t.Errorf("%s: batch %d of %s holds %s, but %s was acknowledged", who, b.seq, s.id, contract.Shorten(b.events), contract.Shorten(want))
 		}
 	}
 }

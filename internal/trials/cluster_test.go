@@ -18,7 +18,7 @@ import (
 type cluster struct {
 	t        testing.TB
 	commands [][]string                // for each node its data directory and flags
-	inside   func(node int, do func()) // calls do in the network namespace of a node; nil if nodes have no namespace of their own
+	inside   func(node int, do func()) // calls the function do in the network namespace of a node; nil if nodes have no namespace of their own
 
 	mu    sync.Mutex
 	nodes []*server
@@ -60,8 +60,8 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 	return c
 }
 
-// start starts the nodes at the same time. One after the other would not work, because a node is
-// ready only when a majority runs.
+// start starts the nodes at the same time and waits until all are ready. It cannot start them one
+// after the other, because a node is ready only when a majority of the nodes runs.
 func (c *cluster) start(nodes ...int) {
 	c.t.Helper()
 	program(c.t)
@@ -134,8 +134,8 @@ func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	}
 }
 
-// agree sends requests with the key to every node, until wanted returns true for the status of each
-// node's response.
+// agree sends requests with the key to every node, until the function wanted returns true for the
+// status of each node's response.
 func (c *cluster) agree(t testing.TB, key string, wanted func(status int) bool) {
 	t.Helper()
 	for i := range c.nodes {

@@ -10,8 +10,8 @@ import (
 
 var slow = flag.Bool("trials.slow", false, "run tests and cases that take longer than a minute")
 
-// The contract suite passes over each transport. Each run has a new server, because it uses up the
-// rate window of the demo.
+// The contract suite passes over each transport. Each transport has its own server, because one run
+// of the suite uses up the rate window of the demo.
 func TestContract(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {

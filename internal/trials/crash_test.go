@@ -93,7 +93,8 @@ func (c *crash) summary() string {
 	return fmt.Sprintf("%d starts: %d batches stored, %d keys remembered, %d streams deleted", c.starts, stored, keys, deleted)
 }
 
-// load runs publishers, subscribers, creators and deleters until the server is killed.
+// load runs publishers, subscribers, creators and deleters. After some time it calls the function
+// kill, which kills the server.
 func (c *crash) load(last time.Duration, kill func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -232,7 +233,7 @@ func (c *crash) exists(a *account) bool {
 	out, status, b := c.caller.ask(context.Background(), "GET", "/v1/streams/"+a.id, "", nil)
 	switch {
 	case out == done && a.gone:
-		c.t.Errorf("stream %s was missing after an earlier restart, but exists", a.id)
+		c.t.Errorf("stream %s was missing after an earlier restart, but exists now", a.id)
 	case out == done && a.deleted == done:
 		c.t.Errorf("stream %s was deleted, but exists", a.id)
 	case out == refused && status == 404 && a.deleted == refused && (a.created == done || len(a.log) > 0):
@@ -280,10 +281,10 @@ func (c *crash) retry(a *account) {
 		case !a.keyed && there && status != 200:
 			c.t.Errorf("%s: batch %d is stored, but publishing it again got %d", a.id, n, status)
 		case !a.keyed && !there && status == 200:
-			c.t.Errorf("%s: batch %d was not stored, but publishing it is a duplicate", a.id, n)
+			c.t.Errorf("%s: batch %d was not stored, but publishing it was answered as a duplicate", a.id, n)
 		case a.keyed && status == 200 && !acknowledged:
 			if s, ok := a.log[p.seq]; !ok || s.events == body {
-				c.t.Errorf("%s: key %d is a duplicate of batch %d, which holds %+v", a.id, n, p.seq, short(s))
+				c.t.Errorf("%s: publish %d was answered as a duplicate of batch %d, which was not stored before: %+v", a.id, n, p.seq, short(s))
 			}
 		}
 	}

@@ -45,9 +45,9 @@ func TestFullDisks(t *testing.T) {
 	c := newCluster(t, "--https", "off", "--rate-anonymous", "0", "--demo=false")
 	disks := []*faultnet.Disk{smallNodeDisk(t, c, 0), smallNodeDisk(t, c, 1)}
 	c.start(0, 1, 2)
-	t.Cleanup(func() { // before the disks are unmounted
+	t.Cleanup(func() { // runs before the disks are unmounted
 		for i := range c.nodes {
-			c.node(i).kill() // a stop of all nodes together takes longer than the rest of the test
+			c.node(i).kill() // stopping all nodes together would take longer than the rest of the test
 		}
 	})
 	ctx, client := context.Background(), contract.HTTP1()

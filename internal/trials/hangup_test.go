@@ -136,8 +136,8 @@ func operator(data string) *http.Client {
 }
 
 // cutOff sends n requests and hangs up on all of them. The requests over HTTP/3 come first, so that
-// the server has time to finish them: the method settle counts open sockets, and all HTTP/3
-// connections share one.
+// the server has time to finish them. The method settle cannot wait for them, because it counts
+// open sockets, and all HTTP/3 connections share one socket.
 func (h *hangup) cutOff(r *rand.Rand, n int) {
 	for i, by := range slices.Backward(contract.Transports) {
 		target := h.server.over(h, by)
@@ -329,7 +329,7 @@ func (h *hangup) observe() map[*subject]view {
 				}
 			}
 			if v.accepted = s.secret != "" && h.accepts(s.secret); s.secret != "" && v.accepted == v.revoked {
-				h.Errorf("%s: %+v", s, v)
+				h.Errorf("%s: the key is accepted: %v, revoked: %v", s, v.accepted, v.revoked)
 			}
 		} else {
 			var is contract.Stream
@@ -339,7 +339,7 @@ func (h *hangup) observe() map[*subject]view {
 			}
 			v = view{exists: is.ID != "", cursor: is.Cursor, stored: is.BytesStored}
 			if v.exists != listed[s.name] {
-				h.Errorf("%s: GET finds it: %v, list has it: %v", s, v.exists, listed[s.name])
+				h.Errorf("%s: GET finds the stream: %v, the list has it: %v", s, v.exists, listed[s.name])
 			}
 		}
 		all[s] = v
@@ -352,7 +352,7 @@ func (h *hangup) accepts(secret string) bool {
 	h.Helper()
 	_, status, b := h.api.ask(context.Background(), "GET", "/v1/streams", "", http.Header{"Authorization": {"Bearer " + secret}})
 	if status == 401 && !strings.Contains(string(b), "key_revoked") {
-		h.Errorf("the key is refused: %s", b)
+		h.Errorf("the key is refused for a reason other than key_revoked: %s", b)
 	}
 	return status == 200
 }

@@ -168,7 +168,7 @@ func (a *account) audit(t testing.TB, log []sighting, cursor int64) {
 	}
 	settled := now
 	if a.keyed {
-		settled = a.log // the account learns the sequence of an unanswered idempotency key only later, when retry uses the key
+		settled = a.log // the sequence of a publish without a response becomes known only when the method retry repeats it
 	}
 	for seq := range settled {
 		if _, ok := owners[seq]; !ok {

@@ -85,10 +85,10 @@ type sighting struct {
 	events string
 }
 
-// follow subscribes to the batches above a sequence, which is in the parameter last, or to all
-// batches if last is -1. It calls the function saw for every batch, until saw returns false, the
-// response ends or the context ends. It returns an error if the events are wrong, but not if the
-// connection breaks.
+// follow subscribes to a stream. The parameter last is the last sequence that the caller has, or -1
+// if it has none. For every batch after it, follow calls the function saw, until saw returns false,
+// the response ends or the context ends. It returns an error if the events are wrong, but not if
+// the connection breaks.
 func (c *caller) follow(ctx context.Context, id string, last int64, saw func(sighting) (more bool)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -162,7 +162,7 @@ func (c *caller) readAllOf(t testing.TB, id string) (log []sighting, cursor int6
 		t.Fatalf("stream %s: %d %s", id, status, b)
 	}
 	if s.Cursor == 0 {
-		return nil, 0 // the stream is empty, because the trials start at sequence 1
+		return nil, 0 // cursor 0 means that the stream is empty, because the trials publish from sequence 1 on
 	}
 	size := 0
 	err := c.follow(ctx, id, -1, func(seen sighting) bool {

@@ -28,7 +28,7 @@ import (
 type network struct {
 	t        testing.TB
 	spaces   []*os.File     // namespace of each machine
-	lives    map[string]int // for each address of a node, the index of its machine
+	lives    map[string]int // for each address of a node, the index of the machine on which the node runs
 	operator map[int]string // for each node, the address in its flag --metrics
 }
 
@@ -86,8 +86,8 @@ func (n *network) space() *os.File {
 const currentNamespace = "/proc/thread-self/ns/net"
 
 // switchNamespace calls the function leave, which moves the current thread to another namespace.
-// Then it calls the function do and moves the thread back. Sockets and processes that do creates
-// stay in the other namespace.
+// Then it calls the function do and moves the thread back. Sockets and processes that this function
+// creates stay in the other namespace.
 func switchNamespace(leave, do func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open(currentNamespace)

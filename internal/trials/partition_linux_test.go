@@ -57,7 +57,8 @@ func linksBetween(a, b int) []link { return []link{{a, b}, {b, a}} }
 // linksOf returns all links to and from a node.
 func linksOf(a int) []link { return append(linksBetween(a, (a+1)%3), linksBetween(a, (a+2)%3)...) }
 
-// isolate cuts one node off and checks what both sides do.
+// isolate cuts one node off. It checks what this node and the other nodes do, and then restores the
+// network.
 func (p *partition) isolate(node int) {
 	p.t.Helper()
 	p.flows()

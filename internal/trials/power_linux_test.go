@@ -71,8 +71,8 @@ func TestProducersPowerCut(t *testing.T) {
 	d.unmount()
 }
 
-// cut cuts the power. If stopped is true, it first suspends all threads of the server. Otherwise
-// the server runs at full speed until the cut.
+// cut cuts the power. If the parameter stopped is true, it first suspends all threads of the
+// server. Otherwise the server runs at full speed until the cut.
 func (c *crash) cut(d *blockDevice, stopped bool) {
 	if stopped {
 		c.server.cmd.Process.Signal(syscall.SIGSTOP)

@@ -24,9 +24,9 @@ var (
 	producerCuts  = flag.Int("trials.producer-cuts", 3, "number of times that TestProducersPowerCut cuts the power")
 )
 
-// The test kills the server under load of idempotent producers that write through /ds, and restarts
-// it on the same data. After each restart the log has every acknowledged message where the
-// acknowledgement said, and no message of a producer is missing or stored twice. The server knows
+// The test kills the server while idempotent producers write through /ds, and restarts it on the
+// same data. After each restart the log has every acknowledged message at the position that the
+// acknowledgement named, and no message of a producer is missing or stored twice. The server knows
 // exactly how far each producer is: it stores a repeated append if and only if the log does not
 // have the message, and it refuses an epoch as outdated only if it knows a newer one.
 func TestProducers(t *testing.T) {
@@ -46,12 +46,12 @@ func TestProducers(t *testing.T) {
 	p.finish()
 }
 
-// producing is a server under load of producers that is killed again and again.
+// producing is a server that is killed again and again while producers write to it.
 type producing struct {
 	*crash
 	topics  []*topic
-	settled int // appends without a response that were repeated after a restart
-	stored  int // those of them that the log had
+	settled int // number of appends without a response that were repeated after a restart
+	stored  int // how many of these the log had
 }
 
 // topic is a stream under /ds, and what clients know about it.
@@ -61,9 +61,9 @@ type topic struct {
 	producers []*producer
 
 	mu    sync.Mutex
-	log   []string       // messages that were read after the last restart, in order
-	acked map[int]string // messages that were acknowledged since, by their position in the log
-	seen  map[int]string // messages that a reader got since, by their position in the log
+	log   []string       // all messages that the stream had after the last restart, in order
+	acked map[int]string // messages acknowledged since that restart, by their position in the log
+	seen  map[int]string // messages that a reader got since that restart, by their position in the log
 }
 
 // producer is a writer with an id. It numbers its messages within an epoch.
@@ -145,7 +145,7 @@ func (p *producing) send(method, path, body string, h http.Header) (int, http.He
 	return status, header, b
 }
 
-// try sends a request. The error says that there is no complete response.
+// try sends a request. If it returns an error, the outcome of the request is unknown.
 func (p *producing) try(ctx context.Context, method, path, body string, h http.Header) (int, http.Header, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, p.caller.url+path, strings.NewReader(body))
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *producing) try(ctx context.Context, method, path, body string, h http.H
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err == nil {
-		err = ctx.Err() // a response that is given after the end of the load proves nothing
+		err = ctx.Err() // a response after the server was killed or the power was cut proves nothing
 	}
 	if err == nil && resp.StatusCode >= 500 {
 		err = fmt.Errorf("status %d: %s", resp.StatusCode, b)
@@ -186,14 +186,16 @@ func (s *topic) attempt(id string, epoch, seq uint64, r *rand.Rand) (string, htt
 	}
 }
 
-// positionOf returns the position in the log of a message, from the offset after it.
+// positionOf returns the position of a message in the log. It computes the position from the header
+// field Stream-Next-Offset, the offset after the message.
 func positionOf(h http.Header) (int, error) {
 	first, _, _ := strings.Cut(h.Get("Stream-Next-Offset"), "_")
 	n, err := strconv.Atoi(strings.TrimLeft(first, "0"))
 	return n - 1, err
 }
 
-// load runs producers, each with several appends in flight, and readers, until the server is killed.
+// load runs readers, and producers with several appends in flight each. After some time it calls
+// the function kill, which kills the server.
 func (p *producing) load(last time.Duration, kill func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -233,7 +235,7 @@ func (p *producing) writer(ctx context.Context, s *topic, w *producer, r *rand.R
 			if err != nil {
 				return // the outcome is unknown
 			}
-			if (status == 409 || status == 400) && before != nil && !early { // 400 at the beginning of an epoch
+			if (status == 409 || status == 400) && before != nil && !early { // at the beginning of an epoch the status is 400
 				select {
 				case <-before:
 				case <-ctx.Done():

@@ -12,7 +12,8 @@ import (
 	"weir/internal/contract"
 )
 
-// verify checks what a server that has just started has stored, and what it knows about the producers.
+// verify checks a server that has just started: what it has stored, and what it knows about the
+// producers.
 func (p *producing) verify() {
 	p.t.Helper()
 	for _, s := range p.topics {
@@ -44,7 +45,7 @@ func (p *producing) finish() {
 	total := 0
 	for _, s := range p.topics {
 		if again := p.read(s, 0); !slices.Equal(again, s.log) {
-			p.t.Errorf("%s: the stream has %d messages, and they are not the %d that were read before", s.path, len(again), len(s.log))
+			p.t.Errorf("%s: the stream has %d messages, which differ from the %d that were read before", s.path, len(again), len(s.log))
 		}
 		total += len(s.log)
 	}
@@ -69,7 +70,7 @@ func (p *producing) read(s *topic, from int) (list []string) {
 		offset = h.Get("Stream-Next-Offset")
 		if h.Get("Stream-Up-To-Date") == "true" {
 			if want := fmt.Sprintf("%016d_%016d", from+len(list), 0); offset != want {
-				p.t.Errorf("%s: the stream ends at %s, but %d messages were read: %s", s.path, offset, from+len(list), want)
+				p.t.Errorf("%s: the stream ends at the offset %s, want %s after %d messages", s.path, offset, want, from+len(list))
 			}
 			return list
 		}
@@ -88,7 +89,7 @@ func (s *topic) account(p *producing, list []string) {
 		}
 		i := slices.IndexFunc(s.producers, func(w *producer) bool { return w.id == m.Producer })
 		if i < 0 {
-			p.t.Errorf("%s: message %s has no producer", s.path, contract.Shorten(text))
+			p.t.Errorf("%s: message %s has an unknown producer", s.path, contract.Shorten(text))
 			continue
 		}
 		w := s.producers[i]
@@ -101,7 +102,7 @@ func (s *topic) account(p *producing, list []string) {
 	}
 }
 
-// has reports whether the server has stored a message of the present epoch.
+// has reports whether the server has stored the message with this number in the present epoch.
 func (w *producer) has(seq uint64) bool {
 	return w.some && (w.known.Epoch > w.epoch || w.known.Epoch == w.epoch && seq <= w.known.Seq)
 }

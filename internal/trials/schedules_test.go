@@ -52,11 +52,11 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// scheduled is a server and the protocol over which one subtest uses it.
+// scheduled is the server of one subtest, and the protocol over which the clients use it.
 type scheduled struct {
 	protocol string
 	data     string
-	disk     *faultnet.Disk // holds data; nil if there is no disk that can be filled
+	disk     *faultnet.Disk // the small disk with the data directory; nil if this process may not mount
 	config   string         // the configuration file
 	mu       sync.Mutex
 	*server
@@ -194,7 +194,7 @@ func (s *scheduled) play(t *testing.T, seed uint64) {
 		return
 	}
 	check(t, direct, stream.ID, acks)
-	if err := direct.DeleteStream(t.Context(), stream.ID); err != nil { // the disk is small
+	if err := direct.DeleteStream(t.Context(), stream.ID); err != nil { // frees the space, because the disk is small
 		t.Error(err)
 	}
 }
@@ -243,7 +243,7 @@ func check(t *testing.T, c *client.Client, id core.StreamID, acks []core.Ack) {
 	inOrder(t, "stored", events)
 	for _, a := range acks {
 		if n, ok := stored[a.Seq]; !ok || n != int(a.Accepted) {
-			t.Errorf("acknowledged %+v, but %d events are stored there", a, n)
+			t.Errorf("acknowledged %+v, but %d events are stored under this sequence", a, n)
 		}
 	}
 	if len(acks) != len(stored) {

@@ -27,7 +27,7 @@ func smallDisk(t *testing.T) (*faultnet.Disk, string) {
 	dir := t.TempDir()
 	d, err := faultnet.MountDisk(dir, 6)
 	if err != nil {
-		t.Logf("no schedule fills the disk: %v", err)
+		t.Logf("no schedule fills the disk, because no small disk can be mounted: %v", err)
 		return nil, ""
 	}
 	t.Cleanup(func() {
@@ -71,7 +71,7 @@ func (s *scheduled) fill(ctx context.Context, t *testing.T, hold time.Duration) 
 		}
 		refused = err != nil
 	}
-	hangOn(ctx, hold)
+	wait(ctx, hold)
 	if err := s.disk.Free(); err != nil {
 		t.Error(err)
 	}
@@ -110,7 +110,7 @@ func (s *scheduled) limit(ctx context.Context, t *testing.T, r *rand.Rand, hold 
 		return false
 	}
 	s.reload(t, fmt.Sprintf("rate-live = %d\n", fields[0]-fields[1]+1+r.Int64N(60)))
-	hangOn(ctx, hold)
+	wait(ctx, hold)
 	s.reload(t, "")
 	return true
 }
@@ -125,8 +125,8 @@ func (s *scheduled) reload(t *testing.T, config string) {
 	s.cmd.Process.Signal(syscall.SIGHUP)
 }
 
-// hangOn waits for d, or until ctx ends.
-func hangOn(ctx context.Context, d time.Duration) {
+// wait waits for d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():

@@ -74,7 +74,7 @@ func TestPublishRawOverASlowLink(t *testing.T) {
 		got = append(got, b.Data...)
 	}
 	if !bytes.Equal(got, in) {
-		t.Errorf("%d bytes are stored, which differ from the %d bytes of the input", len(got), len(in))
+		t.Errorf("the %d stored bytes differ from the %d bytes of the input", len(got), len(in))
 	}
 	if sent := p.Sent(); sent > int64(len(in)*5/4) {
 		t.Errorf("sent %d bytes for an input of %d bytes, want at most a quarter more", sent, len(in))
@@ -100,7 +100,7 @@ func TestTailOfAnEmptiedStream(t *testing.T) {
 		if now.BytesStored == 0 {
 			break
 		}
-		hangOn(ctx, 500*time.Millisecond)
+		wait(ctx, 500*time.Millisecond)
 	}
 	for _, cursor := range []string{"0", "1", "3"} {
 		if out, errs, err := command(t, s.url, nil, "tail", string(stream.ID), "--cursor", cursor, "--follow=false"); err != nil || out != "" {

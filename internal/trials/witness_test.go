@@ -29,9 +29,9 @@ type witness struct {
 	newest int64
 }
 
-// request and response describe one operation. The response to a publish is the next sequence, the
-// response to a cursor request is the highest sequence, and the response to a read tells whether
-// the batch exists.
+// request and response describe one operation. The response to a publish is the sequence of the new
+// batch, the response to a cursor request is the highest sequence, and the response to a read tells
+// whether the batch exists.
 type request struct {
 	what string
 	seq  int64
@@ -100,7 +100,7 @@ func (h *witness) publish(client, n, node int) {
 		cancel()
 		switch out {
 		case refused:
-			h.k.t.Errorf("publish: %d", status)
+			h.k.t.Errorf("publish: refused with %d", status)
 			return
 		case done:
 			h.add(client, call, request{what: "publish"}, response{seq: ack.Seq})

@@ -43,7 +43,7 @@ var appendCases = []testCase{
 		"If Admit returns false, the entry is not stored.",
 	}, refusal},
 	{"sequences may arrive out of order", []string{
-		"Scan visits the entries with a sequence of at least start, in increasing order and with their payloads, until visit returns false or there are no more entries.",
+		"Scan calls the function visit for the entries with a sequence of at least start, in increasing order and with their payloads, until visit returns false or there are no more entries.",
 		"headers of all entries that the log holds, in increasing order of sequence.",
 	}, outOfOrder},
 	{"an append whose context has ended", []string{
@@ -73,7 +73,7 @@ func appendOrder(s *store) {
 // the log, and the test then appends the next entry.
 type placement struct{ done chan struct{} }
 
-func (p *placement) Placed() { close(p.done) } // panics the second time
+func (p *placement) Placed() { close(p.done) } // panics if it is called twice
 
 func placed(s *store) {
 	j := newJudge()
@@ -155,7 +155,7 @@ func manyOnOne(s *store) {
 		err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 			var i int
 			if _, err := fmt.Sscanf(string(e.Payload), "flood %d", &i); err != nil || e.Seq != next || seen[i] {
-				s.Fatalf("got entry %d, %q, want sequence %d next", e.Seq, e.Payload, next)
+				s.Fatalf("got entry %d, %q, want entry %d with a payload that was not seen before", e.Seq, e.Payload, next)
 			}
 			seen[i] = true
 			next++
@@ -237,7 +237,7 @@ func refusal(s *store) {
 		}
 		got, err := log.Header(s.ctx, answers[i])
 		if err != nil || got.Key != fmt.Sprint("key ", i%keys) {
-			s.Errorf("the entry that answer %d is based on cannot be read: %+v, %v", i, got, err)
+			s.Errorf("the entry on which answer %d is based: %+v, %v; want one with the key of the proposal", i, got, err)
 		}
 	})
 	s.holds(log, upTo(0, keys-1)...)

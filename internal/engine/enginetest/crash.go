@@ -14,7 +14,7 @@ import (
 var crashCases = []testCase{
 	{"acknowledged changes survive a crash", []string{
 		"If it was stored, the entry and everything admitted before it in this log are durable and can be read.",
-		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
+		"Trim removes every entry whose sequence is below low, and stores the note. The removal and the note become durable together, before Trim returns.",
 		"Every change is durable when the call returns, and visible to every call that starts after that.",
 	}, crashAnswered},
 	{"a crash while appends are in flight", []string{
@@ -92,7 +92,7 @@ func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
 	found := map[string]weir.Seq{}
 	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		if string(e.Payload) != e.Key {
-			s.Errorf("entry %d with the key %q holds %d bytes of another payload", e.Seq, e.Key, len(e.Payload))
+			s.Errorf("entry %d with the key %q has a wrong payload of %d bytes", e.Seq, e.Key, len(e.Payload))
 		}
 		found[e.Key] = e.Seq
 		return true
@@ -102,7 +102,7 @@ func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
 	}
 	for key, seq := range acked {
 		if got, ok := found[key]; !ok || got != seq {
-			s.Errorf("entry %d with the key %q was durable before the crash; afterwards it was found: %[4]v, under sequence %[3]d", seq, key, got, ok)
+			s.Errorf("entry %d with the key %q was durable before the crash; after the crash: found %[4]v, sequence %[3]d", seq, key, got, ok)
 		}
 	}
 }

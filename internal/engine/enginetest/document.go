@@ -142,7 +142,7 @@ func documentRefused(s *store) {
 	s.fails("get of a missing document", err, engine.ErrNotFound)
 }
 
-// keys are sorted.
+// keys are the keys of the test documents, in sorted order.
 var keys = []string{
 	" ", "*", ".", "/", "/a//b/", ">", "A", "Zürich", "a", "a b", "a.b", "a/b", "a\\b", "stream.*.>", "zürich", "Ω", "日本語", "𝄞",
 }
@@ -217,7 +217,7 @@ func oneUpdate(s *store) {
 			}
 		})
 		if won.Load() != 1 {
-			s.Fatalf("%d updates of one revision succeeded", won.Load())
+			s.Fatalf("%d updates of one revision succeeded, want 1", won.Load())
 		}
 		doc, _ = s.Get(s.ctx, "counter")
 	}

@@ -26,7 +26,7 @@ var dropCases = []testCase{
 		"Dropped reports that the log's document was deleted and the log with it. No method is called after it.",
 	}, dropRace},
 	{"an update leaves the log alone", []string{
-		"the revision at which it was created, which names its log",
+		"the revision at which the document was created, which is also the id of its log",
 	}, dropNot},
 }
 
@@ -105,7 +105,7 @@ func dropAgain(s *store) {
 		}
 		ids[doc.Created] = true
 		if j.note != nil || len(j.kept) > 0 {
-			s.Fatalf("round %d: the log begins with the note %q and %v", round, j.note, j.keptSeqs())
+			s.Fatalf("round %d: the new log has the note %q and the entries %v, want neither", round, j.note, j.keptSeqs())
 		}
 		s.holds(log)
 		s.append(log, batches(upTo(0, weir.Seq(10-round))...)...)
@@ -127,7 +127,7 @@ func dropAgain(s *store) {
 	j := newJudge()
 	doc, log := s.stream("stream", j)
 	if ids[doc.Created] || j.note != nil || len(j.kept) > 0 {
-		s.Fatalf("after a restart: log %d of %v begins with the note %q and %v", doc.Created, ids, j.note, j.keptSeqs())
+		s.Fatalf("after a restart: the new log %d (earlier logs: %v) has the note %q and the entries %v, want neither", doc.Created, ids, j.note, j.keptSeqs())
 	}
 	s.holds(log)
 }

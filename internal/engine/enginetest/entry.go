@@ -52,8 +52,8 @@ func batches(seqs ...weir.Seq) []*engine.Entry {
 	return entries
 }
 
-// content returns the payload, 0 to 2 KiB, that batches uses for a sequence. Each byte depends on
-// the sequence and on the byte's offset.
+// content returns the payload that the function batches uses for a sequence: the sequence in
+// brackets, repeated 0 to 599 times.
 func content(seq weir.Seq) string {
 	return strings.Repeat(fmt.Sprintf("[%d]", seq), int(seq*37%600))
 }

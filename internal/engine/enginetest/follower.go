@@ -74,7 +74,7 @@ func (f *follower) Follow(h engine.Header) {
 	there := false
 	(*f.judge.log.Load()).Headers(h.Seq, func(found engine.Header) bool { there = found.Seq == h.Seq; return false })
 	if !there {
-		f.judge.fault("Follow(%d): Headers does not visit it", h.Seq)
+		f.judge.fault("Follow(%d): Headers does not visit the entry", h.Seq)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

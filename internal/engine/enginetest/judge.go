@@ -37,11 +37,10 @@ type judge struct {
 
 func newJudge() *judge { return &judge{over: make(chan struct{})} }
 
-// counting returns a judge that numbers entries from first on. It ignores the sequence that an
-// entry proposes.
-func counting(first weir.Seq) *judge {
+// counting returns a judge that numbers entries one after the other, beginning with the parameter
+// next. It ignores the sequence that an entry proposes.
+func counting(next weir.Seq) *judge {
 	j := newJudge()
-	next := first
 	j.admit = func(e *engine.Entry) bool {
 		e.Seq = next
 		next++
@@ -180,7 +179,7 @@ func (j *judge) order() []engine.Header {
 	return slices.Clone(j.admitted)
 }
 
-// durable returns how many admitted entries are durable.
+// durable returns how many admitted entries Commit has reported.
 func (j *judge) durable() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -209,8 +208,8 @@ func (j *judge) keptSeqs() []weir.Seq {
 // place is passed as Entry.Proposer. It records what the judge decided about its entry.
 type place struct {
 	asked  int      // how often the judge was asked
-	stored bool     // the judge's answer
-	rests  int      // number of entries, from the first up to its own, that must be durable before Append returns
+	stored bool     // the judge admitted the entry
+	rests  int      // number of entries admitted so far, its own included; all must be durable before Append returns
 	seq    weir.Seq // the sequence that the entry got
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 var listCases = []testCase{
-	{"list by prefix, after and limit", []string{
+	{"list with prefix, afterKey and limit", []string{
 		"List returns up to limit documents whose key begins with prefix and is greater than afterKey, in order of keys.",
 	}, listAll},
 	{"list in pages", []string{
@@ -51,7 +51,7 @@ func listAll(s *store) {
 		s.Fatalf("a fresh store has %q", names(got))
 	}
 	docs := map[string]engine.Document{}
-	for i := range keys { // creates the documents in an order that is not sorted
+	for i := range keys { // creates the documents in an unsorted order
 		key := keys[i*7%len(keys)]
 		docs[key] = s.create(key, "of "+key)
 	}

@@ -12,17 +12,17 @@ import (
 var proposeCases = []testCase{
 	{"proposals are decided in order, and reported once they are durable", []string{
 		"Propose does the same as Append, but does not wait.",
-		"It reports the outcome by calling done exactly once, from any goroutine: with nil, or with one of the errors above that is not from a context.",
+		"It reports the outcome by calling the function done exactly once, from any goroutine: with nil, or with one of the errors above that is not from a context.",
 		"Propose may call done before it returns.",
 		"If a goroutine proposes two entries to one log, one after the other, the judge is asked about them in this order.",
 		"The engine owns e and its payload until it calls done.",
 	}, proposals},
-	{"a refused proposal is reported when what the refusal depends on is durable", []string{
+	{"a refusal is reported after the entries it is based on are durable", []string{
 		"Propose does the same as Append, but does not wait.",
 		"If the judge refused it, everything admitted before it is durable",
 	}, refusedProposals},
 	{"the function done proposes the next entry", []string{
-		"It holds no lock during that call, so done may propose another entry.",
+		"It holds no lock during that call, so the function done may propose another entry.",
 	}, chain},
 	{"a proposal has its place before its outcome is reported", []string{
 		"Append and Propose call Placed at most once, as soon as the entry has its place and before the outcome is reported.",
@@ -40,7 +40,8 @@ type outcomes struct {
 	left sync.WaitGroup
 }
 
-// propose proposes an entry. The function check runs in the function done of the proposal.
+// propose proposes an entry. When the engine reports the outcome, propose passes it to the function
+// check.
 func (o *outcomes) propose(log engine.Log, e *engine.Entry, check func(err error)) {
 	o.left.Add(1)
 	var calls atomic.Int32
@@ -115,7 +116,7 @@ func refusedProposals(s *store) {
 				err = j.settled(p)
 			}
 			if err != nil || p.stored != (i%3 != 0) {
-				s.Errorf("proposal %d: stored %v, %v", i, p.stored, err)
+				s.Errorf("proposal %d: admitted %v, want %v; error %v", i, p.stored, i%3 != 0, err)
 			}
 		})
 	}

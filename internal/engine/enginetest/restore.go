@@ -20,7 +20,7 @@ var restoreCases = []testCase{
 		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading these keys.",
 		"The engine calls KeysSince before Restore. Headers of entries that were stored before the returned time may come without their KeyDigest and Count.",
 	}, restoreRecentKeys},
-	{"a judge may stop reading or refuse", []string{
+	{"Restore may stop reading the entries, or return an error", []string{
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
 	}, restoreStops},
 	{"a log is open once at a time", []string{

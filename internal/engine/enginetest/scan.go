@@ -10,7 +10,7 @@ import (
 
 var scanCases = []testCase{
 	{"a scan ends when the visitor returns false", []string{
-		"Scan visits the entries with a sequence of at least start, in increasing order and with their payloads, until visit returns false or there are no more entries.",
+		"Scan calls the function visit for the entries with a sequence of at least start, in increasing order and with their payloads, until visit returns false or there are no more entries.",
 	}, scanStops},
 	{"a scan sees the same entries in runs of any length", []string{
 		"It reads about runBytes at a time, or large pieces if runBytes is 0.",
@@ -20,7 +20,7 @@ var scanCases = []testCase{
 	}, scanUsesLog},
 	{"a scan while entries are appended", []string{
 		"It visits at least the entries that were durable when Scan was called.",
-		"The payload belongs to the engine and is valid only during the visit.",
+		"The payload belongs to the engine and is valid only until visit returns.",
 	}, scanAppending},
 	{"a scan leaves out entries that are trimmed before it reaches them", []string{
 		"An entry that is trimmed before the scan reaches it is left out.",

@@ -82,7 +82,7 @@ func (s *store) create(key, value string) engine.Document {
 	return doc
 }
 
-// open opens a log with j.
+// open opens a log with the judge j.
 func (s *store) open(id engine.LogID, j *judge) engine.Log {
 	s.Helper()
 	s.watch(j)
@@ -94,15 +94,15 @@ func (s *store) open(id engine.LogID, j *judge) engine.Log {
 	return log
 }
 
-// watch makes the case report the faults of j when it ends.
+// watch makes the case report at its end the faults that the judge j recorded.
 func (s *store) watch(j *judge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.judges = append(s.judges, j)
 }
 
-// stream creates a document and opens its log with j, or with a judge that admits everything if j
-// is nil.
+// stream creates a document and opens its log with the judge j. If j is nil, it uses a judge that
+// admits everything.
 func (s *store) stream(key string, j *judge) (engine.Document, engine.Log) {
 	s.Helper()
 	if j == nil {
@@ -145,9 +145,9 @@ func (s *store) parallel(n int, call func(i int)) {
 	all.Wait()
 }
 
-// counter tells goroutines how far another one has come. A reader that works again only after the
-// next step of the writer overlaps with every step. If it worked without a pause, it would also use
-// up the processor while the writer waits for the disk.
+// counter tells readers how far a writer has come. After each round a reader waits for the next
+// step of the writer. Without this pause it would use up the processor while the writer waits for
+// the disk.
 type counter struct {
 	mu    sync.Mutex
 	moved sync.Cond
@@ -167,11 +167,11 @@ func (c *counter) set(at weir.Seq) {
 	c.moved.Broadcast()
 }
 
-// after waits until the count is above at, and returns the count.
-func (c *counter) after(at weir.Seq) weir.Seq {
+// after waits until the count exceeds n, and returns the count.
+func (c *counter) after(n weir.Seq) weir.Seq {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.at <= at {
+	for c.at <= n {
 		c.moved.Wait()
 	}
 	return c.at

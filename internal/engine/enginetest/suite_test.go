@@ -36,15 +36,15 @@ var unchecked = map[string]string{
 	"If the second result is false, the log must be opened to know them, and only Memory is set.": "it is up to the engine when it returns false",
 
 	// These sentences say what the caller or the judge must do. An engine cannot break them.
-	"It holds the log's lock: visit must be quick and must not call the log.": "a demand on the caller",
-	"Admit must not block and must not call the engine.":                      "a demand on the judge",
-	"Two entries of one log must never be admitted under the same sequence.":  "a demand on the judge",
+	"It holds the log's lock, so the function visit must be quick and must not call the log.": "a demand on the caller",
+	"Admit must not block and must not call the engine.":                                      "a demand on the judge",
+	"Two entries of one log must never be admitted under the same sequence.":                  "a demand on the judge",
 	"It must not block.": "a demand on the judge",
-	"Placed must not block and must not call the engine.": "a demand on the proposer",
-	"Done must not block.":                                "a demand on the caller",
-	"Follow must not block.":                              "a demand on the judge",
-	"Note must not block and must not call the engine.":   "a demand on the judge",
-	"Visit must not block, and must not call the engine.": "a demand on the caller",
+	"Placed must not block and must not call the engine.":              "a demand on the proposer",
+	"The function done must not block.":                                "a demand on the caller",
+	"Follow must not block.":                                           "a demand on the judge",
+	"Note must not block and must not call the engine.":                "a demand on the judge",
+	"The function visit must not block, and must not call the engine.": "a demand on the caller",
 }
 
 // Every sentence that a case quotes must be in package engine, word for word.
@@ -86,16 +86,16 @@ func TestEveryPromiseIsQuoted(t *testing.T) {
 		left := unquoted(sentence)
 		switch {
 		case left == "" && excuse:
-			t.Errorf("excused, but a case quotes it: %q", sentence)
+			t.Errorf("listed in unchecked, but a case quotes it: %q", sentence)
 		case left != "" && !excuse:
-			t.Errorf("no case quotes %q of %q", left, sentence)
+			t.Errorf("no case quotes the part %q of the sentence %q", left, sentence)
 		case excuse:
 			exists(t, reason)
 		}
 	}
 	for sentence := range unchecked {
 		if !excused[sentence] {
-			t.Errorf("excused, but package engine does not say it: %q", sentence)
+			t.Errorf("listed in unchecked, but package engine does not say it: %q", sentence)
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 
 var trimCases = []testCase{
 	{"trim removes all entries below low", []string{
-		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
+		"Trim removes every entry whose sequence is below low, and stores the note. The removal and the note become durable together, before Trim returns.",
 		"Removed entries are never seen again, not even after a restart.",
 	}, trimRemoves},
-	{"the low mark never goes down", []string{
-		"The low mark never goes down: if low is lower than before, only the note changes.",
+	{"a trim to a lower sequence changes only the note", []string{
+		"If low is not higher than in an earlier Trim, only the note changes.",
 	}, trimLower},
 	{"notes are stored", []string{
 		"with the note of the last Trim (nil if there was none)",
@@ -24,8 +24,8 @@ var trimCases = []testCase{
 	{"the longest note is stored", []string{
 		"A note has at most MaxNote bytes.",
 	}, longestNote},
-	{"trim of an empty log and beyond its end", []string{
-		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
+	{"trim of an empty log, and of all entries of a log", []string{
+		"Trim removes every entry whose sequence is below low, and stores the note. The removal and the note become durable together, before Trim returns.",
 	}, trimBeyond},
 	{"memory follows the entries", []string{
 		"Held returns about how many bytes of memory this process uses for the entries of a log and for the note of its last Trim.",
@@ -38,13 +38,13 @@ var trimCases = []testCase{
 		"If Entries is 0, only Memory and Low may be set.",
 	}, outline},
 	{"trim while entries are appended", []string{
-		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
+		"Trim removes every entry whose sequence is below low, and stores the note. The removal and the note become durable together, before Trim returns.",
 		"All methods may be called from many goroutines at once.",
 	}, trimAppending},
 }
 
-// again reopens the log and then, if the engine supports it, the whole store. It calls check after
-// each reopening.
+// again reopens the log and then, if the engine supports it, the whole store. It calls the function
+// check after each reopening.
 func (s *store) again(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
 	s.Helper()
 	s.closeLog(log)
@@ -60,10 +60,10 @@ func (s *store) gone(log engine.Log, seqs ...weir.Seq) {
 	s.Helper()
 	for _, seq := range seqs {
 		if _, err := log.Read(s.ctx, seq); !errors.Is(err, engine.ErrNotFound) {
-			s.Errorf("read of the trimmed %d: %v", seq, err)
+			s.Errorf("read of the trimmed entry %d: %v", seq, err)
 		}
 		if _, err := log.Header(s.ctx, seq); !errors.Is(err, engine.ErrNotFound) {
-			s.Errorf("header of the trimmed %d: %v", seq, err)
+			s.Errorf("header of the trimmed entry %d: %v", seq, err)
 		}
 	}
 }
@@ -193,8 +193,8 @@ func trimAppending(s *store) {
 			return
 		}
 		for writing.Load() > 0 {
-			// The low mark stays at or below the newest admitted sequence, because no judge would
-			// admit an entry below the low mark.
+			// The trims stay at or below the newest admitted sequence, because a judge does not
+			// admit an entry that is already trimmed.
 			if err := log.Trim(s.ctx, min(j.newest(), n/2), nil); err != nil {
 				s.Errorf("trim: %v", err)
 			}
@@ -245,27 +245,27 @@ func outline(s *store) {
 func memoryHeld(s *store) {
 	doc, log := s.stream("stream", nil)
 	if n := s.Held(doc.Created); n != 0 {
-		s.Errorf("an empty log holds %d bytes", n)
+		s.Errorf("an empty log takes %d bytes of memory", n)
 	}
 	s.append(log, batches(upTo(1, 200)...)...)
 	all := s.Held(doc.Created)
 	if all < 200*16 {
-		s.Errorf("200 entries: holds %d bytes, want at least 16 for each", all)
+		s.Errorf("200 entries take %d bytes of memory, want at least 16 for each", all)
 	}
 	s.trim(log, 151, "note")
 	few := s.Held(doc.Created)
 	if few < all/8 || few > all/2 {
-		s.Errorf("after a trim from 200 to 50 entries: holds %d bytes, want between an eighth and a half of %d", few, all)
+		s.Errorf("after a trim from 200 to 50 entries, the log takes %d bytes of memory, want between an eighth and a half of %d", few, all)
 	}
 	s.append(log, batches(300, 250, 260)...) // out of order
 	few = s.Held(doc.Created)
 	s.again(doc.Created, log, func(*judge, engine.Log) {
 		if n := s.Held(doc.Created); n != few {
-			s.Errorf("opened again: holds %d bytes, want %d as before", n, few)
+			s.Errorf("after reopening, the log takes %d bytes of memory, want %d as before", n, few)
 		}
 	})
 	s.delete("stream", 0)
 	if n := s.Held(doc.Created); n != 0 {
-		s.Errorf("a dropped log holds %d bytes", n)
+		s.Errorf("a dropped log takes %d bytes of memory", n)
 	}
 }

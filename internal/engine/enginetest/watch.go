@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	watchSays = "Watch calls visit for every document of the store, and then for every change of a document, no matter which process makes it: one call at a time, and in order of revisions."
+	watchSays = "Watch calls the function visit for every document of the store, and then for every change of a document, no matter which process makes it: one call at a time, and in order of revisions."
 	watchBy   = "If this process makes a change, visit receives it before three things happen: the method that makes the change returns, another method is refused because of the change, and Judge.Dropped is called."
 	watchLast = "If changes of one document follow each other closely, visit may get only the last one."
-	watchUpTo = "It returns when visit has received everything that was acknowledged to any client before the call."
+	watchUpTo = "Watch returns when visit has received everything that was acknowledged to any client before the call."
 	leftSays  = "The context of a change limits only how long the caller waits. If the context ends while the change is in flight, the change is still made or refused as if the caller were waiting, and watchers receive it."
 	catchUp   = "CatchUp returns when watchers have received every change of a document that was acknowledged to any client before the call."
 )
@@ -27,7 +27,7 @@ var watchCases = []testCase{
 		watchBy, "Dropped reports that the log's document was deleted and the log with it. No method is called after it.",
 	}, watchBeforeDropped},
 	{"a change is made although its context has ended", []string{leftSays}, watchLeft},
-	{"a watcher receives nothing after the store is closed", []string{"Visit is called until the store is closed."}, watchClosed},
+	{"a watcher receives nothing after the store is closed", []string{"It is called until the store is closed."}, watchClosed},
 }
 
 // watcher records the changes that its method visit receives. It also records, as faults, the calls
@@ -95,8 +95,8 @@ func (w *watcher) knows(key string) (c engine.Change, ok bool) {
 	return c, false
 }
 
-// awaitChange waits until wanted returns true for the newest change of the key that the watcher has
-// received.
+// awaitChange waits until the function wanted returns true for the newest change of the key that
+// the watcher has received.
 func (s *store) awaitChange(w *watcher, key string, wanted func(engine.Change) bool) {
 	s.Helper()
 	for {

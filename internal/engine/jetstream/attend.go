@@ -24,9 +24,9 @@ import (
 //   - the log is read (readFor), or
 //   - other nodes write to the log at the same time as this node (rivalry).
 //
-// A log that is not followed may become outdated. If there was no such proof for the time sureFor,
-// the worker, which is the goroutine of the log, reads the messages that other nodes wrote. This is
-// called a refresh.
+// A log that is not followed may become outdated. If no write has proved for the time sureFor that
+// the node has missed nothing, the worker (the goroutine of the log) reads the messages that other
+// nodes wrote. This is called a refresh.
 
 const (
 	// sureFor is how long a log that is not followed may go without proof that nothing was missed.
@@ -183,7 +183,7 @@ func (l *log) reviewFollowing(now time.Time) {
 	switch {
 	case l.closing || l.over != nil || a.sure.IsZero():
 	case a.followed && a.watchers == 0 && now.After(a.until):
-		// The consumer of the shard is live, so the node has missed nothing up to now.
+		// If the consumer of the shard is live, the node has missed nothing up to now.
 		if l.shard.live.Load() {
 			a.sure = now
 		}
@@ -227,8 +227,8 @@ func (s *shard) join(ctx context.Context) {
 	quiet := s.users == 0
 	s.mu.Unlock()
 	if quiet {
-		// The method mark finds the shard's last sequence, at which the line can start. If mark
-		// fails, the line starts earlier and delivers more messages than necessary.
+		// The method mark sets s.known to the last sequence of the shard, and the line starts after
+		// it. If mark fails, the line starts earlier and delivers more messages than necessary.
 		s.mark(ctx)
 	}
 	s.mu.Lock()

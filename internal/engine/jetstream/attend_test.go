@@ -129,7 +129,7 @@ func TestAttend(t *testing.T) {
 		put(t, here, fmt.Sprint("after ", round))
 	}
 	if got := len(payloads(t, there)); got != 6 {
-		t.Errorf("the log knows %d entries after Leave, want 6", got)
+		t.Errorf("after Leave the node knows %d entries, want 6: all but the last one", got)
 	}
 	if err := there.CatchUp(ctx); err != nil {
 		t.Fatal(err)
@@ -142,10 +142,10 @@ func TestAttend(t *testing.T) {
 	}
 }
 
-// After CatchUp, the judge knows everything that was acknowledged before, even if the node stops
-// following the log after CatchUp has checked that the log is followed. Another log keeps the shard
-// followed, so the line (the subscription to the shard) still reaches the fence, the empty message
-// that CatchUp stores and waits for.
+// After CatchUp, the judge knows everything that was acknowledged before. This holds even if the
+// node stops following the log while CatchUp runs. Another log keeps the shard followed, so the
+// line (the subscription to the shard) still reaches the fence, the empty message that CatchUp
+// stores and waits for.
 func TestCatchUpWhileUnfollowed(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -166,7 +166,8 @@ func TestCatchUpWhileUnfollowed(t *testing.T) {
 	sh := there[0].shard
 	becomes(t, sh.live.Load)
 
-	// CatchUp waits for this call, which the test completes below, before it stores its own fence.
+	// While this call is running, CatchUp waits and does not store its own fence. The test
+	// completes the call below.
 	held := &sharedCall{done: make(chan struct{})}
 	sh.mu.Lock()
 	sh.catches.running = held
@@ -233,7 +234,7 @@ func TestSingleWriter(t *testing.T) {
 	put(t, there, "c")
 	becomes(t, there.isFollowed)
 	if judges[1].rewound != 1 {
-		t.Errorf("the judge decided %d times in vain, want once: before it knew the entries of the other node", judges[1].rewound)
+		t.Errorf("the judge decided %d times in vain, want once: it did not know the entries of the other node yet", judges[1].rewound)
 	}
 	put(t, here, "d")
 	becomes(t, here.isFollowed)
@@ -255,8 +256,8 @@ func TestSingleWriter(t *testing.T) {
 	}
 }
 
-// If a node has had no proof for a long time that it missed nothing, it reads what other nodes
-// wrote.
+// A node that does not follow a log misses what other nodes write to it. So after some time the
+// node reads the log again.
 func TestRefreshAfterSilence(t *testing.T) {
 	a, b := twoNodes(t, Options{sure: time.Millisecond})
 	doc, err := a.Create(ctx, "a", nil)
@@ -285,15 +286,15 @@ func TestReadTrimmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := there.Read(ctx, 1); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("read a trimmed entry: %v", err)
+		t.Errorf("read a trimmed entry: %v, want ErrNotFound", err)
 	}
 	if e, err := there.Read(ctx, 2); err != nil || string(e.Payload) != "c" {
-		t.Errorf("read %q, %v", e.Payload, err)
+		t.Errorf("read %q, %v; want c", e.Payload, err)
 	}
 	becomes(t, there.isFollowed)
 }
 
-// If other nodes wrote and purged records that this node has not read, a refresh returns ErrBehind.
+// If other nodes wrote and purged records that this node has not read, CatchUp returns ErrBehind.
 func TestRefreshTooFarBehind(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "a", "b", "c")
@@ -306,7 +307,7 @@ func TestRefreshTooFarBehind(t *testing.T) {
 	here.mu.Unlock()
 	here.purge(floor)
 	if err := there.CatchUp(ctx); !errors.Is(err, engine.ErrBehind) {
-		t.Errorf("catch up: %v", err)
+		t.Errorf("catch up: %v, want ErrBehind", err)
 	}
 }
 

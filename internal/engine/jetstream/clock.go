@@ -22,15 +22,15 @@ const (
 	// maxSkew is how far the clock of a node may differ from the median. It is longer than a
 	// heartbeat takes on a busy machine.
 	maxSkew = 5 * time.Second
-	// clockSamples is how many heartbeats of a node count. A heartbeat that arrives late makes the
-	// clock of its sender look late. Of the last clockSamples heartbeats, the one that arrived
-	// fastest counts.
+	// clockSamples is how many of the last heartbeats of a node are remembered. A heartbeat that
+	// takes long makes the clock of its sender look late. So only the fastest of the remembered
+	// heartbeats is used.
 	clockSamples = 8
 )
 
 // clock compares the clock of this node with those of the other nodes. All times are measured as
-// offsets from a steady clock, which no change of the system time moves. So a jump of this node's
-// own clock shows at once, before the next heartbeat arrives.
+// offsets from a steady clock, which does not change when the system time is set. So a jump of this
+// node's own clock shows at once, before the next heartbeat arrives.
 type clock struct {
 	wall  func() time.Time // the clock that is checked
 	begun time.Time        // when the steady clock began; see the method steady

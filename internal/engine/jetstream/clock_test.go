@@ -11,8 +11,8 @@ import (
 )
 
 // A node whose clock differs from those of the other nodes appends nothing and trims nothing, and
-// uses the time of the others. A jump of the node's own clock counts at once. The node recovers when
-// its clock is right.
+// uses the time of the others. It notices a jump of its own clock at once. It recovers when its
+// clock is right.
 func TestWrongClock(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -51,10 +51,10 @@ func TestWrongClock(t *testing.T) {
 			t.Errorf("trim while the clock is wrong by %v: %v", by, err)
 		}
 		if judge.next != known {
-			t.Error("the judge was asked")
+			t.Error("the judge was asked although the clock is wrong")
 		}
 		if got := wrong.Status(); got.State != engine.Skewed || !errors.Is(got.Reason, engine.ErrClock) {
-			t.Errorf("status %+v", got)
+			t.Errorf("status %+v, want Skewed", got)
 		}
 		if off := time.Since(wrong.Now().Round(0)).Abs(); off > time.Hour {
 			t.Errorf("the node uses a time that is wrong by %v", off)
@@ -68,7 +68,8 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
-// The median of all clocks counts. If their number is even, it is the earlier of the middle two.
+// A node compares its clock with the median of all clocks. If their number is even, the median is
+// the earlier of the middle two.
 func TestMedianClock(t *testing.T) {
 	const h = time.Hour
 	for name, c := range map[string]struct {

@@ -69,7 +69,7 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.line.mu.Lock()
 	d.listen()
 	d.line.mu.Unlock()
-	for { // other nodes may still be starting
+	for { // tries again while the servers do not answer, because other nodes may still be starting
 		err := d.catchUp(ctx)
 		if !errors.Is(err, engine.ErrUnavailable) || pause(ctx, retry) != nil {
 			return err
@@ -354,7 +354,7 @@ func (e *Engine) fits(key string, value []byte) error {
 }
 
 // current returns the document if its revision is rev. It may take the document from the copy even
-// if the copy is outdated, because the conditional write then fails.
+// if the copy is outdated: in this case the conditional write that follows fails.
 func (e *Engine) current(ctx context.Context, key string, rev engine.Revision) (engine.Document, error) {
 	if doc, ok := e.docs.get(key); ok && doc.Revision == rev {
 		return doc, nil

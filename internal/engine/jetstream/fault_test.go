@@ -147,7 +147,7 @@ func lines(e *Engine) (all []*line) {
 	return all
 }
 
-// hears waits until the line has delivered the n records after the position of the log.
+// hears waits until the line has delivered the next n records of the log.
 func hears(l *log, n int) {
 	for {
 		l.mu.Lock()
@@ -194,7 +194,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		}
 		hears(l, n)
 		l.mu.Lock()
-		l.inbox = l.inbox[:len(l.inbox)-n+1] // as if the line had delivered only these records
+		l.inbox = l.inbox[:len(l.inbox)-n+1] // as if the line had delivered only the first of the n records
 		l.mu.Unlock()
 		others, err := l.store(g)
 		if err != nil || others != nil || g.records[n-1].js != js {
@@ -239,7 +239,7 @@ func TestDeletedElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := l.Append(ctx, text("too late")); !errors.Is(err, engine.ErrDropped) {
-			t.Errorf("append to %s, deleted by another node: %v", key, err)
+			t.Errorf("append to the log of %s, which another node deleted: %v", key, err)
 		}
 		<-l.gone
 		if !judges[key].dropped {

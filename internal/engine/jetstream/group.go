@@ -37,26 +37,26 @@ type group struct {
 	doubt bool
 }
 
-// takeGroup moves requests from the queue to group, as long as one write can hold them, and returns
-// group. The caller holds l.mu.
-func (l *log) takeGroup(group []*request) []*request {
+// takeGroup adds requests from the queue to a list of requests, as long as one write can hold them,
+// and returns the list. The caller holds l.mu.
+func (l *log) takeGroup(list []*request) []*request {
 	messages, bytes := 0, 0
-	for _, r := range group {
+	for _, r := range list {
 		messages, bytes = messages+r.parts, bytes+r.size
 	}
 	n := 0
 	for ; n < len(l.queue); n++ {
 		r := l.queue[n]
 		messages, bytes = messages+r.parts, bytes+r.size
-		if len(group)+n > 0 && (messages > groupMessages || bytes > groupBytes) {
+		if len(list)+n > 0 && (messages > groupMessages || bytes > groupBytes) {
 			break
 		}
 	}
-	group = append(group, l.queue[:n]...)
+	list = append(list, l.queue[:n]...)
 	if l.queue = l.queue[n:]; len(l.queue) == 0 {
 		l.queue = nil
 	}
-	return group
+	return list
 }
 
 // decide asks the judge (engine.Judge, which applies the rules of the stream) about every request,
@@ -102,10 +102,11 @@ func (l *log) decideTrim(g *group, r *request) {
 	l.add(g, record{kind: trim, Header: engine.Header{Seq: low, First: l.oldestNeeded(g, low), Size: uint32(len(note))}}, note)
 }
 
-// oldestNeeded returns the position of the oldest record that is still needed after a trim to low.
-// The trim will be the next record of the group, and this position is stored with it. If the log
-// begins with a later record when it is opened, records were removed that should be there. The
-// result is a weir.Seq because the field of the record that holds it has this type.
+// oldestNeeded returns the position of the oldest record that is still needed after a trim that
+// removes all entries below low. The trim will be the next record of the group, and this position
+// is stored with it. If the log begins with a later record when it is opened, records were removed
+// that should be there. The result is a weir.Seq because the field of the record that holds it has
+// this type.
 func (l *log) oldestNeeded(g *group, low weir.Seq) weir.Seq {
 	oldest := l.position + uint64(len(g.records)) + 1
 	for _, m := range g.records {

@@ -53,14 +53,15 @@ type Options struct {
 	// stores data. Fault may be nil.
 	Fault func() error
 
-	// Set by tests only.
+	// The fields below are set by tests only. To follow a log means to receive its messages as soon
+	// as they are stored; see attend.go.
 	attempt time.Duration // time to wait for the answer to one write before sending it again
 	// How long to wait until the subscription (type line) delivers messages, before reading them
 	// with a request.
 	hearing time.Duration
-	turn    time.Duration // the longest time that this node waits for its turn to write to a log, or leaves the log to other nodes
-	sure    time.Duration // a log that is not followed is read again after this time without proof that nothing was missed
-	lease   time.Duration // how long the documents count as known without proof
+	turn    time.Duration // longest time that this node waits for its turn to write to a log, and longest time that it leaves the log to other nodes
+	sure    time.Duration // how long a log that is not followed may go without proof that this node has missed no message; then the log is read again
+	lease   time.Duration // how long this node may rely on its copy of the documents after proof that the copy is up to date
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
 }
 
@@ -128,7 +129,7 @@ type Engine struct {
 	ending chan struct{} // closed when Close begins
 	over   chan struct{} // closed when Close is done
 	logs   map[engine.LogID]*log
-	later  map[engine.LogID]purging // purges that wait until all nodes have received the trim
+	later  map[engine.LogID]purging // purges of trimmed entries, which wait until all nodes have received the trim
 }
 
 var _ engine.Engine = (*Engine)(nil)

@@ -42,7 +42,7 @@ func (e *Engine) renew() {
 			return
 		}
 		if e.docs.unproven() >= renewEvery/2 {
-			e.docs.catchUp(e.ctx) // if it fails, the next round tries again
+			e.docs.catchUp(e.ctx) // the error can be ignored, because the next round tries again
 		}
 	}
 }

@@ -59,7 +59,7 @@ type line struct {
 }
 
 // coalescer merges calls that ask the servers the same question. While one call is running, all
-// further callers share the next call. They cannot share the running call. A later caller must see
+// further callers share the next call. They cannot share the running call: a later caller must see
 // every write that was acknowledged before its own call, and the fence of the running call may have
 // been stored before such a write.
 type coalescer struct{ running, next *sharedCall }
@@ -214,8 +214,8 @@ type consumer struct {
 }
 
 // nearTries is how often the line tries to get a consumer on the server that this node is connected
-// to. NATS places a consumer on a random replica of the stream. From a replica on another server,
-// each message crosses the network once more, although the connected server has the message too.
+// to. NATS places a consumer on a random replica of the stream. If that replica is on another
+// server, each message crosses the network once more, although the connected server has it too.
 const nearTries = 8
 
 // nearest creates a consumer, if possible on the server that this node is connected to.

@@ -38,7 +38,7 @@ func TestWatch(t *testing.T) {
 		func() error { _, err := b.Create(ctx, "own", []byte("three")); return err },
 	} {
 		if err == nil {
-			err = b.CatchUp(ctx) // otherwise a newer change of the same document may replace this one before the watcher gets it
+			err = b.CatchUp(ctx) // without it, the watcher may get only the last of several changes of a document
 		}
 		if err == nil {
 			err = next()
@@ -171,7 +171,7 @@ func TestNodes(t *testing.T) {
 	peers("one true the first true, two false  true")
 }
 
-// A caller may have to wait for a running call that gets no answer. Every caller waits for at most
+// A caller may have to wait for a running call that gets no answer. Even then it waits for at most
 // Patience, counted from its own start.
 func TestCoalescedCallsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestCoalescedCallsTimeOut(t *testing.T) {
 					return 0, ctx.Err()
 				})
 				if took := time.Since(begun); took != l.e.opts.Patience || !errors.Is(err, engine.ErrUnavailable) {
-					t.Errorf("call %d returned %v after %v", begin, err, took)
+					t.Errorf("call %d returned %v after %v, want ErrUnavailable after %v", begin, err, took, l.e.opts.Patience)
 				}
 			})
 		}

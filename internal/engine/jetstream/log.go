@@ -42,7 +42,7 @@ type log struct {
 	leaving       atomic.Bool // this node is leaving the next turn to other nodes
 
 	// The lock asking is held while the judge is asked about requests. A caller that stops waiting
-	// takes it to set request.left.
+	// holds this lock while it sets request.left.
 	asking sync.Mutex
 
 	mu    sync.Mutex
@@ -180,7 +180,7 @@ func beginsWhole(all []message, trimmed *message) error {
 }
 
 // start allows the worker to run. When start is called, the judge must know everything that was
-// acknowledged before the time begun.
+// acknowledged before the time that the parameter begun holds.
 func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +231,7 @@ func (l *log) cut(low weir.Seq) {
 	l.low = max(l.low, low)
 	i, _ := l.find(l.low)
 	if l.index = l.index[i:]; len(l.index) == 0 {
-		l.index = nil // frees the removed entries; otherwise they are freed when the slice grows the next time
+		l.index = nil // frees the memory; if some entries are left, it is freed when the slice grows the next time
 	}
 }
 

@@ -38,8 +38,8 @@ type sign struct {
 	about string // how the node last described itself
 }
 
-// Self says how a process takes part. Name must be unique among the nodes. The engine calls Words and
-// Hear from one goroutine each.
+// Self describes a process that joins the nodes. Name must be unique among the nodes. The engine
+// calls Words and Hear from one goroutine each.
 type Self struct {
 	Name string
 	// Words returns data for all other nodes, or nil if there is none. It is called at short
@@ -85,7 +85,8 @@ const (
 // Join announces this process to the other nodes. Call Leave before closing the engine.
 //
 // Join returns when it has received a message of another node, or after a second if there is none.
-// So when Join returns, a wrong clock of this node is known (see clock).
+// So if there is another node, this node knows whether its clock is wrong (see the type clock) when
+// Join returns.
 func (e *Engine) Join(self Self) (*Nodes, error) {
 	n := &Nodes{e: e, self: self, quit: make(chan struct{}), heard: map[string]sign{}, since: time.Now()}
 	n.ctx, n.cancel = context.WithCancel(e.ctx)

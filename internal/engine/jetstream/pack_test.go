@@ -90,8 +90,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// Encoding and decoding the records of a message gives the same records. A header field with a
-// wrong character is rejected.
+// Encoding and decoding the records of a message gives the same records. A header field that is cut
+// short or has a wrong character is rejected.
 func TestRecords(t *testing.T) {
 	want := []record{
 		{kind: batch, position: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key", Tag: "tag"}},

@@ -326,8 +326,8 @@ func (l *log) nextRun(ctx context.Context, start weir.Seq, bytes int) ([]entry, 
 // fetch is a run that is being read, or the last run that was read. It is shared, because many
 // subscribers of a log often need the same run at the same time.
 type fetch struct {
-	first, last uint64 // positions of the first and the last entry in the log
-	n           int    // number of entries; a later run between the same two entries has more if a late entry was stored
+	first, last uint64 // positions in the log of the run's first and last entry
+	n           int    // number of entries; if an entry was stored between first and last meanwhile, a new run has more entries
 	done        chan struct{}
 	entries     []engine.Entry
 	err         error

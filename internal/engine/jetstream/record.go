@@ -65,8 +65,8 @@ const (
 	// unnamed is the version of messages in which no batch has a publisher, and named is the
 	// version of the messages with a publisher. Nodes that know only the version unnamed can still
 	// read the messages of that version. The version tagged is for messages that close a stream or
-	// have an entry with a tag. It has its own number so that older nodes refuse it: they would go
-	// on appending to the closed stream.
+	// have an entry with a tag. It has its own number so that older nodes refuse such messages.
+	// Otherwise these nodes would go on appending to a closed stream.
 	unnamed = 2
 	named   = 3
 	tagged  = 4
@@ -131,7 +131,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decode reads the records that a message describes. js is the message's sequence in its stream.
+// decode reads the records that a message describes. The parameter js is the sequence of the
+// message in its JetStream stream.
 func decode(h nats.Header, js uint64) ([]message, error) {
 	b, err := base64.RawURLEncoding.DecodeString(h.Get(field))
 	if err != nil || len(b) < 6 {

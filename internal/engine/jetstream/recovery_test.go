@@ -45,8 +45,9 @@ const (
 	sayStored    = `{"stream":"s","seq":1}`
 )
 
-// Two answers of a server do not settle a write: that another write is in flight, and that there is
-// a conflict although no newer message exists. In both cases the node sends the write again.
+// There are two answers of a server after which the outcome of a write is still open: "another
+// write is in flight", and "conflict" if no newer message exists. In both cases the node sends the
+// write again.
 func TestInProcess(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
@@ -75,9 +76,9 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// A replica may show the first messages of a write while it is still adding the others. If a node
-// then looks for the outcome of its write, it waits for the rest. It does not take the messages for
-// those of another node, because then it would store the entries a second time.
+// A replica may show the first messages of a write while it is still adding the rest. If a node
+// then looks for the outcome of its write, it waits for the rest. If it took the first messages for
+// those of another node, it would store the entries a second time.
 func TestPartOfOwnWrite(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -168,7 +169,7 @@ func TestPurgedBeforeFollowed(t *testing.T) {
 	floor := b.bottom()
 	b.mu.Unlock()
 	if floor <= b.floor {
-		t.Errorf("nothing to purge before %d", floor)
+		t.Errorf("all messages before %d were purged already, want some that are left to purge", floor)
 	}
 	b.purge(floor)
 	read := make(chan error)
@@ -176,7 +177,7 @@ func TestPurgedBeforeFollowed(t *testing.T) {
 		_, err := a.Read(ctx, 1)
 		read <- err
 	}()
-	listen(deaf) // the read does not find the entry and catches up, which needs the subscription
+	listen(deaf) // the read does not find the entry, so it catches up, and for this it needs the subscription
 	if err := <-read; !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("read: %v", err)
 	}
@@ -348,7 +349,7 @@ func TestOrphans(t *testing.T) {
 		l := logs[key]
 		all, err := l.shard.readHeaders(ctx, l.subject, 1)
 		if err != nil || len(all) != want || (all[0].kind == dropped) != (want == 1) {
-			t.Errorf("log %s has the records %+v, %v; want %d, and an end marker only if it is 1", key, all, err, want)
+			t.Errorf("log %s has the records %+v, %v; want %d records (a single record must be the end marker)", key, all, err, want)
 		}
 	}
 }

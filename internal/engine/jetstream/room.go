@@ -130,8 +130,8 @@ func (e *Engine) measureDisk() (keep int64) {
 const diskFull = 'd'
 
 // fullDisks returns the number of other nodes whose disks are full. A cluster continues without a
-// few of its servers. So entries are refused only if so many disks are full that the replicas on
-// the others may be no majority. The caller holds r.mu.
+// few of its servers. So entries are refused only if so many disks are full that the remaining
+// replicas of a stream may not be a majority. The caller holds r.mu.
 func (r *room) fullDisks() int {
 	maps.DeleteFunc(r.disks, func(_ uint64, at time.Time) bool { return time.Since(at) >= 4*roomEvery })
 	return len(r.disks)

@@ -127,8 +127,8 @@ func ready(t *testing.T, e *Engine) {
 	}
 }
 
-// A server over its limit accepts no fence, the empty message that CatchUp normally stores. CatchUp
-// works without it.
+// CatchUp normally stores a fence, which is an empty message. A server over its limit accepts no
+// fence. CatchUp works without it.
 func TestCatchUpWithoutSpace(t *testing.T) {
 	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 1 << 20})
 	if err != nil {

@@ -119,9 +119,9 @@ var errHole = errors.New("records are missing in the middle of the log")
 const maxRereads = 20
 
 // readHeaders returns the records of a subject from a sequence on, without payloads. The result
-// includes every record that was acknowledged before the call. If there is a hole between records
-// at each attempt (maxRereads), the log is damaged, because Weir purges only the oldest messages of
-// a log.
+// includes every record that was acknowledged before the call. If records are missing in the middle
+// at each of maxRereads attempts, the log is damaged, because Weir purges only the oldest messages
+// of a log.
 func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]message, error) {
 	holes := 0
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {

@@ -18,10 +18,10 @@ type Standing struct {
 	// Headless is the number of streams that accept no writes: they have no leader that is in
 	// contact with a majority of the replicas, or no server answered.
 	Headless int
-	Replicas int    // number of copies of all streams, as far as known
-	Behind   int    // number of copies that are offline or not up to date
+	Replicas int    // total number of copies of the streams, as far as known
+	Behind   int    // number of these copies that are offline or not up to date
 	Lag      uint64 // number of messages missing on the copy that is furthest behind
-	Bytes    uint64 // size of one copy of all streams that answered
+	Bytes    uint64 // total size of the streams whose servers answered, counting one copy of each
 }
 
 // Counts are the numbers of events since the engine was opened.

@@ -37,7 +37,8 @@ func TestLed(t *testing.T) {
 	}
 }
 
-// Each node counts the logs that it opens, and the writes that come after those of other nodes.
+// Each node counts the logs that it opens, and its writes that failed because another node had
+// written first.
 func TestCounts(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -53,7 +54,8 @@ func TestCounts(t *testing.T) {
 	if err := first.Append(ctx, text("one")); err != nil {
 		t.Fatal(err)
 	}
-	// The second node does not follow the log, so it decides without the first entry.
+	// The second node does not follow the log, so its judge does not know the first entry when it
+	// decides.
 	if err := second.Append(ctx, text("two")); err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,8 @@ const (
 // documents first. The metadata of this stream determines the number of shards. If two nodes start
 // at the same time, only one of them can create the stream, so both use the same number.
 //
-// A stream of a store that was in use is never created again, because an empty one would look as if
-// its data had never been stored: sequences and the ids of logs would be used a second time. The
+// A missing stream of a store that was in use is never created again, because an empty stream would
+// look as if no data had ever been stored: sequences and ids of logs would be used twice. The
 // stream of documents must not be created while a shard exists. Shards must not be created once the
 // stream of documents has had a message: when a node opens the store, it stores a fence (an empty
 // message) there after it has made sure that all shards exist.
@@ -98,8 +98,9 @@ func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// adopted returns the identity of a store that an earlier version created without one. It depends
-// only on the stream of documents, so that nodes that start at the same time choose the same one.
+// adopted returns the identity for a store that an earlier version created without an identity. It
+// depends only on the stream of documents, so nodes that start at the same time choose the same
+// identity.
 func adopted(docs *jetstream.StreamInfo) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", docs.Config.Name, docs.Created.UnixNano()))
 	return hex.EncodeToString(sum[:13])
@@ -144,9 +145,9 @@ func (e *Engine) hasShards(ctx context.Context) error {
 }
 
 // stream creates a JetStream stream, or returns the existing one. While a cluster is forming, its
-// servers cannot create streams, so it tries again until ctx ends. Before it creates the stream, it
-// calls the parameter needless, a function that returns an error if the stream must exist already.
-func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, needless func(context.Context) error) (*jetstream.StreamInfo, error) {
+// servers cannot create streams, so the method tries again until ctx ends. Before it creates the
+// stream, it calls mayCreate, which returns an error if the stream must exist already.
+func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, mayCreate func(context.Context) error) (*jetstream.StreamInfo, error) {
 	c.Storage, c.Replicas = jetstream.FileStorage, e.opts.Replicas
 	c.AllowDirect, c.AllowMsgTTL = true, true
 	var missing time.Time // when a server first said that the stream, which must exist, is missing
@@ -154,7 +155,7 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, needless 
 		try, cancel := context.WithTimeout(ctx, attempt)
 		s, err := e.js.Stream(try, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			if err = needless(try); err == nil {
+			if err = mayCreate(try); err == nil {
 				s, err = e.js.CreateStream(try, c)
 			} else if missing.IsZero() {
 				missing = time.Now()

@@ -10,11 +10,12 @@ import (
 )
 
 // A write to a log succeeds only if no other node has written after the last message that the
-// writing node knows. So if several nodes write to one log, the writes of the node closest to the
-// leader of the shard would succeed nearly every time, and the other nodes would decide and send in
-// vain. Therefore the nodes take turns:
+// writing node knows. If several nodes wrote to one log without a rule, the writes of the node
+// closest to the leader of the shard would succeed nearly every time, and the other nodes would
+// decide and send in vain. Therefore the nodes take turns:
 //
-//   - A node whose write failed for this reason asks for a turn (message wanted) and waits.
+//   - A node whose write failed because another node had written first asks for a turn (message
+//     wanted) and waits.
 //   - The node whose write succeeded continues for a while. Then it announces that the log is free
 //     (message free), and leaves the log to the others.
 //
@@ -24,8 +25,8 @@ import (
 const (
 	// turnFor is how long a node continues to write while other nodes want a turn.
 	turnFor = 10 * time.Millisecond
-	// turnMost is how long a node waits for a turn at most. It is also how long a node that has
-	// given up its turn waits at most for another node to write.
+	// turnMost is the longest time that a node waits for a turn. It is also the longest time that a
+	// node that has given up its turn waits for another node to write.
 	turnMost = 20 * time.Millisecond
 	// handicap is how long a node that has had its turn still waits after another node has written,
 	// so that nodes that have not had a turn can write first.
@@ -101,8 +102,8 @@ func (l *log) won(begun time.Time) {
 	}
 }
 
-// yield waits if this node has left the next turn to other nodes. It waits until one of them has
-// written and the others have had time to try.
+// yield waits if this node has left the next turn to other nodes. It waits until another node has
+// written and the remaining nodes have had time to try.
 func (l *log) yield() {
 	if l.owed.IsZero() {
 		return

@@ -18,7 +18,7 @@ import (
 // neither entry nor note.
 type request struct {
 	entry *engine.Entry
-	low   weir.Seq // argument of a trim; a trim has no entry
+	low   weir.Seq // an argument of Trim, like note; a trim has no entry
 	note  []byte
 
 	done     func(error) // receives the outcome; nil if no caller waits for it

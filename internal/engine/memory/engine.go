@@ -178,8 +178,8 @@ func (e *Engine) List(ctx context.Context, prefix, afterKey string, limit int) (
 	return docs, nil
 }
 
-// Watch calls visit for all documents, and later for every change. For each change, visit runs
-// before Create, Update or Delete returns.
+// Watch calls the function visit for all documents, and later for every change. For each change,
+// visit runs before Create, Update or Delete returns.
 func (e *Engine) Watch(ctx context.Context, visit func(engine.Change)) error {
 	if err := e.lock(ctx); err != nil {
 		return err

@@ -99,8 +99,8 @@ func (h *handle) lock(ctx context.Context) error {
 }
 
 // find returns the index of the entry with sequence seq, or the index at which this entry would be
-// inserted. It never finds an entry below the low mark (the limit of the last Trim), even if the
-// judge admitted one.
+// inserted. It never finds an entry below l.low, the highest sequence to which the log was trimmed,
+// even if the judge admitted such an entry.
 func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
 		return cmp.Compare(e.Seq, seq)

@@ -182,7 +182,7 @@ func (e *Server) Fault() error {
 		return errors.New("the NATS server has disabled JetStream")
 	}
 	for _, f := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		if strings.Contains(f.Error, "write error") { // of a stream, or of the group that manages all streams
+		if strings.Contains(f.Error, "write error") { // the write of a stream failed, or of the group of servers that manages all streams
 			return errors.New(f.Error)
 		}
 	}
@@ -231,8 +231,8 @@ func (e *Server) Kill() {
 	e.halt()
 }
 
-// logger passes the server's messages to slog, one level lower than the server chose. A node that
-// cannot be reached is not an error of this node, and while all nodes start it is normal. Two
+// logger passes the server's messages to slog, one level lower than the server chose. The reason is
+// that most errors say that another node cannot be reached, which is normal while nodes start. Two
 // warnings are dropped, because they would worry operators without reason: one about a plaintext
 // password, which stays inside this process, and one about certificates, which Weir verifies
 // itself.

@@ -50,7 +50,7 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// Invalid options are refused with an error that contains the value.
+// Invalid options are refused with an error that says what is wrong.
 func TestRefused(t *testing.T) {
 	good := Options{Name: "a", Cluster: "test", Listen: "127.0.0.1:1", Secret: []byte(strings.Repeat("a secret", 8))}
 	for want, change := range map[string]func(*Options){
