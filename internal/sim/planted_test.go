@@ -67,7 +67,7 @@ func hunt(t *testing.T, binary, name string, from uint64) (found string, cpu tim
 	return verdict(string(out), err), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// Every planted bug fits the present code. If it does not, TestPlanted cannot plant any of them.
+// Every planted bug fits the present code. If one of them does not, TestPlanted cannot plant any.
 func TestBugsFit(t *testing.T) {
 	for _, b := range bugs {
 		text, err := os.ReadFile(filepath.Join("../..", b.file))

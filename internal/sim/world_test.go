@@ -82,13 +82,13 @@ func (w *world) tick() time.Time {
 	return w.clock().Add(time.Duration(w.ticks.Add(1)%1000) * time.Microsecond)
 }
 
-// shift is by how much the server's clock was ahead from a time on.
+// shift is how far the server's clock was ahead of the simulated time, from a certain time on.
 type shift struct {
 	from  time.Time
 	ahead int64
 }
 
-// swing returns by how much the server may overestimate, or underestimate, how long ago a time was.
+// swing returns the largest error that the server can make when it computes how long ago a time was.
 func (w *world) swing(since time.Time) time.Duration {
 	least := w.shift.Load()
 	greatest := least
