@@ -33,8 +33,8 @@ func (c *client) closeStream(g *server) {
 	s.isClosed(g)
 }
 
-// isClosed records that a client knows the stream to be closed. The subscriptions to the stream must
-// end soon.
+// isClosed records that a client knows the stream to be closed. The subscriptions to the stream
+// must end soon.
 func (s *stream) isClosed(g *server) {
 	if !s.closing {
 		s.w.violation("stream %s is closed, but no client has closed it", s.id)

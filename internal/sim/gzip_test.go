@@ -76,7 +76,8 @@ func (u *unzipper) add(piece []byte) (text []byte, err error) {
 	return text, nil
 }
 
-// wholePiece is the size of a piece that may end within a frame.
+// wholePiece is the size of the pieces in which the server sends a long response. A piece of this
+// size may end within a frame.
 const wholePiece = 64 << 10
 
 // unzipFrames returns a function that uncompresses frames and passes them to the function take. The

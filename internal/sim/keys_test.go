@@ -21,9 +21,9 @@ type key struct {
 	revoking   bool          // a client has tried to revoke it
 }
 
-// mayBeRefused reports whether the server may refuse the key now. Each step of the clock may make the
-// key older, and no step makes it younger, because the clock by which keys revoke themselves never
-// goes back.
+// mayBeRefused reports whether the server may refuse the key now. Each step of the clock may make
+// the key older, and no step makes it younger, because the clock by which keys revoke themselves
+// never goes back.
 func (k *key) mayBeRefused(w *world) bool {
 	return k.revoking || k.after > 0 && time.Since(k.from)+w.moved >= k.after
 }
@@ -41,7 +41,7 @@ func (c *client) manageKeys(g *server, o *own) {
 		c.createKey(g, o, k)
 	case r == 0 && k.once != "":
 		c.createKey(g, o, k) // repeats the request
-	case r <= 2 && (k.after == 0 || c.rng.IntN(4) == 0): // most keys with a time are left to revoke themselves
+	case r <= 2 && (k.after == 0 || c.rng.IntN(4) == 0): // most keys that can revoke themselves are left to do so
 		c.revokeKey(g, k, o)
 	case r == 3:
 		c.listKeys(g, k)
@@ -203,8 +203,8 @@ func (c *client) useKey(g *server, o *own, k *key) {
 	}
 }
 
-// judgeKey checks a response to a request with the key: a revoked key must be refused, and any other
-// key can do what its permissions and its streams allow.
+// judgeKey checks a response to a request with the key: a revoked key must be refused, and any
+// other key can do what its permissions and its streams allow.
 func (c *client) judgeKey(k *key, o *own, x *exchange) {
 	refused := x.status == 401 && x.code() == weir.KeyRevoked
 	forbidden := strings.Contains(k.settings, "permissions")

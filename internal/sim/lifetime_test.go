@@ -18,7 +18,8 @@ type life struct {
 	late   bool      // a subscription was starting at that time, and may still count as a use
 }
 
-// created records that a request has created the stream. The parameter at is when the request began.
+// created records that a request has created the stream. The parameter at is when the request
+// began.
 func (l *life) created(g *server, ttl time.Duration, at time.Time) {
 	*l = life{ttl: ttl, born: at, from: at, to: time.Now(), on: g, starting: l.starting}
 }
@@ -36,9 +37,9 @@ func (l *life) used(w *world, g *server, at time.Time, sure bool) {
 	}
 }
 
-// mayHaveEnded reports whether the stream may have expired. After a restart, the server may not know
-// the last use. If the stream was used at a time when it may already have expired, the server may
-// have begun to delete it.
+// mayHaveEnded reports whether the stream may have expired. After a restart, the server may not
+// know the last use. If the stream was used at a time when it may already have expired, the server
+// may have begun to delete it.
 func (l *life) mayHaveEnded(w *world, g *server) bool {
 	return l.vague || l.ttl > 0 && (l.ending || l.from.IsZero() || l.on != g || time.Since(l.from)+w.swing(l.from) >= l.ttl)
 }
@@ -54,14 +55,14 @@ func (l *life) mustHaveEnded(w *world, g *server, at time.Time) bool {
 	return !l.vague && !l.starting && l.ttl > 0 && at.Sub(l.to)-w.swing(l.born) >= l.ttl+late
 }
 
-// mayReturn reports whether an expired stream may exist again: after a restart, after a change of the
-// clock, or because it was being used when it expired.
+// mayReturn reports whether an expired stream may exist again: after a restart, after a change of
+// the clock, or because it was being used when it expired.
 func (l *life) mayReturn(w *world, g *server) bool {
 	return l.over != nil && (l.over != g || w.stepped.After(l.overAt) || l.late)
 }
 
-// lapse updates the model if the stream has expired before a response, or exists again. The parameter
-// exists says whether the stream exists according to the response.
+// lapse updates the model if the stream has expired before a response, or exists again. The
+// parameter exists says whether the stream exists according to the response.
 func (o *own) lapse(w *world, g *server, x *exchange, exists bool) {
 	w.model.mu.Lock()
 	defer w.model.mu.Unlock()

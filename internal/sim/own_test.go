@@ -15,14 +15,14 @@ import (
 type own struct {
 	id     weir.StreamID
 	exists bool
-	sure   bool     // exists is certain
+	sure   bool     // the field exists is certain
 	count  weir.Seq // number of batches in the stream
-	exact  bool     // count is certain
+	exact  bool     // the field count is certain
 	closed bool     // the stream is closed
-	told   bool     // closed is certain
+	told   bool     // the field closed is certain
 	life   life
 	view   *server // the process that last told whether the stream exists
-	seen   bool    // whether the stream exists according to view
+	seen   bool    // whether the stream exists, according to that process
 
 	key  *key      // guarded by model.mu
 	user *exchange // the subscription that uses the key or the stream; one at a time
@@ -302,8 +302,8 @@ func (w *world) mustEnd(o *own, g *server) {
 	}
 }
 
-// A request that must have ended may go on for this many more steps while disk calls wait at gates,
-// because the request may wait for one of these calls.
+// patience is how many steps late a request may end while disk calls wait at gates. The request may
+// be waiting for one of these calls.
 const patience = 300
 
 // overdue checks the requests that must have ended by now: subscriptions, and long polls. They are

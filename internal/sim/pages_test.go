@@ -303,8 +303,8 @@ func (r *reading) checkClosed() {
 	}
 }
 
-// keep checks that a passage has all acknowledged batches. It remembers the passage, so that batches
-// which are acknowledged later can be checked too.
+// keep checks that a passage has all acknowledged batches. It remembers the passage, so that
+// batches which are acknowledged later can be checked too.
 func (p *passage) keep(s *stream) {
 	for _, seq := range slices.Sorted(maps.Keys(s.acked)) {
 		p.lacks(s, seq)

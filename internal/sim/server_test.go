@@ -87,8 +87,8 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	return w.bootstrap(g)
 }
 
-// expireKeys ends the keys that revoke themselves, twice per second. It begins after a fraction of a
-// millisecond, so that its timer never ends at the same time as another.
+// expireKeys ends the keys that revoke themselves, twice per second. It begins after a fraction of
+// a millisecond, so that its timer never ends at the same time as another.
 func (g *server) expireKeys() {
 	<-time.After(137 * time.Microsecond)
 	tick := time.NewTicker(500 * time.Millisecond)

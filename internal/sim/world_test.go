@@ -88,7 +88,8 @@ type shift struct {
 	ahead int64
 }
 
-// swing returns the largest error that the server can make when it computes how long ago a time was.
+// swing returns the largest error that the server can make when it computes how long ago a time
+// was.
 func (w *world) swing(since time.Time) time.Duration {
 	least := w.shift.Load()
 	greatest := least
