@@ -89,7 +89,7 @@ func textOf(value any) string {
 }
 
 // compare compares two texts as numbers if both are numbers, and otherwise as texts. So timestamps
-// in one format compare by time.
+// of the same format are compared by time.
 func compare(a, b string) int {
 	x, wrongX := strconv.ParseFloat(a, 64)
 	y, wrongY := strconv.ParseFloat(b, 64)
