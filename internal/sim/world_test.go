@@ -141,7 +141,7 @@ func (w *world) run() string {
 	w.until("the server ends", ended.Load)
 	for _, g := range w.servers {
 		if held := g.bodies.Stats().Held; held != 0 || g.handler != nil && g.handler.Subscribers() != 0 {
-			w.violation("a server kept %d bytes of bodies, or subscriptions", held)
+			w.violation("a server has ended, but still holds %d bytes of bodies, or subscriptions", held)
 		}
 	}
 	return w.faulty
