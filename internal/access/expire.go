@@ -198,7 +198,7 @@ func (a *Access) toForget() (due []*entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var kept []*entry
-	going := map[weir.ProjectID]int{} // how many keys of each project are in due
+	going := map[weir.ProjectID]int{} // how many keys of each project are in the result due
 	for len(a.ended) > 0 && len(due) < maxForget {
 		e := a.ended[0]
 		isFull := len(a.ended) > maxRevoked && e.record.CreatedAt < young

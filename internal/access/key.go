@@ -31,7 +31,7 @@ type Permission string
 const (
 	Read    Permission = "read"
 	Publish Permission = "publish"
-	Manage  Permission = "manage" // create and delete streams
+	Manage  Permission = "manage" // create, change, close and delete streams
 )
 
 var allPermissions = []Permission{Read, Publish, Manage}

@@ -84,7 +84,7 @@ func textOf(value any) string {
 	case json.Number:
 		return v.String()
 	}
-	b, _ := json.Marshal(value) // a value that was decoded can be encoded
+	b, _ := json.Marshal(value) // never fails: a value that was decoded can be encoded
 	return string(b)
 }
 

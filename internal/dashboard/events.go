@@ -25,7 +25,7 @@ const (
 	runLimit  = 1000                   // batches that are read at a time
 	listBytes = 8 << 20                // bytes that a request without a search reads
 	findBytes = 64 << 20               // bytes that a search reads
-	findTime  = 200 * time.Millisecond // time after which a response ends, if it has made any progress
+	findTime  = 200 * time.Millisecond // time after which a response ends, if it has read at least one batch
 
 	maxSearch   = 200 // bytes of text to search for
 	rowText     = 240 // bytes of an event that its row shows
@@ -56,9 +56,9 @@ func parsePlace(text string) (p place, err error) {
 // browsing is one request for a list of events.
 type browsing struct {
 	s     *hub.Stream
-	down  bool     // towards older events
-	at    place    // down: the events below this place; otherwise the events from this place on
-	floor weir.Seq // down: no events below this sequence
+	down  bool     // the request is for older events
+	at    place    // the list has the events below this place if down is true, otherwise the events from this place on
+	floor weir.Seq // the list has no events below this sequence; used only if down is true
 	text  []byte   // events must contain this text, which is in lower case; empty if all events are wanted
 	where *condition
 

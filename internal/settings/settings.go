@@ -35,7 +35,7 @@ type Settings struct {
 	GapGrace          time.Duration
 	Limits            access.Limits
 	StreamsPerProject int
-	MaxIndexMemory    int // bytes; 0: from the machine's memory
+	MaxIndexMemory    int // bytes; 0: an eighth of the machine's memory
 	MaxSubscribers    int
 	PerKey            int // maximum number of open subscriptions per key; 0: no limit
 	PerProject        int
