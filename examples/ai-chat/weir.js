@@ -41,8 +41,8 @@ export async function read(path) {
 const epoch = Date.now(); // greater after each start of the backend, so that Weir refuses what an older process still sends
 
 /**
- * Returns a producer, which numbers its appends. Weir stores the numbers together with the append. So it recognises an
- * append that is repeated, even if Weir was killed after it had stored the append and before it answered.
+ * Returns a producer, which numbers its appends. Weir stores the numbers together with the append. So Weir recognises
+ * a repeated append, even if it was killed after it had stored the append and before it answered.
  */
 export function producer(path, id) {
   const stream = new DurableStream({ url: urlOf(path), contentType: "application/json" });

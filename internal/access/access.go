@@ -70,13 +70,13 @@ type Access struct {
 // entry is a key or a management token in memory: its grant and its document.
 type entry struct {
 	agenda *agenda   // the agenda that holds the entry: Access.ending, Access.ended, or nil
-	at     weir.Time // when the entry is due there, by the clock Access.steady
+	at     weir.Time // when the entry is due on its agenda, by the clock Access.steady
 	place  int       // index in the agenda
 
 	grant    *Grant
 	digest   digest
 	record   Key             // as stored
-	revision engine.Revision // of record
+	revision engine.Revision // revision of the stored record
 	flushed  time.Time       // when Flush last wrote the record
 }
 

@@ -7,8 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckDocument returns an error if the name of doc is that of the document of a project, key or
-// management token, but its value cannot be read as one. It accepts all other documents.
+// CheckDocument returns an error if a document has the name of a project, key or token document,
+// but its value is not valid. It accepts documents with other names.
 func CheckDocument(doc engine.Document) (err error) {
 	switch {
 	case IsProjectDocument(doc.Key):

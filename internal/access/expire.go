@@ -20,15 +20,15 @@ import (
 // and disk.
 const (
 	// keepExpired is how long a key is remembered after it has revoked itself. It must be at least
-	// twice idempotencyHour. Otherwise CreateKeyOnce could create a key again that was revoked.
+	// twice idempotencyHour. Otherwise CreateKeyOnce could create a revoked key again.
 	keepExpired = 2 * time.Hour
 
 	// keepRevoked is how long a key or token is remembered after a person or program has revoked it.
 	keepRevoked = 30 * 24 * time.Hour
 
-	// maxRevoked is the number of revoked keys and tokens that are remembered. If there are more,
-	// those that would be forgotten next are forgotten early, but not within keepExpired after they
-	// were created.
+	// maxRevoked is the maximum number of revoked keys and tokens that are remembered. If there are
+	// more, those that would be forgotten next are forgotten early, but not within keepExpired
+	// after they were created.
 	maxRevoked = 100_000
 
 	// maxForget is the number of documents that one call of Forget deletes at most.
@@ -64,8 +64,8 @@ func (s *steady) now() weir.Time {
 // to Options.Now. On a node of a cluster, whose own clock may be wrong, the caller sets the clock of
 // the cluster once it knows that clock. SetClock must not be called concurrently with other methods.
 //
-// If the clock is behind a time in a record, it was set back since. The steady clock then starts at
-// that time, so that no revoked key becomes valid again.
+// If a time in a record is later than the clock, the clock was set back. The steady clock then
+// starts at the time in the record, so that no revoked key becomes valid again.
 func (a *Access) SetClock(clock func() time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,9 +90,10 @@ func (a *Access) SetClock(clock func() time.Time) {
 // plan puts a key or token on the agenda that it belongs to. Called with a.mu held.
 func (a *Access) plan(e *entry) { a.planAt(e, a.steady.now(), a.steady.wallTime()) }
 
-// planAt does the work of plan. The parameter now is the time of the steady clock, and wall is the
-// time of the clock that records show. planAt compares the times in a record only with wall: a key
-// lives as long as it was meant to, even if the wall clock was wrong when the key was created.
+// planAt does the work of plan. The parameter now is the time of the steady clock, and the
+// parameter wall is the time of the wall clock, which records show. planAt compares the times in a
+// record only with wall, so that a key lives as long as it was meant to, even if the wall clock was
+// wrong when the key was created.
 func (a *Access) planAt(e *entry, now, wall weir.Time) {
 	e.leave()
 	k := &e.record
@@ -137,8 +138,8 @@ func (a *Access) Expire() {
 // with them get InvalidAPIKey instead of KeyRevoked. Call Forget about once per minute, and on one
 // node of a cluster only. A call deletes at most maxForget records, and stops at the first error.
 //
-// Forget keeps the last record of a project that only has revoked keys, because a project without
-// any record of a key counts as new: a first start would create a key for it.
+// If a project has only revoked keys, Forget keeps the record of the last one, because a project
+// without any record of a key counts as new: a first start would create a key for it.
 func (a *Access) Forget(ctx context.Context) error {
 	var (
 		due   = a.toForget()
@@ -197,7 +198,7 @@ func (a *Access) toForget() (due []*entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var kept []*entry
-	going := map[weir.ProjectID]int{} // how many keys of each project are in due
+	going := map[weir.ProjectID]int{} // how many keys of each project are in the result due
 	for len(a.ended) > 0 && len(due) < maxForget {
 		e := a.ended[0]
 		isFull := len(a.ended) > maxRevoked && e.record.CreatedAt < young

@@ -71,7 +71,7 @@ func TestKeyRevokesItself(t *testing.T) {
 	refused(t, open(t, docs, clock.set), "after a restart", secret, weir.KeyRevoked)
 }
 
-// Even if Expire is late, a request after the time is refused.
+// Even if Expire is called late, a request with a key whose time has come is refused.
 func TestKeyRevokesItselfOnUse(t *testing.T) {
 	clock := newClock()
 	a := open(t, store(), clock.set)
@@ -189,7 +189,7 @@ func TestRevokeAfterTheKeyRevokedItself(t *testing.T) {
 	want(t, "after a restart with the clock set back", err, weir.KeyRevoked)
 }
 
-// SetClock replaces the clock before any key has revoked itself by the wrong one.
+// SetClock replaces a wrong clock before any key has revoked itself by that clock.
 func TestSetClock(t *testing.T) {
 	clock, docs := newClock(), store()
 	a := open(t, docs, clock.set)
@@ -255,7 +255,8 @@ func TestForget(t *testing.T) {
 	refused(t, b, "forgotten, after a restart", short, weir.InvalidAPIKey)
 }
 
-// A project keeps the record of its last key, because a project without any counts as new.
+// A project keeps the record of its last key, because a project without such a record counts as
+// new.
 func TestForgetKeepsTheLastKeyOfAProject(t *testing.T) {
 	clock := newClock()
 	a := open(t, store(), clock.set)
@@ -334,7 +335,7 @@ func TestShortLivedKeys(t *testing.T) {
 		}
 		report("after")
 		if n := len(a.Keys("")); n != 1 || len(a.digests) != 2 || len(a.ending)+len(a.ended) != 0 {
-			t.Errorf("%d keys, %d digests, %d and %d plans are left in memory, want 1, 2, 0 and 0", n, len(a.digests), len(a.ending), len(a.ended))
+			t.Errorf("%d keys and %d digests are in memory, and %d and %d entries on the agendas, want 1, 2, 0 and 0", n, len(a.digests), len(a.ending), len(a.ended))
 		}
 		left, err := docs.List(t.Context(), "", "", 10)
 		if err != nil || len(left) != 2 {

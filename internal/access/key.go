@@ -31,7 +31,7 @@ type Permission string
 const (
 	Read    Permission = "read"
 	Publish Permission = "publish"
-	Manage  Permission = "manage" // create and delete streams
+	Manage  Permission = "manage" // create, change, close and delete streams
 )
 
 var allPermissions = []Permission{Read, Publish, Manage}
@@ -212,7 +212,8 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	return nil
 }
 
-// ErrNoProject is in the error of a call that creates a key, if there is no such project.
+// ErrNoProject is wrapped in the error of a call that creates a key in a project that does not
+// exist.
 var ErrNoProject = errors.New("no such project")
 
 // Keys returns the keys of a project, or of all projects if project is empty, oldest first. It
@@ -294,7 +295,8 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 	return a.revoke(ctx, "key", id, a.find)
 }
 
-// revoke revokes the key or token that the function find finds. The word what names it in errors.
+// revoke revokes the key or token that the function find returns. The parameter what is the word
+// for it in errors: key or token.
 func (a *Access) revoke(ctx context.Context, what, id string, find func(id string) *entry) (Key, error) {
 	e := find(id)
 	if e == nil { // another node may have created it a moment ago

@@ -195,7 +195,7 @@ func (a *Access) DeleteProject(ctx context.Context, id weir.ProjectID, ready fun
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return revoked, storeError("delete a project", err)
 	}
-	late, err := a.revokeAll(ctx, id) // keys that were created since the first time; without a project, no more can be
+	late, err := a.revokeAll(ctx, id) // keys that were created after the first call; a deleted project gets no more keys
 	return revoked + late, err
 }
 

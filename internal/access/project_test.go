@@ -180,8 +180,8 @@ func TestRenameProject(t *testing.T) {
 	}
 }
 
-// Deleting a project revokes its keys first. If the project must stay, it stays. Afterwards its name
-// is free, also for another process on the same store.
+// Deleting a project revokes its keys first. If the function ready then fails, the project stays.
+// The name of a deleted project is free, also for another process on the same store.
 func TestDeleteProject(t *testing.T) {
 	docs := store()
 	a := open(t, docs)

@@ -29,8 +29,8 @@ type count struct {
 // rest.
 const maxTally = 2000
 
-// Share makes Access also record, for Tally, how many requests each client address made. For keys
-// this is always recorded. Call Share before the first request.
+// Share makes Access record how many requests each client address made, so that Tally can report
+// them. The requests of keys are always recorded. Call Share before the first request.
 func (a *Access) Share() {
 	a.windows.demoClients.share()
 	a.windows.anonymousClients.share()

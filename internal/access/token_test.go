@@ -149,7 +149,7 @@ func TestCreateKeyOnce(t *testing.T) {
 	for what, a := range map[string]*Access{"this node": a, "another node": open(t, docs, clock.set)} {
 		again, same, made := once(a, spec, token, "one")
 		if made || again.ID != first.ID || same != secret {
-			t.Errorf("%s: the repeated call made %v, key %s, want key %s", what, made, again.ID, first.ID)
+			t.Errorf("%s: the repeated call returned made %v and key %s, want false and key %s", what, made, again.ID, first.ID)
 		}
 	}
 	for what, change := range map[string]func(*KeySpec){
@@ -192,7 +192,7 @@ func TestCreateKeyOnceAtTheTurnOfTheHour(t *testing.T) {
 	clock.advance(-time.Second)
 	again, _, made, err := open(t, docs, clock.set).CreateKeyOnce(t.Context(), spec, token, "one")
 	if err != nil || made || again.ID != first.ID {
-		t.Errorf("a node whose clock is behind made %v: key %s, %v; want key %s", made, again.ID, err, first.ID)
+		t.Errorf("a node whose clock is behind returned made %v, key %s, error %v; want false and key %s", made, again.ID, err, first.ID)
 	}
 }
 

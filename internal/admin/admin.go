@@ -37,7 +37,7 @@ type Handler struct {
 	mux    *http.ServeMux
 }
 
-// did reports a change to Note.
+// did passes a change to the function Note, if it is set.
 func (h *Handler) did(r *http.Request, what, detail string) {
 	if h.Note != nil {
 		h.Note(r.Context(), what, detail)

@@ -125,7 +125,7 @@ func TestPaced(t *testing.T) {
 			t.Errorf("write: %d, %v", n, err)
 		}
 		if took := time.Since(p.start); took < 9900*time.Millisecond || took > 10*time.Second {
-			t.Errorf("10 MiB at 1 MiB/s took %v", took)
+			t.Errorf("10 MiB at 1 MiB/s took %v, want 9.9 s to 10 s", took)
 		}
 		go func() {
 			time.Sleep(time.Second)

@@ -2,7 +2,7 @@ package admin
 
 import "net/http"
 
-// Nodes are the nodes of a cluster, as the node knows them that answers.
+// Nodes are the nodes of a cluster, as far as the node that answers knows them.
 type Nodes struct {
 	Connected int    `json:"connected"`
 	Expected  int    `json:"expected"` // number of nodes that should be connected

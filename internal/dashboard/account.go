@@ -95,7 +95,7 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	return nil
 }
 
-// noPasswordYet is a value of setPassword's parameter checked. It says that the account must not
+// noPasswordYet is passed to setPassword instead of a revision. It says that the account must not
 // have a password yet.
 const noPasswordYet = engine.Revision(math.MaxUint64)
 

@@ -24,7 +24,7 @@ func TestSignInWhilePasswordChanges(t *testing.T) {
 		r := httptest.NewRequest("POST", "/dashboard/sign-in", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		go svc.Dashboard.ServeHTTP(w, r)
-		synctest.Wait() // the sign-in waits
+		synctest.Wait() // now the sign-in waits for its password check
 		if _, err := dashboard.SetPassword(svc.Dashboard, t.Context(), "another one", 0); err != nil {
 			t.Fatal(err)
 		}

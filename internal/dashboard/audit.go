@@ -57,7 +57,7 @@ func (a *audit) follow(c engine.Change) error {
 }
 
 // add adds an entry unless the log contains it already. It drops the oldest entries if there are
-// more than maxAudit, or more than maxProgramAudit by programs.
+// more than maxAudit entries, or more than maxProgramAudit entries by programs.
 func (a *audit) add(e entry, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -87,12 +87,12 @@ func textOf(value any) string {
 	case json.Number:
 		return v.String()
 	}
-	b, _ := json.Marshal(value) // a value that was decoded can be encoded
+	b, _ := json.Marshal(value) // never fails: a value that was decoded can be encoded
 	return string(b)
 }
 
 // compare compares two texts as numbers if both are numbers, and otherwise as texts. So timestamps
-// in one format compare by time.
+// of the same format are compared by time.
 func compare(a, b string) int {
 	x, wrongX := strconv.ParseFloat(a, 64)
 	y, wrongY := strconv.ParseFloat(b, 64)

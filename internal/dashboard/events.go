@@ -25,7 +25,7 @@ const (
 	runLimit  = 1000                   // batches that are read at a time
 	listBytes = 8 << 20                // bytes that a request without a search reads
 	findBytes = 64 << 20               // bytes that a search reads
-	findTime  = 200 * time.Millisecond // time after which a response ends, if it has made any progress
+	findTime  = 200 * time.Millisecond // time after which a response ends, if it has read at least one batch
 
 	maxSearch   = 200 // bytes of text to search for
 	rowText     = 240 // bytes of an event that its row shows
@@ -56,16 +56,16 @@ func parsePlace(text string) (p place, err error) {
 // browsing is one request for a list of events.
 type browsing struct {
 	s     *hub.Stream
-	down  bool     // towards older events
-	at    place    // down: the events below this place; otherwise the events from this place on
-	floor weir.Seq // down: no events below this sequence
+	down  bool     // the request is for older events
+	at    place    // the list has the events below this place if down is true, otherwise the events from this place on
+	floor weir.Seq // the list has no events below this sequence; used only if down is true
 	text  []byte   // events must contain this text, which is in lower case; empty if all events are wanted
 	where *condition
 
 	rows    []eventRow
 	batches int  // batches that were read
 	bytes   int  // bytes that were read
-	more    bool // a bound was reached; at is the place to continue
+	more    bool // a bound was reached; the field at is the place to continue
 
 	folded []byte // buffer for a payload in lower case
 }
@@ -171,8 +171,8 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 	return nil
 }
 
-// add adds the rows of a step, which are in increasing order, to the field rows, which has the
-// newest event first. It leaves out rows of batches that were evicted meanwhile.
+// add adds the rows of a step to the field rows. The rows of a step are in increasing order, but
+// the field has the newest event first. add leaves out rows of batches that were evicted meanwhile.
 func (b *browsing) add(rows []eventRow, low weir.Seq) {
 	rows = slices.DeleteFunc(rows, func(r eventRow) bool { return r.Seq < low })
 	slices.Reverse(rows)
@@ -190,7 +190,7 @@ type step struct {
 	most    int // maximum number of rows
 	rows    []eventRow
 	next    place // where to continue if the step has stopped
-	stopped bool  // there are more events than most
+	stopped bool  // there are more events than the field most allows
 }
 
 // take adds the events of a batch.
@@ -244,9 +244,8 @@ func (t *step) trim() {
 	}
 }
 
-// event sends one event of a batch, or the whole batch of a raw stream. If the request has the
-// parameter first, only that number of bytes is sent. The header field X-Size has the size of the
-// whole event.
+// event sends one event of a batch, or the whole batch of a raw stream. The query parameter first
+// limits how many bytes are sent. The header field X-Size has the size of the whole event.
 func (v *visit) event() error {
 	s, err := v.findStream()
 	if err != nil {

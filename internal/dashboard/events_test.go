@@ -33,8 +33,8 @@ type eventList struct {
 	Published bool
 }
 
-// browse returns the rows of all responses, from the first request on until there are no more, as
-// texts such as "3.0 text". A search that starts with "where " is a condition.
+// browse sends requests until there are no more events, and returns all rows as texts such as
+// "3.0 text". A search that starts with "where " is a condition.
 func (b *browser) browse(id weir.StreamID, parameter, place, search string) (rows []string, requests int) {
 	b.svc.t.Helper()
 	q := url.Values{"q": {search}}
@@ -96,7 +96,7 @@ func TestEventList(t *testing.T) {
 		}
 		n := 1 + int(seq%5)
 		if seq == 200 {
-			n = 350 // more than a response has
+			n = 350 // more events than one response can have
 		}
 		var events []string
 		for i := range n {

@@ -91,7 +91,8 @@ func AddRefusal(d *Dashboard, now time.Time, client netip.Addr, what string, thr
 	d.refusals.add(now, client, what, throttled)
 }
 
-// Totals returns the sum of each column of the samples in the period of length back that ends now.
+// Totals returns the sum of each column of the samples in a period that ends now. The parameter
+// back is the length of the period.
 func Totals(d *Dashboard, now time.Time, back time.Duration) map[string]float64 {
 	list, sums := d.figures.between(now, back), map[string]float64{}
 	for i, name := range columnNames {

@@ -197,9 +197,10 @@ func (r *ring) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// between returns the samples from the time now minus back until now, oldest first. If back is an
-// hour or less, the samples come from the fine ring. For the time before the first sample of that
-// ring, for example after a restart, they come from the coarse ring.
+// between returns the samples of a period that ends now, oldest first. The parameter back is the
+// length of the period. If it is an hour or less, the samples come from the fine ring. For the time
+// before the first sample of that ring, for example after a restart, they come from the coarse
+// ring.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()

@@ -59,7 +59,7 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 			continue // belongs to another node
 		}
 		var record figuresRecord
-		if err := json.Unmarshal(doc.Value, &record); err != nil { // this node overwrites the document, or deletes it when it is a day old
+		if err := json.Unmarshal(doc.Value, &record); err != nil { // harmless: this node overwrites the document, or deletes it when it is a day old
 			d.Logger.Warn("skipped unreadable figures", "document", doc.Key, "error", err)
 			continue
 		}

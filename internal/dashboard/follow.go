@@ -10,11 +10,11 @@ import (
 	"weir/internal/engine"
 )
 
-// The account, the audit log, and the revisions of the documents that this node writes follow the
-// store: only documentChanged changes them in memory, when the store reports a change. So the
-// memory agrees with the store even if the client that made the change disconnected before the
-// response (D33). Nodes that share a store have one password and one audit log in common. Each node
-// has its own sessions and figures.
+// Three things follow the store: the account, the audit log, and the revisions of the documents
+// that this node writes. Only documentChanged changes them in memory, when the store reports a
+// change. So the memory agrees with the store even if the client that made the change disconnected
+// before the response (D33). Nodes that share a store have one password and one audit log in
+// common. Each node has its own sessions and figures.
 
 // follow reads the documents of the store, and receives every later change of them.
 func (d *Dashboard) follow(ctx context.Context) error {

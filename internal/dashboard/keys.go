@@ -26,10 +26,10 @@ func (k keyRow) Revoked() bool { return k.RevokedAt != nil }
 // Everything reports whether the key has all permissions on all streams of its project.
 func (k keyRow) Everything() bool { return len(k.Permissions) == 3 && len(k.Streams) == 0 }
 
-// row adds the figures that the pages show next to a key. The parameter used is the result of
+// row adds the figures that the pages show next to a key. The parameter counts is the result of
 // keyUse.
-func (v *visit) row(k access.Key, used map[string]uint64) keyRow {
-	row := keyRow{Key: k, Requests: used[k.ID]}
+func (v *visit) row(k access.Key, counts map[string]uint64) keyRow {
+	row := keyRow{Key: k, Requests: counts[k.ID]}
 	if p, ok := v.Access.Project(k.Project); ok {
 		row.ProjectName = p.Name
 	}

@@ -243,8 +243,8 @@ func weigh(t *testing.T, b *browser, paths ...string) {
 	}
 }
 
-// A sample counts the events since the sample before. Samples survive a restart and are deleted
-// after a day.
+// A sample counts what happened since the previous sample. Samples survive a restart and are
+// deleted after a day.
 func TestFigures(t *testing.T) {
 	svc := startService(t)
 	ctx := context.Background()

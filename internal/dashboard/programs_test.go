@@ -63,8 +63,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Programs that change very much cannot push the actions of people out of the audit log, and their
-// actions are counted.
+// Programs that make very many changes cannot push the actions of people out of the audit log.
+// Actions that get no entry of their own are counted.
 func TestAuditOfPrograms(t *testing.T) {
 	svc := startService(t)
 	ctx := context.Background()
@@ -94,6 +94,6 @@ func TestAuditOfPrograms(t *testing.T) {
 	}
 	svc.restart()
 	if list := dashboard.SearchAudit(svc.Dashboard, "project created"); len(list) != 22 || !strings.HasPrefix(list[0].Detail, "10 more since") {
-		t.Errorf("after a restart, %d entries, the newest %v; want 20, one for the others, and that of the person", len(list), list[0])
+		t.Errorf("after a restart, %d entries, the newest %v; want 20 of the program, one for its other actions, and one of a person", len(list), list[0])
 	}
 }

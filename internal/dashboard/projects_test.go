@@ -58,8 +58,8 @@ func TestDeleteProject(t *testing.T) {
 	}
 }
 
-// Characters that are invisible or change the direction of text are shown by their number, in every
-// page and in what scripts load, and such a name can be typed as it is shown.
+// Characters that are invisible or change the direction of text are shown as numbers, on every page
+// and in the data that scripts load. A name with such characters can be typed as it is shown.
 func TestUnseenCharacters(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()

@@ -24,7 +24,7 @@ type requestsView struct {
 	Filter requestFilter
 	Log    []requestRow
 	Older  string // URL of older requests; empty if there are none
-	Live   string // query of the filter, for the script that refreshes the log
+	Live   string // query string of the filter, for the script that refreshes the log
 	IsPast bool   // the log shows older requests and does not change
 }
 

@@ -2,7 +2,6 @@ package dashboard_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,8 +9,8 @@ import (
 	"weir/internal/dashboard"
 )
 
-// The request log shows what requests were refused with, by which key, for which stream and from
-// which address, and can be filtered by each of these.
+// The request log shows why a request was refused, and its key, stream and address. It can be
+// filtered by status, key, stream, route and time.
 func TestRequestLog(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()
@@ -28,7 +27,7 @@ func TestRequestLog(t *testing.T) {
 		text := b.see("/dashboard/requests" + c.query)
 		for name, id := range ids {
 			if strings.Contains(text, id) != strings.Contains(c.want, name) {
-				t.Errorf("requests%s: shows the %s request: %t", c.query, name, strings.Contains(text, id))
+				t.Errorf("requests%s shows the %s request: %t, want %t", c.query, name, strings.Contains(text, id), strings.Contains(c.want, name))
 			}
 		}
 	}
@@ -54,7 +53,7 @@ func TestRequestLog(t *testing.T) {
 	for _, query := range []string{"status=x", "status=600", "before=x", "key=" + svc.key} {
 		status, text, _ := b.get("/dashboard/requests?" + query)
 		if status != http.StatusBadRequest || strings.Contains(text, svc.key) {
-			t.Errorf("requests?%s: status %d, want 400 without the key: %s", query, status, fmt.Sprint(strings.Contains(text, svc.key)))
+			t.Errorf("requests?%s: status %d, and the page shows the key: %t; want 400 and false", query, status, strings.Contains(text, svc.key))
 		}
 	}
 }

@@ -29,8 +29,8 @@ const (
 )
 
 // streamParts are the templates of the page that streamFigures renders again on each update. The
-// method events renders them too, except the list of subscribers, which is the last: events is
-// called more often, and this list takes longer to render.
+// method events, which is called more often, renders all of them except the last: "audience", the
+// list of subscribers, takes longer to render.
 var streamParts = []string{"updated", "gap-line", "gaps", "object", "audience"}
 
 // lookAt returns the state of a stream, and calls the function visit for each of its latest
@@ -93,10 +93,10 @@ func (v *visit) streamFigures() error {
 	return v.json(answer)
 }
 
-// figuresOf returns the changing parts of a stream's page, without its plot. The parameter names has
-// the templates to render.
-func (v *visit) figuresOf(st *streamView, names []string) (map[string]any, error) {
-	parts, err := fragments("stream", st, names)
+// figuresOf returns the changing parts of a stream's page, without its plot. It renders the given
+// templates.
+func (v *visit) figuresOf(st *streamView, templates []string) (map[string]any, error) {
+	parts, err := fragments("stream", st, templates)
 	if err == nil {
 		err = addTrouble(parts, v.troubles())
 	}
@@ -128,7 +128,9 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	if !st.Cut {
 		return from
 	}
-	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // if no batch is known, all were evicted because of their age, so the plot can start here
+	// If no batch is left, all are older than the retention time, because the size limit always
+	// keeps the newest batch. So it is known that nothing was published within that time.
+	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second)
 	if len(marks) > 0 {
 		known = marks[0].Time.Std()
 	}

@@ -30,7 +30,7 @@ type streamsView struct {
 	Projects []weir.Project
 	Project  weir.ProjectID // filter; empty for all
 	Search   string
-	Sort     string // a key of orders
+	Sort     string // a key of the map orders
 	Found    int    // number of streams that match
 	All      int    // number of streams in total
 	Paging   paging

@@ -21,7 +21,7 @@ type subscriberRow struct {
 type audience struct {
 	Stream weir.StreamID
 	List   []subscriberRow
-	All    int // how many there are
+	All    int // number of subscribers, including those that are not in List
 }
 
 func (v *visit) audience(id weir.StreamID) audience {

@@ -10,8 +10,8 @@ import (
 	"weir/internal/dashboard"
 )
 
-// The page of a stream lists who is subscribed. The operator can end a subscription, which is
-// audited, and only on this page: neither another site nor a key can.
+// The page of a stream lists its subscribers. The operator can end a subscription there, which is
+// audited. A request from another site cannot end it.
 func TestSubscribers(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()

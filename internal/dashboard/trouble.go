@@ -48,7 +48,8 @@ func (o *Options) troubles() []Trouble {
 	return all
 }
 
-// addTrouble adds the banner to the parts of a page that its script replaces.
+// addTrouble adds the banner that lists the troubles to the parts of a page that its script
+// replaces.
 func addTrouble(parts map[string]string, all []Trouble) error {
 	banner, err := fragments("overview", all, []string{"trouble"})
 	maps.Copy(parts, banner)

@@ -93,7 +93,8 @@ func TestPlotsShowOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// The audit log has the streams that programs create and delete, with links to what it is about.
+// The audit log lists the streams that programs create and delete. Each entry has links to the key,
+// stream or project that it is about.
 func TestAuditLinks(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()

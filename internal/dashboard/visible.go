@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// visible replaces the characters of a page that are invisible, or that change the direction of the
-// text around them, by their number, such as [U+202E]. Streams, keys and projects can have such
-// characters in their names. Otherwise a name with the character U+202E would be shown backwards,
-// together with the text after it, and could look like another name. All pages go through visible
-// as a whole, so no template can forget it. The characters of the replacement mean nothing in HTML.
-// The file value.js does the same for events. A form that is sent with such a name unchanged stores the
-// replacement.
+// visible replaces some characters of a page by their number, such as [U+202E]: those that are
+// invisible, or change the direction of the text around them. Streams, keys and projects can have
+// such characters in their names. Without visible, a name with the character U+202E would be shown
+// backwards, together with the text after it, and could look like another name. All pages go
+// through visible as a whole, so no template can forget it. The replacement has no special meaning
+// in HTML. The file value.js does the same for events. A form that is sent with such a name unchanged
+// stores the replacement.
 func visible(text []byte) []byte {
 	if !bytes.ContainsFunc(text, isUnseen) {
 		return text

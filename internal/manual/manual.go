@@ -130,9 +130,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	files[missing].serve(w, r, http.StatusNotFound)
 }
 
-// serve writes the file, compressed if the client accepts it. Only responses with status 200 can be
-// cached or replaced by a 304. The page for unknown addresses is never cached, because any number
-// of addresses lead to it.
+// serve writes the file, compressed if the client accepts gzip. Only responses with status 200 can
+// be cached or replaced by a 304. The page for unknown addresses is never cached, because any
+// number of addresses lead to it.
 func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	h := w.Header()
 	h["Content-Type"] = []string{f.contentType}

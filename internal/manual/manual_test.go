@@ -126,7 +126,7 @@ func TestServing(t *testing.T) {
 }
 
 // TestCaching checks that an unchanged page is not sent again, and that clients that accept gzip
-// get it compressed.
+// get a compressed page.
 func TestCaching(t *testing.T) {
 	h := sample(t)
 	whole := ask(h, "GET", "/docs/concepts")

@@ -42,7 +42,7 @@ func awaitSkewed(t *testing.T, s *servicetest.Service, ahead time.Duration) {
 			return
 		}
 		if time.Now().After(late) {
-			t.Fatalf("the node lists %+v", all)
+			t.Fatalf("the node lists %+v, want a node whose clock is %v ahead", all, ahead)
 		}
 	}
 }

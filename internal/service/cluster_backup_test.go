@@ -29,7 +29,7 @@ type loadedStream struct {
 	acked map[int64]string // event of each acknowledged batch, by its sequence
 }
 
-// publish publishes batches until quit is closed, each through the next node.
+// publish publishes batches until the channel quit is closed. It sends them to the nodes in turn.
 func (l *loadedStream) publish(t *testing.T, nodes []*servicetest.Service, quit <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {

@@ -26,7 +26,7 @@ func TestKeyRevokesItselfOnAllNodes(t *testing.T) {
 	var ended []<-chan error
 	for _, s := range []*servicetest.Service{a, b, wrong} {
 		if code, text := ask(t, s, secret.Reveal(), http.MethodGet, stream, ""); code != http.StatusOK {
-			t.Errorf("before its time: %d %s", code, text)
+			t.Errorf("before the key revokes itself: %d %s", code, text)
 		}
 		ended = append(ended, subscribe(t, s, secret.Reveal(), stream))
 	}
@@ -39,7 +39,7 @@ func TestKeyRevokesItselfOnAllNodes(t *testing.T) {
 	}
 	for _, s := range []*servicetest.Service{a, b, wrong} {
 		if code, text := ask(t, s, secret.Reveal(), http.MethodGet, stream, ""); code != http.StatusUnauthorized {
-			t.Errorf("after its time: %d %s", code, text)
+			t.Errorf("after the key has revoked itself: %d %s", code, text)
 		}
 	}
 }

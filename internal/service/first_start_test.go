@@ -68,7 +68,7 @@ func TestWelcomeFileIsLink(t *testing.T) {
 	}
 	var out bytes.Buffer
 	if err := s.WelcomeFile(&out); err == nil || out.Len() > 0 {
-		t.Errorf("got %v and printed %s", err, &out)
+		t.Errorf("error %v, output %q; want an error and no output", err, &out)
 	}
 	if _, err := os.Stat(target); err == nil {
 		t.Error("the service wrote to the target of the link")

@@ -57,7 +57,7 @@ func TestFullDiskOfNode(t *testing.T) {
 	if status, text := ask(t, s, s.Key, "POST", stream+"/2", `{"events":["refused"]}`); status != http.StatusServiceUnavailable {
 		t.Errorf("publish on a full disk: %d %s", status, text)
 	}
-	// Every read of a cursor stores a mark, until the last block of the disk is used up.
+	// Every read of a cursor writes a small message, until the last block of the disk is used up.
 	until("the NATS server has stopped", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

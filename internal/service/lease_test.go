@@ -15,8 +15,8 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// A key is revoked while a node is cut off. That node ends the key's subscription and answers its
-// requests with 503, because it cannot know whether the key is still valid (D18). When the node is
+// A key is revoked while a node is cut off. That node ends the key's subscription and answers
+// requests with 503, because it cannot know whether a key is still valid (D18). When the node is
 // connected again, it refuses this key and accepts the other keys.
 func TestRevokedWhileCutOff(t *testing.T) {
 	nats := natstest.Start(t, true)

@@ -24,7 +24,7 @@ func TestRestartFails(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	// NATS keeps its files below this name, and cannot if it is a file.
+	// NATS keeps its data in the directory jetstream. It cannot start if this name is a file.
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

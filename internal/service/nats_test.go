@@ -25,8 +25,8 @@ func TestNATSURL(t *testing.T) {
 	for name, c := range map[string]struct {
 		synced bool
 		flags  func(natstest.Server) []string
-		fault  string // in the error; empty if the service starts
-		says   string // in the log
+		fault  string // text in the error; empty if the service starts
+		says   string // text in the log
 	}{
 		"synced":     {true, both, "", ""},
 		"unsynced":   {false, both, "runs without sync_interval: always", ""},
@@ -55,7 +55,7 @@ func TestNATSURL(t *testing.T) {
 				t.Errorf("start: %v, want %q", err, c.fault)
 			}
 			if !strings.Contains(log.String(), c.says) || strings.Contains(log.String(), "two") {
-				t.Errorf("the log says %s", log.String())
+				t.Errorf("the log says %s, want %q", log.String(), c.says)
 			}
 		})
 	}

@@ -209,9 +209,9 @@ func (s *store) settled(err error, logger *slog.Logger) error {
 // the claim has crashed.
 const claimFor = time.Minute
 
-// claim reports whether this node should do work that only one of the nodes that share a store must
-// do. It stores a claim in the store. While the claim is valid, the result is false on all other
-// nodes.
+// claim is for work that only one node of a cluster should do. It reports whether this node should
+// do the work. If so, it has stored a claim in the store. While the claim is valid, the result is
+// false on all other nodes.
 func (svc *Service) claim(ctx context.Context, what string) bool {
 	if svc.store.jetstream == nil {
 		return true

@@ -56,7 +56,7 @@ func TestMetricsTaken(t *testing.T) {
 		err := svc.observe()
 		switch warned := strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "--metrics"); {
 		case c.want == "" && (err != nil || !warned):
-			t.Errorf("default address: %v, %s", err, log.String())
+			t.Errorf("default address: error %v, want only a warning; the log is %s", err, log.String())
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || warned):
 			t.Errorf("want an error with %s, got %v", c.want, err)
 		}

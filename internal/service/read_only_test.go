@@ -39,7 +39,7 @@ func TestExitWhenReadOnly(t *testing.T) {
 		t.Fatalf("publish: %d", got)
 	}
 	away := s.Data + ".away"
-	if err := os.Rename(s.Data, away); err != nil { // the test file cannot be created
+	if err := os.Rename(s.Data, away); err != nil { // now the service cannot create its test file
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(away)

@@ -18,10 +18,10 @@ const (
 	// restBytes is the number of bytes that the process may allocate between two checks and still
 	// count as being at rest.
 	restBytes = 32 << 20
-	// returnBytes is the minimum number of unused bytes for which the service makes a garbage
-	// collection. If more than eight times as much memory is in use, the minimum is an eighth of
-	// that, because the collection then costs more. The process must also have allocated this many
-	// bytes since the service last made one.
+	// returnBytes is the least memory that is worth a garbage collection: this many bytes must be
+	// unused, and the process must have allocated this many bytes since memory was last returned.
+	// If an eighth of the memory in use is more, that eighth counts instead, because the collection
+	// then costs more.
 	returnBytes = 16 << 20
 )
 
@@ -29,7 +29,7 @@ const (
 type memoryUse struct {
 	allocated uint64 // allocated since the process started, freed or not
 	mapped    uint64 // heap memory that the system has given to the process
-	live      uint64 // of that, in use at the last garbage collection
+	live      uint64 // the part of mapped that was in use at the last garbage collection
 }
 
 func thisMemoryUse() memoryUse {

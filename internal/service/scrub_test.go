@@ -21,16 +21,16 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// TestScrub flips a bit in a sealed segment of a running service. The scrub names the stream and
-// the batch in the log and on the overview page, and counts the batch in the metrics. Before that,
-// it reports nothing.
+// TestScrub flips a bit in a sealed segment of a running service. The scrub, which reads all sealed
+// segments in the background, names the stream and the batch in the log and on the overview page,
+// and counts the batch in the metrics. Before the bit is flipped, the scrub reports nothing.
 func TestScrub(t *testing.T) {
 	data := t.TempDir()
 	dir := datadir.Journal(data)
 	if _, err := disk.MakeDir(dir); err != nil {
 		t.Fatal(err)
 	}
-	j, err := journal.Open(disk.OS(dir), journal.Options{SegmentSize: 16 << 20}) // the service keeps this size
+	j, err := journal.Open(disk.OS(dir), journal.Options{SegmentSize: 16 << 20}) // the service keeps the segment size of an existing journal
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ const (
 	natsDir  = "nats"
 	nodeName = "nats.node"
 
-	backupDir = "backup.tmp" // see gather
+	backupDir = "backup.tmp" // temporary copy of the data for a backup; see gather
 )
 
 // openWithin is how long opening the store may take, including the wait for the other nodes.
@@ -46,8 +46,8 @@ type store struct {
 	jetstream *jetstream.Engine          // nil without --engine nats
 	nodes     *jetstream.Nodes           // all nodes that share the store
 	node      string                     // the name of this node
-	server    *embedded.Server           // nil with --nats-url
-	fault     atomic.Pointer[error]      // why server has stopped storing data; nil if it has not
+	server    *embedded.Server           // the NATS server inside this process; nil if there is none
+	fault     atomic.Pointer[error]      // why that server has stopped storing data; nil if it has not
 	connect   func() (*nats.Conn, error) // opens a further connection to NATS
 	unsynced  atomic.Bool                // the NATS servers may acknowledge before they sync
 	system    *nats.Conn                 // connection for asking the servers whether they sync; nil if the engine's connection can do it

@@ -17,10 +17,10 @@ type visits struct {
 	counts map[api.Requests]uint64 // in each map key, the field Count is 0
 }
 
-// v1First passes requests under /v1 to v1, those under /ds to ds, and all others to pages. It comes
-// before the other handlers, because every handler that passes a subscription on stays on the stack
-// while the subscription lasts. With fewer handlers in front of /v1, a subscription takes less
-// memory.
+// v1First passes requests under /v1 to the handler v1, those under /ds to the handler ds, and all
+// others to the handler pages. It comes before the other handlers, because every handler that
+// passes a subscription on stays on the stack while the subscription lasts. With fewer handlers in
+// front of /v1, a subscription takes less memory.
 func v1First(v1, ds, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -35,8 +35,8 @@ func v1First(v1, ds, pages http.Handler) http.Handler {
 	})
 }
 
-// publishing is the handler of all requests. It passes publishes that an event loop has read to the
-// handler of /v1 directly, which begins them without waiting for the disk.
+// publishing is the handler of all requests. If an event loop has read a publish, it goes directly
+// to the handler of /v1, which begins it without waiting for the disk.
 type publishing struct {
 	http.Handler
 	v1 *api.Handler

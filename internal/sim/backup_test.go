@@ -110,8 +110,8 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 	return nil
 }
 
-// evictedInCopy reports whether a batch may be evicted in a copy that was taken after a time. The
-// limits of that time are still in effect there.
+// evictedInCopy reports whether a batch may be evicted in a copy that was taken after the given
+// time. In the copy, the limits of that time are still in effect.
 func evictedInCopy(s *stream, seq weir.Seq, since time.Time) bool {
 	return s.evictable(seq) || slices.ContainsFunc(s.limits, func(l *limits) bool {
 		lasting := limits{maxBytes: l.maxBytes, retention: l.retention}

@@ -142,8 +142,8 @@ func (c *client) ackOf(x *exchange) (a ack) {
 	return a
 }
 
-// publishAt publishes a batch under a sequence that it chooses: a new one, perhaps out of order, or
-// one that was sent before.
+// publishAt publishes a batch under a sequence that the client chooses: a new sequence, perhaps out
+// of order, or one that was used before.
 func (c *client) publishAt(g *server) {
 	s := c.stream()
 	seq, b := s.choose(c)

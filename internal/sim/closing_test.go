@@ -7,7 +7,7 @@ import (
 	"weir"
 )
 
-// closeStream closes a shared stream, if it is one that is closed sooner or later.
+// closeStream chooses a shared stream. It closes the stream if the time to close it has come.
 func (c *client) closeStream(g *server) {
 	s := c.stream()
 	if s.closeAfter == 0 || time.Since(c.w.scheduler.start) < s.closeAfter {
@@ -33,8 +33,8 @@ func (c *client) closeStream(g *server) {
 	s.isClosed(g)
 }
 
-// isClosed records that a client knows the stream to be closed. Its subscriptions must end, once
-// they have received everything.
+// isClosed records that a client knows the stream to be closed. The subscriptions to the stream
+// must end soon.
 func (s *stream) isClosed(g *server) {
 	if !s.closing {
 		s.w.violation("stream %s is closed, but no client has closed it", s.id)
@@ -73,7 +73,7 @@ func (sub *subscriber) end(data string) {
 	case data == `{"reason":"stream_closed"}` && s.closing:
 		for seq := range s.acked {
 			if seq >= sub.pos {
-				s.w.violation("stream %s is closed for a subscriber that wants %d, but batch %d was acknowledged", s.id, sub.pos, seq)
+				s.w.violation("stream %s: a subscriber that wants %d was told that the stream is closed, but batch %d was acknowledged", s.id, sub.pos, seq)
 				return
 			}
 		}

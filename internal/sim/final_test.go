@@ -47,7 +47,7 @@ func (w *world) finish(done *atomic.Bool) {
 	}()
 }
 
-// inspect reads everything.
+// inspect reads all streams, and uses all keys.
 func (c *client) inspect() (objects []weir.Stream) {
 	g := c.w.current()
 	for _, s := range c.w.model.streams {
@@ -88,7 +88,7 @@ func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 			s.w.violation("stream %s: bytes_stored is %d, but the batches have %d bytes", s.id, object.BytesStored, bytes)
 		}
 		if charge > object.MaxBytes && lowest != cursor {
-			s.w.violation("stream %s: the batches are charged %d bytes of %d", s.id, charge, object.MaxBytes)
+			s.w.violation("stream %s: the batches count as %d bytes, but max_bytes is %d", s.id, charge, object.MaxBytes)
 		}
 		if b := s.known[lowest-min(lowest, 1)]; len(s.limits) == 1 && lowest > 0 && b != nil && charge+s.charge(b) <= object.MaxBytes && !s.aged(b) {
 			s.w.violation("stream %s: batch %d is evicted, although it would fit", s.id, lowest-1)
@@ -107,13 +107,13 @@ func (c *client) object(g *server, s *stream) (object weir.Stream) {
 	before := s.seen()
 	x := c.ask(g, "GET", "/v1/streams/"+string(s.id), nil)
 	if x == nil || x.status != 200 || json.Unmarshal(x.got.Bytes(), &object) != nil {
-		c.w.violation("stream %s: the final check failed", s.id)
+		c.w.violation("stream %s: the final check got %v instead of the stream object", s.id, x)
 		return object
 	}
 	s.cursorIs(object.Cursor, before)
 	s.limitedTo(&object)
 	if object.Closed && !s.closing || !object.Closed && s.closed {
-		c.w.violation("stream %s: closed is %v, but clients know %v", s.id, object.Closed, s.closed)
+		c.w.violation("stream %s: closed is %v, but a client tried to close it: %v, and knows it to be closed: %v", s.id, object.Closed, s.closing, s.closed)
 	}
 	return object
 }

@@ -53,8 +53,8 @@ func (s *scheduler) settled() []*waiter {
 	return slices.Clone(s.waiting)
 }
 
-// release lets a waiter go on. Each step takes a millisecond. Timers that end at the same time fire
-// in random order, so two steps must not set timers for the same time.
+// release lets a waiter go on. Each step takes a millisecond, so that two steps do not set timers
+// for the same time: such timers would fire in random order.
 func (s *scheduler) release(w *waiter, err error) {
 	s.mu.Lock()
 	s.waiting = slices.DeleteFunc(s.waiting, func(o *waiter) bool { return o == w })

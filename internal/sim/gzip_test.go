@@ -30,8 +30,8 @@ func (c *client) mayZip(h http.Header) bool {
 }
 
 // unzip replaces the body of a response to a GET request by the uncompressed body. The response must
-// be compressed if the client asked for it and it is not short. A short one may be compressed: a page
-// becomes short if its batches are evicted while it is being sent.
+// be compressed if the client asked for compression, unless it is short. A short response may be
+// compressed too: a page becomes short if its batches are evicted while it is being sent.
 func (x *exchange) unzip(asked bool) error {
 	zipped := x.header.Get("Content-Encoding") == "gzip"
 	if zipped {
@@ -43,7 +43,7 @@ func (x *exchange) unzip(asked bool) error {
 		x.got = *bytes.NewBuffer(text)
 	}
 	if n := x.got.Len(); (zipped && !asked || asked && !zipped && n >= leastZipped) && x.status == 200 {
-		return fmt.Errorf("a response of %d bytes is compressed: %v, and the client asked for it: %v", n, zipped, asked)
+		return fmt.Errorf("response of %d bytes: compressed is %v, and the client asked for compression: %v", n, zipped, asked)
 	}
 	return nil
 }
@@ -56,8 +56,7 @@ type unzipper struct {
 	ended bool // the last frame says that nothing more comes
 }
 
-// add adds a piece, and returns the text that it completes. No text may be held back until the next
-// piece.
+// add adds a piece, and returns the text that can be uncompressed now and could not before.
 func (u *unzipper) add(piece []byte) (text []byte, err error) {
 	u.raw = append(u.raw, piece...)
 	rest := bytes.NewReader(u.raw)
@@ -77,10 +76,12 @@ func (u *unzipper) add(piece []byte) (text []byte, err error) {
 	return text, nil
 }
 
-// wholePiece is the size of a piece that may end within a frame.
+// wholePiece is the size of the pieces in which the server sends a long response. A piece of this
+// size may end within a frame.
 const wholePiece = 64 << 10
 
-// unzipFrames returns a function that uncompresses frames for the function take.
+// unzipFrames returns a function that uncompresses frames and passes them to the function take. The
+// server must not hold back a part of a frame until the next piece.
 func (u *unzipper) unzipFrames(c *client, take func([]byte) bool) func([]byte) bool {
 	return func(b []byte) bool {
 		text, err := u.add(b)

@@ -21,8 +21,9 @@ type key struct {
 	revoking   bool          // a client has tried to revoke it
 }
 
-// mayBeRefused reports whether the server may refuse the key now. Steps of the clock forwards count,
-// also after a step backwards, because the clock by which keys revoke themselves never goes back.
+// mayBeRefused reports whether the server may refuse the key now. Each step of the clock may make
+// the key older, and no step makes it younger, because the clock by which keys revoke themselves
+// never goes back.
 func (k *key) mayBeRefused(w *world) bool {
 	return k.revoking || k.after > 0 && time.Since(k.from)+w.moved >= k.after
 }
@@ -39,8 +40,8 @@ func (c *client) manageKeys(g *server, o *own) {
 	case k == nil || k.id == "":
 		c.createKey(g, o, k)
 	case r == 0 && k.once != "":
-		c.createKey(g, o, k) // again
-	case r <= 2 && (k.after == 0 || c.rng.IntN(4) == 0): // most others revoke themselves
+		c.createKey(g, o, k) // repeats the request
+	case r <= 2 && (k.after == 0 || c.rng.IntN(4) == 0): // most keys that can revoke themselves are left to do so
 		c.revokeKey(g, k, o)
 	case r == 3:
 		c.listKeys(g, k)
@@ -109,14 +110,14 @@ func (c *client) createKey(g *server, o *own, k *key) {
 	x := c.manages(g, "POST", "/manage/v1/keys", []byte("{"+k.settings+"}"), fields...)
 	if x == nil {
 		if k.id == "" && k.once != "" {
-			c.w.model.setKey(o, k) // the next attempt finds out
+			c.w.model.setKey(o, k) // the next attempt finds out whether the key exists
 		}
 		return
 	}
 	var made struct{ ID, Key string }
 	err := json.Unmarshal(x.got.Bytes(), &made)
 	if err != nil || made.ID == "" || k.id != "" && (made.ID != k.id || made.Key != k.secret || x.status != 200) {
-		c.w.violation("key %s %s: its repeated creation is %d %s", k.id, k.secret, x.status, x.got.String())
+		c.w.violation("key %s %s: the response to its repeated creation is %d %s", k.id, k.secret, x.status, x.got.String())
 		return
 	}
 	if k.id == "" {
@@ -141,7 +142,7 @@ func (c *client) revokeKey(g *server, k *key, o *own) {
 		RevokedAt *time.Time `json:"revoked_at"`
 	}
 	if err := json.Unmarshal(x.got.Bytes(), &revoked); err != nil || revoked.RevokedAt == nil {
-		c.w.violation("key %s was revoked: %s", k.id, x.got.String())
+		c.w.violation("key %s was revoked, but the response is %s", k.id, x.got.String())
 	}
 	c.w.model.mu.Lock()
 	if k.revoked.IsZero() && !g.hurt.Load() {
@@ -151,7 +152,7 @@ func (c *client) revokeKey(g *server, k *key, o *own) {
 	c.w.mustEnd(o, g)
 }
 
-// listKeys reads all pages of the keys. The key of the client is in one of them.
+// listKeys reads all pages of the list of keys. The client's key must be in the list once.
 func (c *client) listKeys(g *server, k *key) {
 	found, limit := 0, 1+c.rng.IntN(5)
 	begun, last := time.Now(), ""
@@ -175,7 +176,7 @@ func (c *client) listKeys(g *server, k *key) {
 		}
 		for _, listed := range page.Data {
 			if last != "" && listed.CreatedAt > last {
-				c.w.violation("the list of keys has one of %s after one of %s", listed.CreatedAt, last)
+				c.w.violation("the list of keys has a key created at %s after a key created at %s", listed.CreatedAt, last)
 			}
 			if last = listed.CreatedAt; listed.ID != k.id {
 				continue
@@ -202,8 +203,8 @@ func (c *client) useKey(g *server, o *own, k *key) {
 	}
 }
 
-// judgeKey checks a response to a request with the key: revoked means refused, and a key does what
-// its permissions and its streams allow.
+// judgeKey checks a response to a request with the key: a revoked key must be refused, and any
+// other key can do what its permissions and its streams allow.
 func (c *client) judgeKey(k *key, o *own, x *exchange) {
 	refused := x.status == 401 && x.code() == weir.KeyRevoked
 	forbidden := strings.Contains(k.settings, "permissions")

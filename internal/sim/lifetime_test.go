@@ -15,16 +15,17 @@ type life struct {
 
 	over   *server   // the process that said that the stream has expired; nil: none did
 	overAt time.Time // when it said so
-	late   bool      // a subscription was starting then, which may be a use in the end
+	late   bool      // a subscription was starting at that time, and may still count as a use
 }
 
-// created records that a stream was created by a request that began at a time.
+// created records that a request has created the stream. The parameter at is when the request
+// began.
 func (l *life) created(g *server, ttl time.Duration, at time.Time) {
 	*l = life{ttl: ttl, born: at, from: at, to: time.Now(), on: g, starting: l.starting}
 }
 
-// used records that a request which began at a time has used the stream, or, if sure is false, may
-// have used it.
+// used records that a request has used the stream. If the parameter sure is false, the request may
+// have used it. The parameter at is when the request began.
 func (l *life) used(w *world, g *server, at time.Time, sure bool) {
 	l.ending = l.ending || sure && l.mayHaveEnded(w, g)
 	l.to = time.Now()
@@ -36,16 +37,16 @@ func (l *life) used(w *world, g *server, at time.Time, sure bool) {
 	}
 }
 
-// mayHaveEnded reports whether the stream may be expired now. After a restart, the server may not
-// know the last use. If the stream was used when it may have been expired, the server may be deleting
-// it since then.
+// mayHaveEnded reports whether the stream may have expired. After a restart, the server may not
+// know the last use. If the stream was used at a time when it may already have expired, the server
+// may have begun to delete it.
 func (l *life) mayHaveEnded(w *world, g *server) bool {
 	return l.vague || l.ttl > 0 && (l.ending || l.from.IsZero() || l.on != g || time.Since(l.from)+w.swing(l.from) >= l.ttl)
 }
 
-// mustHaveEnded reports whether the stream must be expired at a time. A restart may prolong its life
-// by an eighth of the time to live, or by five seconds. If the clock was set back, the last use that
-// the server knows of may lie in the future.
+// mustHaveEnded reports whether the stream must have expired by the given time. Each restart may
+// prolong its life by an eighth of the time to live, or by five seconds if that is longer. If the
+// clock was set back, the last use that the server knows of may lie in the future.
 func (l *life) mustHaveEnded(w *world, g *server, at time.Time) bool {
 	late := time.Duration(0)
 	if l.on != g {
@@ -54,21 +55,21 @@ func (l *life) mustHaveEnded(w *world, g *server, at time.Time) bool {
 	return !l.vague && !l.starting && l.ttl > 0 && at.Sub(l.to)-w.swing(l.born) >= l.ttl+late
 }
 
-// returns reports whether a stream that has expired may exist again: after a restart, if the clock
-// was changed, or if it was being used when it expired.
-func (l *life) returns(w *world, g *server) bool {
+// mayReturn reports whether an expired stream may exist again: after a restart, after a change of
+// the clock, or because it was being used when it expired.
+func (l *life) mayReturn(w *world, g *server) bool {
 	return l.over != nil && (l.over != g || w.stepped.After(l.overAt) || l.late)
 }
 
-// lapse takes into account that the stream may have expired before a response. The parameter exists
-// is whether the stream exists according to the response.
+// lapse updates the model if the stream has expired before a response, or exists again. The
+// parameter exists says whether the stream exists according to the response.
 func (o *own) lapse(w *world, g *server, x *exchange, exists bool) {
 	w.model.mu.Lock()
 	defer w.model.mu.Unlock()
 	switch {
 	case exists && o.life.mustHaveEnded(w, g, x.at) && o.sure && o.exists:
 		w.violation("stream %s exists, but was last used %v ago, with a time to live of %v", o.id, x.at.Sub(o.life.to), o.life.ttl)
-	case exists && !o.exists && o.life.returns(w, g):
+	case exists && !o.exists && o.life.mayReturn(w, g):
 		o.exists, o.seen = true, true
 		o.life.over, o.life.from, o.life.to = nil, time.Time{}, time.Now()
 	case !exists && o.life.mayHaveEnded(w, g):
@@ -79,7 +80,7 @@ func (o *own) lapse(w *world, g *server, x *exchange, exists bool) {
 	}
 }
 
-// uses records a use of the stream, or a possible one.
+// uses records that a request has used the stream or, if the parameter sure is false, may have.
 func (o *own) uses(w *world, g *server, x *exchange, sure bool) {
 	w.model.mu.Lock()
 	defer w.model.mu.Unlock()
@@ -108,7 +109,7 @@ func (o *own) liveFor(w *world, seconds int64) {
 	defer w.model.mu.Unlock()
 	ttl := time.Duration(seconds) * time.Second
 	if !o.life.vague && o.life.ttl != ttl {
-		w.violation("stream %s has a time to live of %v, and not of %v", o.id, ttl, o.life.ttl)
+		w.violation("stream %s has a time to live of %v, want %v", o.id, ttl, o.life.ttl)
 	}
 	if o.life.vague {
 		o.life = life{ttl: ttl, to: time.Now(), starting: o.life.starting}

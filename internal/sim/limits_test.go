@@ -155,7 +155,7 @@ func (s *stream) asked(l *limits) {
 	}
 }
 
-// endChange checks the outcome of a change. If it failed, the old and the new limits may be in
+// endChange checks the outcome of a change. If it failed, the old or the new limits may be in
 // effect. After a failed write, the outcome of earlier changes stays unknown until the next start.
 func (s *stream) endChange(g *server, l *limits, object *weir.Stream, err error) {
 	s.mu.Lock()

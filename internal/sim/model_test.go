@@ -22,8 +22,8 @@ type model struct {
 // grace is the time for which a gap stays open (D4).
 const grace = 2 * time.Second
 
-// newModel chooses the streams. The first two have no server-chosen sequences, so that the model
-// knows exactly when a gap can open.
+// newModel chooses the streams. In the first two streams the clients choose all sequences, so that
+// the model knows exactly when a gap can open.
 func newModel(w *world) *model {
 	m := &model{w: w, owns: map[int]*own{}}
 	for i := range 4 {
@@ -254,7 +254,7 @@ func (s *stream) published(x *exchange, a ack, seq weir.Seq, b *batch, contiguou
 		s.w.violation("stream %s is closed, but publish %d: %d %s", s.id, seq, x.status, x.got.String())
 	case x.status == 422 && far, x.status == 412 && far && contiguous:
 	case far:
-		s.w.violation("stream %s: publish %d far above %d: %d %s", s.id, seq, before.cursor, x.status, x.got.String())
+		s.w.violation("stream %s: publish %d far above the cursor %d: %d %s", s.id, seq, before.cursor, x.status, x.got.String())
 	case x.status == 202:
 		s.stored(x, a, seq, b, contiguous, before)
 	case x.status == 200:
@@ -310,7 +310,7 @@ func (s *stream) repeated(x *exchange, a ack, seq weir.Seq, _ *batch) {
 	s.cursor = max(s.cursor, a.Cursor)
 }
 
-// gapClosed checks a 409: the sequence can never be stored (again).
+// gapClosed checks a 409, which means that no batch can be stored under this sequence any more.
 func (s *stream) gapClosed(x *exchange, seq weir.Seq) {
 	if s.evictable(seq) {
 		if !s.w.back {
@@ -350,7 +350,7 @@ func (s *stream) publishedNext(x *exchange, a ack, b *batch, before seen) {
 		s.w.violation("stream %s: a publish without a key is a duplicate: %+v", s.id, a)
 	}
 	if at, ok := s.at[b]; b.key != "" && ok && at != a.Seq || b.acked && !a.Duplicate {
-		s.w.violation("stream %s: key %s was stored under %d, and now %+v", s.id, b.key, at, a)
+		s.w.violation("stream %s: key %s was stored under %d, but a repeated publish is acknowledged with %+v", s.id, b.key, at, a)
 	}
 	if !a.Duplicate && a.Seq <= before.cursor {
 		s.w.violation("stream %s: sequence %d was assigned, but the cursor was %d", s.id, a.Seq, before.cursor)

@@ -15,14 +15,14 @@ import (
 type own struct {
 	id     weir.StreamID
 	exists bool
-	sure   bool     // exists is certain
+	sure   bool     // the field exists is certain
 	count  weir.Seq // number of batches in the stream
-	exact  bool     // count is certain
+	exact  bool     // the field count is certain
 	closed bool     // the stream is closed
-	told   bool     // closed is certain
+	told   bool     // the field closed is certain
 	life   life
 	view   *server // the process that last told whether the stream exists
-	seen   bool    // whether the stream exists according to view
+	seen   bool    // whether the stream exists, according to that process
 
 	key  *key      // guarded by model.mu
 	user *exchange // the subscription that uses the key or the stream; one at a time
@@ -37,7 +37,7 @@ func (m *model) own(n int) *own {
 	return m.owns[n]
 }
 
-// manage creates, uses and deletes a stream of its own, and makes and revokes keys.
+// manage creates, uses and deletes the client's own stream, and makes and revokes keys.
 func (c *client) manage(g *server) {
 	o := c.w.model.own(c.n)
 	path := "/v1/streams/" + string(o.id)
@@ -87,8 +87,8 @@ func (c *client) manage(g *server) {
 	}
 }
 
-// changed checks the response to a create or delete. The parameter yes is the status of a success,
-// and no is the status if there was nothing to do.
+// changed checks the response to a create or delete. The parameter yes is the status for a success,
+// and the parameter no is the status if there was nothing to do.
 func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int, exists bool) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
@@ -102,7 +102,7 @@ func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int
 		o.agrees(w, g, what, !exists)
 		o.seen = exists
 		if o.sure && o.exists == exists {
-			w.violation("%s of %s: %d, but exists is %v", what, o.id, x.status, o.exists)
+			w.violation("%s of %s: %d, but the model says that it exists: %v", what, o.id, x.status, o.exists)
 		}
 		o.count, o.exact, o.closed, o.told = 0, true, false, true
 		var made weir.Stream
@@ -113,7 +113,7 @@ func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int
 		o.lapse(w, g, x, exists)
 		o.agrees(w, g, what, exists)
 		if o.sure && o.exists != exists {
-			w.violation("%s of %s: %d, but exists is %v", what, o.id, x.status, o.exists)
+			w.violation("%s of %s: %d, but the model says that it exists: %v", what, o.id, x.status, o.exists)
 		}
 	default:
 		w.violation("%s of %s: %d %s", what, o.id, x.status, x.got.String())
@@ -146,7 +146,7 @@ func (o *own) look(w *world, g *server, x *exchange) {
 	o.lapse(w, g, x, x.status == 200)
 	o.agrees(w, g, "GET", x.status == 200)
 	if exists := x.status == 200; o.sure && exists != o.exists {
-		w.violation("GET of %s: %d, but exists is %v", o.id, x.status, o.exists)
+		w.violation("GET of %s: %d, but the model says that it exists: %v", o.id, x.status, o.exists)
 	} else {
 		o.settle(g, exists)
 	}
@@ -204,7 +204,7 @@ func (o *own) published(c *client, g *server, x *exchange) {
 		o.uses(c.w, g, x, x.status == 202)
 		o.agrees(c.w, g, "publish", x.status != 404)
 		if exists := x.status != 404; o.sure && exists != o.exists {
-			c.w.violation("publish to %s: %d, but exists is %v", o.id, x.status, o.exists)
+			c.w.violation("publish to %s: %d, but the model says that it exists: %v", o.id, x.status, o.exists)
 		} else if o.settle(g, exists); !exists {
 			return
 		}
@@ -231,7 +231,7 @@ func (o *own) paged(c *client, g *server, x *exchange) {
 	o.uses(c.w, g, x, x.status == 200)
 	o.agrees(c.w, g, "page", x.status == 200)
 	if o.sure && (x.status == 200) != o.exists || x.status != 200 && x.status != 404 {
-		c.w.violation("page of %s: %d %s, but exists is %v", o.id, x.status, x.got.String(), o.exists)
+		c.w.violation("page of %s: %d %s, but the model says that it exists: %v", o.id, x.status, x.got.String(), o.exists)
 	}
 	var p page
 	if x.status == 200 && (json.Unmarshal(x.got.Bytes(), &p) != nil || o.exact && (p.Cursor != o.count || len(p.Batches) != int(min(o.count, 2)))) {
@@ -273,11 +273,11 @@ func (c *client) list(g *server, o *own) {
 	}
 	o.lapse(c.w, g, begun, found[o.id] > 0)
 	if n := found[o.id]; o.sure && (n == 1) != o.exists || n > 1 {
-		c.w.violation("the list has stream %s %d times, but exists is %v", o.id, n, o.exists)
+		c.w.violation("the list has stream %s %d times, but the model says that it exists: %v", o.id, n, o.exists)
 	}
 }
 
-// ends are the frames with which a subscription to such a stream may end.
+// ends are the frames with which a subscription to a client's own stream may end.
 var ends = []string{
 	"event: end\ndata: {\"reason\":\"stream_deleted\"}", "event: end\ndata: {\"reason\":\"stream_closed\"}", "event: end\ndata: {\"reason\":\"expired\"}",
 }
@@ -302,8 +302,8 @@ func (w *world) mustEnd(o *own, g *server) {
 	}
 }
 
-// patience is the number of steps for which a request that must have ended may go on while disk calls
-// wait, because the request may wait for one of them.
+// patience is how many steps late a request may end while disk calls wait at gates. The request may
+// be waiting for one of these calls.
 const patience = 300
 
 // overdue checks the requests that must have ended by now: subscriptions, and long polls. They are

@@ -158,7 +158,7 @@ func (r *reading) check() {
 	for i, text := range r.Batches {
 		d, ok := s.decode(text)
 		if !ok || d.Seq < low {
-			s.w.violation("stream %s: page %s: batch %.200s instead of %d or more", s.id, r, text, low)
+			s.w.violation("stream %s: page %s: got batch %.200s, want sequence %d or higher", s.id, r, text, low)
 			return
 		}
 		if i == 0 {
@@ -188,7 +188,7 @@ func (r *reading) check() {
 }
 
 // vanished reports whether the batches of a page may have been evicted while the page was being read.
-// A page that asks for the batches that are kept is empty then.
+// Then the page is empty, unless the query names a sequence or starts at the head.
 func (r *reading) vanished() bool {
 	for seq := range r.acked {
 		if r.start != "from" && r.start != "head" && seq >= r.before.low && r.evictable(seq) {
@@ -204,7 +204,7 @@ func (r *reading) stored(d delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.start == "since" && d.TS.Before(r.since) {
-		s.w.violation("stream %s: page %s: batch %d was stored at %s", s.id, r, d.Seq, d.TS)
+		s.w.violation("stream %s: page %s has batch %d, which was stored earlier, at %s", s.id, r, d.Seq, d.TS)
 	}
 	if old, ok := s.times[d.Seq]; ok && !old.Equal(d.TS) {
 		s.w.violation("stream %s: batch %d was stored at %s and at %s", s.id, d.Seq, old, d.TS)
@@ -272,7 +272,7 @@ func (r *reading) possible(seq weir.Seq) (n int) {
 	return n
 }
 
-// endsEarly checks that the page does not end before a batch that it could have.
+// endsEarly checks that the page does not end before a batch that it could include.
 func (r *reading) endsEarly() {
 	next := r.Next
 	for closed, ok := r.refused[next]; ok && closed.Before(r.before.time); closed, ok = r.refused[next] {
@@ -303,8 +303,8 @@ func (r *reading) checkClosed() {
 	}
 }
 
-// keep checks that a passage has all acknowledged batches, and remembers it for those that are
-// acknowledged later.
+// keep checks that a passage has all acknowledged batches. It remembers the passage, so that
+// batches which are acknowledged later can be checked too.
 func (p *passage) keep(s *stream) {
 	for _, seq := range slices.Sorted(maps.Keys(s.acked)) {
 		p.lacks(s, seq)

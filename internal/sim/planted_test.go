@@ -69,7 +69,7 @@ func hunt(t *testing.T, binary, name string, from uint64) (found string, cpu tim
 	return verdict(string(out), err), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// Every planted bug fits the present code. If it does not, TestPlanted cannot plant any of them.
+// Every planted bug fits the present code. If one of them does not, TestPlanted cannot plant any.
 func TestBugsFit(t *testing.T) {
 	args := []string{"build", "-overlay", plant(t)}
 	for _, b := range bugs {

@@ -39,7 +39,7 @@ var (
 	once   = flag.Bool("once", false, "stop at the first violation")
 )
 
-// features can be left out of a simulation. Shrinking tries each of them.
+// features can be left out of a simulation. The function shrink tries to leave out each of them.
 var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "publishAt", "publishKeyed", "read", "pages", "close", "change", "ttl", "gzip", "keys", "subscribe", "manage", "backup"}
 
 // simulate runs one simulation.

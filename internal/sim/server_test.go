@@ -87,8 +87,8 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	return w.bootstrap(g)
 }
 
-// expireKeys ends the keys that revoke themselves, twice per second. It begins at an odd time, so
-// that it never competes with another timer.
+// expireKeys ends the keys that revoke themselves, twice per second. It begins after a fraction of
+// a millisecond, so that its timer never ends at the same time as another.
 func (g *server) expireKeys() {
 	<-time.After(137 * time.Microsecond)
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -177,8 +177,8 @@ func (g *server) end() {
 	}
 }
 
-// cut closes the connections of a process, one after another: requests that end at the same time
-// would continue in a random order.
+// cut closes the connections of a process one after another. If several requests ended at the same
+// time, their clients would continue in a random order.
 func (w *world) cut(g *server) {
 	for {
 		w.settled()

@@ -179,7 +179,7 @@ func (sub *subscriber) gap(data, id string) {
 		return
 	}
 	if sub.from == "0" && sub.resume == "" && len(sub.got) == 0 && g.To < sub.low && !s.w.back {
-		s.w.violation("stream %s: a subscriber with cursor=0 received the gap %s, but %d was the oldest before it came", s.id, data, sub.low)
+		s.w.violation("stream %s: a subscriber with cursor=0 received the gap %s, but batch %d was already the oldest when the request began", s.id, data, sub.low)
 	}
 	sub.pass(g.From, "gap")
 	s.evicted(g.To+1, "gap event")

@@ -48,5 +48,5 @@ func difference(a, b string) string {
 			return fmt.Sprintf("line %d of %d and %d\n%s\n--- %s\n+++ %s", i, len(la), len(lb), strings.Join(la[max(0, i-5):i], "\n"), la[i], lb[i])
 		}
 	}
-	return "one is longer"
+	return "one trace is longer than the other"
 }

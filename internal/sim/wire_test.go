@@ -32,8 +32,8 @@ type exchange struct {
 	begun   bool      // the server has asked for the body
 	gone    bool      // the client has hung up
 	late    bool      // the body or the response missed a deadline
-	overdue int       // number of steps for which the request should have ended
-	judged  bool      // the caller judges refusals
+	overdue int       // number of steps since the request should have ended
+	judged  bool      // the caller itself checks refusals
 	key     *key      // the key of the subscription
 	gated   bool      // the client may wait before it takes a piece of the response, or hang up there
 	until   time.Time // the request must end by then; guarded by model.mu

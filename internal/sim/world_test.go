@@ -82,13 +82,14 @@ func (w *world) tick() time.Time {
 	return w.clock().Add(time.Duration(w.ticks.Add(1)%1000) * time.Microsecond)
 }
 
-// shift is by how much the server's clock was ahead from a time on.
+// shift is how far the server's clock was ahead of the simulated time, from a certain time on.
 type shift struct {
 	from  time.Time
 	ahead int64
 }
 
-// swing returns by how much the server may overestimate, or underestimate, how long ago a time was.
+// swing returns the largest error that the server can make when it computes how long ago a time
+// was.
 func (w *world) swing(since time.Time) time.Duration {
 	least := w.shift.Load()
 	greatest := least
@@ -140,7 +141,7 @@ func (w *world) run() string {
 	w.until("the server ends", ended.Load)
 	for _, g := range w.servers {
 		if held := g.bodies.Stats().Held; held != 0 || g.handler != nil && g.handler.Subscribers() != 0 {
-			w.violation("a server kept %d bytes of bodies, or subscriptions", held)
+			w.violation("a server has ended, but still holds %d bytes of bodies, or subscriptions", held)
 		}
 	}
 	return w.faulty

@@ -30,7 +30,8 @@ export const target = (text, now = Date.now()) => {
 };
 
 export class Events {
-	// at is the address of the stream's page. The function show shows the figures of a response.
+	// The parameter at is the address of the stream's page. The function show shows the figures of
+	// a response.
 	constructor(at, mode, show) {
 		Object.assign(this, {at, mode, show, rows: [], open: [], following: true});
 		Object.assign(this, {box: id(''), body: id('-rows'), state: id('-state'), search: id('-search'), filter: id('-where'), go: id('-go'), follow: id('-follow'), newer: id('-newer'), older: id('-older'), empty: id('-empty')});
@@ -195,7 +196,7 @@ export class Events {
 
 	async pollOnce() {
 		await this.first;
-		if (!this.isLive || this.newerAt || !this.loaded) return; // before the list is loaded, the cursor is that of the list before
+		if (!this.isLive || this.newerAt || !this.loaded) return; // until the list is loaded, this.cursor belongs to the previous list
 		if (this.cursor === undefined) return this.newest(); // the first request failed
 		try {
 			const f = await this.ask({floor: this.cursor + 1});

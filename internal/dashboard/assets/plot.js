@@ -14,8 +14,8 @@ const powers = [...Array(50).keys()].map(n => 2 ** n); // axis steps for bytes: 
 const clock = (t, second) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false});
 const drawn = [];
 
-// alone returns the indexes of values between two gaps. A line cannot show them, so they become
-// points.
+// alone returns the indexes of the values that have a gap on both sides. A line cannot show them,
+// so they become points.
 const alone = (u, series) => [...u.data[series].keys()].filter(i => u.data[series][i] != null && u.data[series][i - 1] == null && u.data[series][i + 1] == null);
 
 // draw creates a plot inside an element whose data-plot attribute lists the columns to show. It

@@ -16,13 +16,13 @@ export const button = (text, click, className) => {
 	return b;
 };
 
-// visible replaces characters that are invisible, control a terminal, or change the direction of the
-// text around them by their number. The server does the same for names.
+// visible replaces a character by its number if it is invisible, controls a terminal, or changes
+// the direction of the text around it. The server does the same for names.
 const unseen = /(?![\t\n\r\u200c\u200d])[\p{Cc}\p{Cf}\u2028\u2029]/gu;
 export const visible = text => text.replace(unseen, c => `[U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}]`);
 
 const kids = 100; // members that are added to the page at a time
-const opened = 200; // nodes up to which a tree is unfolded from the start
+const opened = 200; // nodes of a tree that are unfolded from the start
 const long = 2000; // characters of a string that are shown at first
 const stretch = 20000; // characters that "more" adds to a string, and characters of text on a page
 const hexPage = 4096; // bytes of hex on a page

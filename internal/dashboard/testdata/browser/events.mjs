@@ -101,7 +101,8 @@ export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) =
 			await page.getByRole('button', {name: 'Show these'}).click();
 			await row(page, 'while hidden 0').waitFor();
 			await row(page, 'by hand').waitFor();
-			// The page shows why the server refused, and a wrong place is refused by name.
+			// The page shows why the server refused a request, and names the field with a wrong
+			// value.
 			page.expected = /status of 503/;
 			await page.route('**/events?*', route => route.fulfill({status: 503, contentType: 'application/json', body: '{"error":{"code":"overloaded","message":"this server is full"}}'}));
 			await page.getByRole('button', {name: 'Oldest'}).click();
