@@ -79,7 +79,7 @@ func askInPieces(t testing.TB, addr string, pieces []string) []reply {
 	go func() { // in a goroutine, because the server may respond before it has read everything
 		for _, piece := range pieces {
 			io.WriteString(c, piece)
-			runtime.Gosched() // the server may read each piece alone
+			runtime.Gosched() // so that the server can read each piece separately
 		}
 		c.(*net.TCPConn).CloseWrite()
 	}()

@@ -25,9 +25,9 @@ func (c *conn) enter() {
 	c.proceed(false)
 }
 
-// handleParked handles events of a connection with a parked response. What the client sends stays in
-// the kernel until the response is complete. A client that has closed its sending side is gone, as
-// in net/http.
+// handleParked handles events of a connection with a parked response. What the client sends stays
+// in the kernel until the response is complete. A client that has closed its sending side counts as
+// gone, as in net/http.
 func (c *conn) handleParked() {
 	if c.ended {
 		c.close()
