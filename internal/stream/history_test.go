@@ -220,8 +220,7 @@ func (h *history) resume(*rapid.T) {
 	h.model.restartGrace(h.now)
 }
 
-// close closes the stream in some of the histories in which it is drawn. If it did so in all of
-// them, little would happen afterwards.
+// close closes the stream in one of five calls. If every call did, most histories would end early.
 func (h *history) close(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "really") < 4 {
 		return

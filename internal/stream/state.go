@@ -60,7 +60,7 @@ func (h *Header) charge() int64 {
 type State struct {
 	rules Rules
 
-	ever   bool      // a batch was ever stored; if not, the cursor is 0 as well
+	ever   bool      // a batch was ever stored; the cursor does not show this, because it may be 0 in both cases
 	ended  bool      // the stream was closed (D37): no more entry follows
 	zero   bool      // sequence 0 was stored
 	cursor weir.Seq  // the highest sequence ever stored (D1)
