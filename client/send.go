@@ -71,8 +71,8 @@ type attempt struct {
 	written chan<- struct{} // gets a value when the batch has been written to the connection, or the attempt has ended
 }
 
-// wrote sends to written, once. It never blocks, because send receives the value of each attempt
-// before it starts the next one.
+// wrote sends a value to the channel written, once. It never blocks, because send receives the
+// value of each attempt before it starts the next one.
 func (a *attempt) wrote() { a.once.Do(func() { a.written <- struct{}{} }) }
 
 // carry makes an attempt, and then takes further attempts from the channel next. Reusing the
@@ -353,8 +353,8 @@ func (p *Publisher) fail(f *flight, err error) {
 	}
 }
 
-// notNext returns the error for a batch that the service refused as not next, although all batches
-// below it were acknowledged when it was sent.
+// notNext returns the error for a batch that the service refused with sequence_not_next, although
+// all batches below it were acknowledged when it was sent.
 func (p *Publisher) notNext(f *flight, err error) error {
 	if f.seq == p.first {
 		return fmt.Errorf("the batch would leave a gap above the stream's cursor: start at most one above it: %w", err)
