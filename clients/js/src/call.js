@@ -67,8 +67,8 @@ export class Caller {
   }
 
   /**
-   * Waits for the key, but at most until the scope is aborted. If its alarm ends the wait, the call of the key function may
-   * never end, so the next request calls the function again.
+   * Waits for the key, but at most until the scope is aborted. If the alarm of the scope ends the wait, the call of the key
+   * function may never end, so the next request calls the function again.
    *
    * @param {Scope} scope
    */
