@@ -237,8 +237,8 @@ func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, ma
 		case !ok || c.Created != d.Created:
 			err = t.to.Delete(ctx, d.Key, made[d.Key].Revision)
 		case c.Revision != d.Revision:
-			// The new document may say that the content of the stream is complete, so what was stored
-			// before it must be in the copy.
+			// The new document may say that the content of the stream is complete. So the copy must
+			// have the batches that were stored before this document.
 			if _, ok := hub.StreamOf(d.Key); ok {
 				if err := t.copyLog(ctx, d.Created, made[d.Key].Created); err != nil && !errors.Is(err, engine.ErrDropped) {
 					return fmt.Errorf("copy %s: %w", d.Key, err)
@@ -387,7 +387,7 @@ func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log, wanted [
 	return err
 }
 
-// begin waits until an entry of this size may be in flight.
+// begin waits until there is room in flight for an entry of this size.
 func (t *transfer) begin(size int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -397,8 +397,8 @@ func (t *transfer) begin(size int) {
 	t.busy, t.bytes = t.busy+1, t.bytes+size
 }
 
-// end says that an entry is no longer in flight. The parameter counts is true for a batch that was
-// stored.
+// end says that an entry is no longer in flight. If the entry is a batch that was stored, the
+// parameter counts is true.
 func (t *transfer) end(size int, counts bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -218,7 +218,7 @@ func TestFailedSyncDir(t *testing.T) {
 	check(t, err)
 	d.FailCall(SyncDir, 1, errors.New("broken"))
 	if d.SyncDir() == nil {
-		t.Fatal("no error")
+		t.Fatal("SyncDir did not fail")
 	}
 	exactly(t, outcomes(d, LoseAll, 1), "")
 	check(t, d.SyncDir())
