@@ -227,7 +227,7 @@ func TestPackets(t *testing.T) {
 	b := make([]byte, 10)
 	p.Set(faultnet.Conditions{Loss: 1})
 	client.Write([]byte("lost"))
-	for p.Sent() < int64(len("lost")) { // until the proxy has dropped the packet
+	for p.Sent() < int64(len("lost")) { // wait until the proxy has dropped the packet
 		runtime.Gosched()
 	}
 	p.Set(faultnet.Conditions{})
