@@ -151,14 +151,14 @@ func TestLaterPanic(t *testing.T) {
 	s, h := defers(t)
 	defer s.Shutdown(context.Background())
 	if got := ask(t, s.HTTP(), post11("/panic", "", "x")+post11("/now", "", "x")); len(got) != 0 {
-		t.Errorf("a panic in ServeLater: got %v", got)
+		t.Errorf("a panic in ServeLater: got the responses %v, want none", got)
 	}
 	go func() { (<-h.pending).finish() }()
 	if got := ask(t, s.HTTP(), post11("/later", "", "panic")+post11("/now", "", "x")); len(got) != 0 {
-		t.Errorf("a panic in Finish: got %v", got)
+		t.Errorf("a panic in Finish: got the responses %v, want none", got)
 	}
 	if got := ask(t, s.HTTP(), post11("/now", "", "x")); len(got) != 1 {
-		t.Errorf("after the panics, a request got %v", got)
+		t.Errorf("after the panics, a request got the responses %v, want one", got)
 	}
 }
 

@@ -294,7 +294,7 @@ func (h *history) restart(t *rapid.T) {
 	}
 }
 
-// compare compares the results of all methods that read the state with the model.
+// compare calls all methods that read the state, and compares their results with the model.
 func (h *history) compare(t *rapid.T) {
 	if err := h.state.CheckInvariants(); err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func (ks *keys) lookUp(d digest) *key {
 	if found := ks.queue.search(d, ks.unplaced); found != nil {
 		return found
 	}
-	ks.absent = d // a publish is looked up twice: when it is decided on, and when it is applied
+	ks.absent = d // the key of a publish is looked up twice: when the publish is decided on, and when it is applied
 	return nil
 }
 

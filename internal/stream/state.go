@@ -70,7 +70,7 @@ type State struct {
 	bytes  int64     // payload bytes of the kept batches (D11)
 	charge int64     // total charge of the kept batches (D12)
 	gaps   gaps      // missing sequences from low to cursor
-	lost   []gap     // ranges of lost batches, without a graceStart
+	lost   []gap     // ranges of lost batches; their graceStart is not used
 	wrote  writers   // producers and the last order mark (writers.go)
 	keys   keys      // idempotency keys, also of some evicted batches (D25)
 }
