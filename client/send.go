@@ -148,8 +148,8 @@ func (p *Publisher) attempt(a *attempt) {
 	p.mu.Unlock()
 	defer progress.stop()
 	trace := progress.trace(&httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
-		// After an error the batch is not written. The next batch must wait until this one is
-		// queued again; otherwise the next batch would overtake it.
+		// If there was an error, the batch was not written. The next batch must then wait until
+		// this one is queued again, so that it does not overtake this one.
 		if i.Err == nil {
 			a.wrote()
 		}
@@ -300,7 +300,7 @@ func (p *Publisher) fail(f *flight, err error) {
 	f.state = queued
 	p.unsent = min(p.unsent, slices.Index(p.window, f)) // before landed, which wakes the sending goroutine
 	p.landed(f)
-	var silent bool // a batch that only arrived before its predecessor is sent again without a pause or a report
+	var silent bool // the batch is sent again without a pause and without a call of OnRetry
 	switch {
 	case p.ctx.Err() != nil:
 		p.mu.Unlock()

@@ -55,7 +55,7 @@ export class Caller {
   }
 
   /**
-   * Calls the key function. If an earlier call took too long, whichever call ends first counts.
+   * Calls the key function. If an earlier call took too long, the call that ends first counts.
    *
    * @param {() => string | Promise<string>} source
    */
@@ -191,7 +191,7 @@ export class Caller {
    */
   async send(call, { signal, giveUp = this.#giveUp, repeated } = {}) {
     const end = performance.now() + giveUp + uploadTime(call) + (call.wait ?? 0);
-    let unknown = false; // whether an attempt may have been carried out: no response arrived, or it says that the outcome is unknown
+    let unknown = false; // whether an attempt may have been carried out: no response arrived, or the response says that the outcome is unknown
     /** @type {any} */
     let error;
     for (let tries = 1; ; tries++) {

@@ -321,7 +321,7 @@ export class Publisher {
    */
   #addEvent(event) {
     const { batchBytes, batchEvents, linger } = this.#o;
-    // A group that is due but has no room keeps filling, so that batches get larger when the service is slow.
+    // A group that is due keeps filling while the window has no room for it. So batches get larger when the service is slow.
     const full = this.#group.length >= batchEvents || frame + this.#groupBytes + 1 + event.length > batchBytes;
     if (this.#group.length > 0 && full) {
       this.#due = true;
@@ -396,7 +396,7 @@ export class Publisher {
     clearTimeout(this.#deadline);
     this.#progress = now();
     this.#trouble = undefined;
-    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // setTimeout would fire a longer timer at once
+    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // with a longer time, setTimeout would fire at once
     this.#deadline = setTimeout(() => this.#giveUp(), this.#o.giveUp);
   }
 

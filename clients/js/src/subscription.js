@@ -101,7 +101,7 @@ export class Subscription {
   }
 
   /**
-   * The options with which another subscription continues where this one stands, also before the first batch.
+   * The options with which another subscription continues where this one stands, even before the first batch.
    *
    * @returns {{after: Position} | {cursor: "head" | "oldest"}}
    */
@@ -110,7 +110,7 @@ export class Subscription {
     return after ? { after } : { cursor: this.#cursor };
   }
 
-  /** What the subscription does at this moment. */
+  /** The current state of the subscription. */
   get state() {
     return this.#state;
   }

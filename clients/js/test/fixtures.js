@@ -204,8 +204,9 @@ export class Disk {
 
 /**
  * A proxy that breaks connections. The fate of a connection says how: it is cut after `up` bytes to the server or `down`
- * bytes from it. `swallow` first drops that many bytes of responses, so that requests arrive but their responses are lost.
- * `stall` forwards nothing after `down` bytes, and leaves the connection open.
+ * bytes from it. With `swallow`, the proxy drops that many further bytes from the server before it cuts the connection, so
+ * that requests arrive but their responses are lost. With `stall`, it forwards nothing after `down` bytes, and leaves the
+ * connection open.
  */
 export class Proxy {
   /**
