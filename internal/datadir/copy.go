@@ -110,9 +110,9 @@ func documentsToCopy(ctx context.Context, e engine.Engine) ([]engine.Document, e
 	}
 }
 
-// clear deletes the documents that the first start of the target created. It refuses a target that
-// is in use, which means that one of its streams has batches. If the parameter again is true, an
-// earlier copy was interrupted and may have left batches. Then clear refuses nothing.
+// clear deletes the documents that the target created when it was first started. It refuses a
+// target that is in use, which means that one of its streams has batches. If the parameter again is
+// true, an earlier copy was interrupted and may have left batches. Then clear refuses nothing.
 func (t *transfer) clear(ctx context.Context, again bool) error {
 	docs, err := documentsToCopy(ctx, t.to)
 	if err != nil {
@@ -253,21 +253,21 @@ func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, ma
 	return nil
 }
 
-// maxRounds is how often copyLog reads a log. The second round has to copy only the entries that
-// were stored during the first. So a log needs many rounds only if its stream evicts batches almost
-// as fast as they are copied.
+// maxRounds is how often copyLog reads a log at most. The second round has to copy only the entries
+// that were stored during the first. So a log needs many rounds only if its stream evicts batches
+// almost as fast as they are copied.
 const maxRounds = 30
 
-// copyLog copies a log and verifies the copy. Servers may go on appending to the source and trimming
-// it. The copy has all entries that the source had when copyLog was called, except those that were
-// trimmed, and perhaps later ones.
+// copyLog copies a log and verifies the copy. Servers may go on appending to the source and
+// trimming it. The copy has all entries that the source had when copyLog was called, except those
+// that were trimmed since. It may also have later entries.
 func (t *transfer) copyLog(ctx context.Context, from, to engine.LogID) error {
 	out, err := t.to.Open(ctx, to, copyist{})
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	have := outlines(out) // what an earlier call has copied
+	have := outlines(out) // entries that an earlier call of copyLog has copied
 	for range maxRounds {
 		want, err := t.copyRound(ctx, from, out, have)
 		if err != nil {

@@ -260,7 +260,7 @@ func TestPackets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n == 1 && b[0] < last {
-				return // reordered
+				return // the packets were reordered
 			}
 			last = b[0]
 		}
