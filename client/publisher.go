@@ -257,7 +257,7 @@ func (c *Client) describe(ctx context.Context, id weir.StreamID, o *PublisherOpt
 	return s, fmt.Errorf("%w after %v without a response: %w", ErrGivenUp, o.GiveUp, err)
 }
 
-// fill sets the defaults. http1 means cleartext HTTP/1.1.
+// fill sets the defaults. The parameter http1 says whether the client uses cleartext HTTP/1.1.
 func (o *PublisherOptions) fill(http1 bool) {
 	or := func(v *int, otherwise int) {
 		if *v <= 0 {

@@ -40,7 +40,7 @@ const (
 // Standing is what a state knows about a writer.
 type Standing struct {
 	Conflict   Conflict
-	Epoch, Seq uint64 // of the last batch of the producer; if Skipped, Seq is the number that is expected
+	Epoch, Seq uint64 // last batch of the producer, which is this batch if there is no conflict; if Skipped, Seq is the expected number
 }
 
 // producer describes the last batch of a producer.
