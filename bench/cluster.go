@@ -28,8 +28,8 @@ const (
 	// the run, as the plain JetStream streams do. There are as many small streams, which evict old
 	// batches during the run.
 	clusterStreams = 64
-	plainKeeps     = 1 << 30     // bytes
-	evictedAfter   = time.Minute // warm-up, because evicted batches are purged with a delay
+	plainKeeps     = 1 << 30     // size limit in bytes of a stream that keeps everything
+	evictedAfter   = time.Minute // length of the warm-up before evicting is measured, because evicted batches are purged with a delay
 )
 
 // clusterLoads are the three loads: 64 publishers to separate streams, 64 publishers to one shared
@@ -37,10 +37,10 @@ const (
 // next batch.
 var clusterLoads = []publishLoad{{64, 1 << 10, 64}, {64, 1 << 10, 1}, {1, 1 << 10, 1}}
 
-// cluster compares three nodes on this machine with a single node on the journal, and with plain
-// JetStream that stores the same bytes: synced, three replicas, and as many streams as Weir has
-// shards. It also measures the time from a publish on one node until a subscriber on another node
-// has the batch, and how long publishers get no acknowledgement when a node is killed.
+// cluster compares three nodes on this machine with a single node, which uses the journal engine,
+// and with plain JetStream that stores the same bytes: synced, three replicas, and as many streams
+// as Weir has shards. It also measures the time from a publish on one node until a subscriber on
+// another node has the batch, and how long publishers get no acknowledgement when a node is killed.
 func cluster(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "cluster")
 	if err != nil {

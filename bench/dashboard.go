@@ -23,7 +23,7 @@ const (
 	dashboardRate        = 5000 // publishes per second; each is sent at a fixed time, even if earlier publishes are late
 	dashboardSpan        = 5 * time.Second
 	dashboardRounds      = 7
-	dashboardEvery       = 200 * time.Millisecond // between page loads
+	dashboardEvery       = 200 * time.Millisecond // time between page loads
 	dashboardConnections = 64
 )
 

@@ -57,8 +57,8 @@ const (
 	jsonType  = "application/json"
 )
 
-// durableCase is a measurement of one server. The result is a rate or a throughput, and the CPU time
-// of the server for one unit of it.
+// durableCase is a measurement of one server. The result is a rate or a throughput, and the CPU
+// time of the server per operation or per MB.
 type durableCase struct {
 	name    string
 	unit    string
@@ -77,9 +77,9 @@ var durableCases = []durableCase{
 	{"fan-out by SSE, 200 readers, 1 KiB messages", "deliveries/s", durableFanOut},
 }
 
-// durable compares the endpoint /ds of Weir with the Node.js server of Durable Streams, if npm names a
-// directory that has it. Both servers sync an append before they acknowledge it. They take turns in
-// every round, and the figures are medians.
+// durable compares the endpoint /ds of Weir with the Node.js server of Durable Streams, if the
+// directory npm contains that server. Both servers sync an append before they acknowledge it. They
+// take turns in every round, and the figures are medians.
 func durable(dir, npm string, rounds int, span time.Duration) ([]figure, error) {
 	dir, err := emptyDir(dir, "durable")
 	if err != nil {
@@ -127,8 +127,8 @@ func durable(dir, npm string, rounds int, span time.Duration) ([]figure, error) 
 	return figures, nil
 }
 
-// durableAppends appends 1 KiB from 64 connections to one stream. As producers, the connections number
-// their appends.
+// durableAppends appends 1 KiB from 64 connections to one stream. If producers is true, each
+// connection is an idempotent producer, which numbers its appends.
 func durableAppends(s *durableServer, span time.Duration, producers bool) (float64, time.Duration, error) {
 	path, err := s.create(bytesType)
 	if err != nil {
@@ -178,7 +178,7 @@ func durableCreates(s *durableServer, span time.Duration) (float64, time.Duratio
 	return r.Rate, microseconds(r.CPU), err
 }
 
-// The stream of durableCatchUp.
+// The stream that durableCatchUp reads has catchUpCount appends of catchUpSize bytes.
 const catchUpSize, catchUpCount = 64 << 10, 1024
 
 // durableCatchUp reads a stream from its start again and again, each time with as many requests as the
@@ -294,7 +294,7 @@ func durableFanOut(s *durableServer, span time.Duration) (float64, time.Duration
 			countMarks(resp.Body, &ready, &received)
 		})
 	}
-	for ready.Load() < readers { // each reader has its first control event
+	for ready.Load() < readers { // wait until each reader has its first control event
 		time.Sleep(time.Millisecond)
 	}
 	c, err := dial(s.addr)

@@ -170,7 +170,7 @@ func (c *crowdOfIdle) close() {
 }
 
 func catchUp(t *target) ([]figure, error) {
-	const n = 100_000 // 98 MiB: fits into stream 0
+	const n = 100_000 // 98 MiB, which fit into stream 0
 	payload := body(1 << 10)
 	var wg sync.WaitGroup
 	var failure atomic.Pointer[error]
@@ -294,7 +294,7 @@ func (a *audience) close() {
 // cannot keep up.
 func fanOut(t *target) ([]figure, error) {
 	const n = 1000
-	var published sync.Map // sequence to time
+	var published sync.Map // the time of each publish, by sequence
 	var delays []time.Duration
 	a, err := newAudience(t, 2, n, func(seq int) {
 		if at, ok := published.Load(seq); ok {

@@ -79,7 +79,7 @@ func (t *target) each(n int, request func(i int) []byte) (float64, error) {
 }
 
 // atRest waits until the server has returned the memory that it does not need, and returns its
-// resident memory in bytes. The server looks every 30 seconds whether it is at rest.
+// resident memory in bytes. The server checks every 30 seconds whether it is at rest.
 func (t *target) atRest() float64 {
 	least := t.memory()
 	for calm := time.Now(); time.Since(calm) < 100*time.Second; time.Sleep(time.Second) {

@@ -97,10 +97,10 @@ func reclaiming(dir string) ([]figure, error) {
 	}, nil
 }
 
-// reclaimingSteadily appends 256 MiB to 64 streams at about 25 MiB/s, at which reclaiming keeps up.
-// Every eighth stream keeps 1,500 batches, and each other stream keeps 50. The live data takes
-// about 60 segments. The result shows how much the journal writes in the long run. This depends on
-// how often it copies a batch that is kept.
+// reclaimingSteadily appends 256 MiB to 64 streams at about 25 MiB/s, a rate with which reclaiming
+// keeps up. Every eighth stream keeps 1,500 batches, and each other stream keeps 50. The live data
+// takes about 60 segments. The result shows how much the journal writes in the long run. This
+// depends on how often it copies a batch that is kept.
 func reclaimingSteadily(dir string) (figure, error) {
 	dir, err := emptyDir(dir, "steady")
 	if err != nil {

@@ -146,8 +146,9 @@ func (c *Client) exchange(ctx context.Context, t http.RoundTripper, r *request, 
 	}
 	b, err := readAnswer(&movingReader{resp.Body, p}, resp.ContentLength)
 	if _, ok := t.(*single); !ok || err != nil || len(b) > maxAnswer {
-		// The type single closes its connection itself, so that a response that was read to its end
-		// needs no Close. Close would wait for a goroutine of net/http, for each batch.
+		// With the transport single, a response that was read to its end need not be closed,
+		// because single closes its connections itself. Close would wait for a goroutine of
+		// net/http, for each batch.
 		resp.Body.Close()
 	}
 	if err != nil {

@@ -90,8 +90,8 @@ func isCode(text string) bool {
 	return text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// foreignPause limits the pause that a response asks for if it is not from Weir. A proxy cannot know
-// when the service will be back, and pages for maintenance ask for hours.
+// foreignPause limits the pause that a response asks for if it is not from Weir. A proxy cannot
+// know when the service will be back, and maintenance pages often ask for hours.
 const foreignPause = time.Minute
 
 // permanent wraps an error that a retry cannot fix, for example because the request cannot be built

@@ -13,7 +13,7 @@ import (
 type group struct {
 	body   []byte // the request body so far; for a json stream still without the closing brackets
 	events int
-	due    bool // send the group as soon as the window of unsettled batches has room
+	due    bool // send the group as soon as Publisher.window has room
 	timer  *time.Timer
 	usual  int // size of the previous batch, used as the initial capacity
 }
@@ -133,8 +133,8 @@ func compact(event json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// room reports whether another batch of n bytes may enter the window of unsettled batches. As long
-// as the service has not chosen the first sequence yet, only one batch may enter.
+// room reports whether another batch of n bytes may enter the window. As long as the service has
+// not chosen the first sequence yet, only one batch may enter.
 func (p *Publisher) room(n int) bool {
 	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
 }

@@ -24,7 +24,7 @@ func TestGiveUpInAnAttempt(t *testing.T) {
 		}
 		for name, from := range map[string]client.From{
 			"oldest": client.Oldest,
-			"resume": client.Resume(client.Position{Seq: 4, Created: 1}), // it asks for the cursor first
+			"resume": client.Resume(client.Position{Seq: 4, Created: 1}), // a subscriber that resumes first asks for the cursor
 		} {
 			start = time.Now()
 			for _, err := range c.Subscriber("x", client.SubscriberOptions{From: from, GiveUp: 7 * time.Second, Silence: time.Hour}).Batches(t.Context()) {

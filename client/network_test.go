@@ -19,7 +19,7 @@ import (
 )
 
 // through publishes n raw batches of the given size through a proxy, and checks that they are
-// stored in order. It calls the function during once the first batches are in flight.
+// stored in order. When the first batches are in flight, it calls the parameter during.
 func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bool, n, size int, during func(proxy)) proxy {
 	t.Helper()
 	svc := startService(t, nil)
@@ -69,7 +69,7 @@ func TestPublisherSlowUplink(t *testing.T) {
 func TestPublisherReset(t *testing.T) {
 	t.Parallel()
 	through(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate10M}, false, 4, 1<<20, func(x proxy) {
-		for x.Sent() < 1<<20 { // until the reset hits the middle of a batch
+		for x.Sent() < 1<<20 { // wait, so that the reset hits the middle of a batch
 			runtime.Gosched()
 		}
 		x.Reset()

@@ -35,7 +35,7 @@ func (o *PageOptions) query() string {
 	set("limit", int64(o.Limit))
 	set("wait", int64(o.Wait/time.Second))
 	if o.Head {
-		q.Add("from", "head") // with From, the service refuses the request
+		q.Add("from", "head") // if From is set too, the service refuses the request
 	}
 	if !o.Since.IsZero() {
 		q.Set("since", o.Since.Format(time.RFC3339Nano))

@@ -11,7 +11,8 @@ import (
 	"weir/client"
 )
 
-// seqs reads batches and returns their sequence numbers. A gap is returned as its end, negative.
+// seqs reads batches and returns their sequence numbers. For a gap, the result contains the last
+// sequence number of the gap, as a negative number.
 func seqs(t *testing.T, c *client.Client, id weir.StreamID, o client.PageOptions) (all []int) {
 	t.Helper()
 	for b, err := range c.Batches(t.Context(), id, o) {

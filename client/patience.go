@@ -78,9 +78,10 @@ func (p *Publisher) ringBy(at time.Time) {
 	}
 }
 
-// overtaken reports whether a batch is still in flight although the service has already refused a
-// batch that was sent later, because the batch before that one was not stored. The overtaken batch
-// may be stuck in a proxy, or on a dead connection while other connections work.
+// overtaken reports whether a batch is still in flight although a batch that was sent later has
+// already reached the service. The service refused that later batch, because its predecessor was
+// not stored. The overtaken batch may be stuck in a proxy, or on a dead connection while other
+// connections work.
 func (p *Publisher) overtaken(f *flight) bool {
 	if f.state != flying || f.stop == nil || p.refused < f.sent {
 		return false

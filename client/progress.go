@@ -65,8 +65,8 @@ func movingOf(c net.Conn) *moving {
 }
 
 // stubborn is a multiple of the time limit of a request. If the request's own data has not moved
-// for that long, the request is cancelled even if data of other requests still moves over its
-// connection, because the request may be stuck in a proxy.
+// for this multiple of the limit, the request is cancelled even if data of other requests still
+// moves over its connection, because the request may be stuck in a proxy.
 const stubborn = 4
 
 // errStalled is the reason for cancelling a request that made no progress.
@@ -77,9 +77,9 @@ func (e errStalled) Error() string {
 }
 
 // progress watches one attempt of a request, and cancels the attempt if it makes no progress for
-// the time in limit. The attempt makes progress when its own body or response moves. Any other
-// movement on its connection counts too: on a slow link the attempt has to wait for the requests
-// before it.
+// the time in the field limit. The attempt makes progress when its own body or response moves. Any
+// other movement on its connection counts too: on a slow link the attempt has to wait for the
+// requests before it.
 type progress struct {
 	limit  time.Duration
 	own    atomic.Int64 // when the attempt itself last moved, in nanoseconds

@@ -104,8 +104,9 @@ var (
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
 
-	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp], or that
-	// the service could not be reached for that time or for the time in [SubscriberOptions.GiveUp].
+	// ErrGivenUp means for a publisher that the service acknowledged nothing, or could not be
+	// reached, for the time in [PublisherOptions.GiveUp]. For a subscriber it means that its first
+	// connection could not be opened for the time in [SubscriberOptions.GiveUp].
 	ErrGivenUp = errors.New("gave up")
 )
 
@@ -256,7 +257,7 @@ func (c *Client) describe(ctx context.Context, id weir.StreamID, o *PublisherOpt
 	return s, fmt.Errorf("%w after %v without a response: %w", ErrGivenUp, o.GiveUp, err)
 }
 
-// fill sets the defaults. http1 means cleartext HTTP/1.1.
+// fill sets the defaults. The parameter http1 says whether the client uses cleartext HTTP/1.1.
 func (o *PublisherOptions) fill(http1 bool) {
 	or := func(v *int, otherwise int) {
 		if *v <= 0 {

@@ -154,10 +154,10 @@ func TestPublisherGivesUp(t *testing.T) {
 			go p.Flush(t.Context())
 			<-p.Done()
 			if err := p.Err(); !errors.Is(err, client.ErrGivenUp) || !strings.Contains(err.Error(), name) || time.Since(start) != 7*time.Second {
-				t.Errorf("%q: gave up after %v: %v", name, time.Since(start), err)
+				t.Errorf("%q: gave up after %v, want 7s: %v", name, time.Since(start), err)
 			}
 			if err := p.Close(t.Context()); !errors.Is(err, client.ErrGivenUp) || time.Since(start) != 7*time.Second {
-				t.Errorf("%q: Close returned after %v: %v", name, time.Since(start), err)
+				t.Errorf("%q: Close returned after %v, want 7s: %v", name, time.Since(start), err)
 			}
 			if left := p.Unacknowledged(); len(left) != 1 || !left[0].Sent {
 				t.Errorf("%q: unacknowledged: %+v", name, left)
@@ -177,7 +177,7 @@ func TestPublisherOpening(t *testing.T) {
 			return respond(200, `{"id":"x","mode":"json"}`, ""), nil
 		}}})
 		if _, err := c.Publisher(t.Context(), "x", client.PublisherOptions{GiveUp: time.Minute}); err == nil || time.Since(start) < 50*time.Second {
-			t.Errorf("gave up after %v: %v", time.Since(start), err)
+			t.Errorf("gave up after %v, want about a minute: %v", time.Since(start), err)
 		}
 		told := 0
 		p := publisher(t, c, "x", client.PublisherOptions{GiveUp: 2 * time.Minute, OnRetry: func(error, time.Duration) { told++ }})
@@ -242,7 +242,7 @@ func TestPublisherHungAttempt(t *testing.T) {
 		start := time.Now()
 		addNumbers(t, p, 1, 5)
 		if err := p.Close(t.Context()); err != nil || time.Since(start) > 5*time.Second || s.cursor != 5 {
-			t.Errorf("cursor %d after %v: %v", s.cursor, time.Since(start), err)
+			t.Errorf("cursor %d after %v, want 5 within 5s: %v", s.cursor, time.Since(start), err)
 		}
 	})
 }

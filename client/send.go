@@ -71,8 +71,8 @@ type attempt struct {
 	written chan<- struct{} // gets a value when the batch has been written to the connection, or the attempt has ended
 }
 
-// wrote sends to written, once. It never blocks, because send receives the value of each attempt
-// before it starts the next one.
+// wrote sends a value to the channel written, once. It never blocks, because send receives the
+// value of each attempt before it starts the next one.
 func (a *attempt) wrote() { a.once.Do(func() { a.written <- struct{}{} }) }
 
 // carry makes an attempt, and then takes further attempts from the channel next. Reusing the
@@ -148,8 +148,8 @@ func (p *Publisher) attempt(a *attempt) {
 	p.mu.Unlock()
 	defer progress.stop()
 	trace := progress.trace(&httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
-		// After an error the batch is not written. The next batch must wait until this one is
-		// queued again; otherwise the next batch would overtake it.
+		// If there was an error, the batch was not written. The next batch must then wait until
+		// this one is queued again, so that it does not overtake this one.
 		if i.Err == nil {
 			a.wrote()
 		}
@@ -300,7 +300,7 @@ func (p *Publisher) fail(f *flight, err error) {
 	f.state = queued
 	p.unsent = min(p.unsent, slices.Index(p.window, f)) // before landed, which wakes the sending goroutine
 	p.landed(f)
-	var silent bool // a batch that only arrived before its predecessor is sent again without a pause or a report
+	var silent bool // the batch is sent again without a pause and without a call of OnRetry
 	switch {
 	case p.ctx.Err() != nil:
 		p.mu.Unlock()
@@ -353,8 +353,8 @@ func (p *Publisher) fail(f *flight, err error) {
 	}
 }
 
-// notNext returns the error for a batch that the service refused as not next, although all batches
-// below it were acknowledged when it was sent.
+// notNext returns the error for a batch that the service refused with sequence_not_next, although
+// all batches below it were acknowledged when it was sent.
 func (p *Publisher) notNext(f *flight, err error) error {
 	if f.seq == p.first {
 		return fmt.Errorf("the batch would leave a gap above the stream's cursor: start at most one above it: %w", err)

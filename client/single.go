@@ -25,7 +25,7 @@ type single struct {
 	over bool               // CloseIdleConnections was called
 }
 
-// newSingle returns a transport for the service at the address, which has a port.
+// newSingle returns a transport for the service at the address, which must have a port.
 func newSingle(t *http.Transport, address string) *single {
 	s := &single{transport: t, address: address}
 	dial := t.DialContext

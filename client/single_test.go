@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// When a server takes no more requests over a connection, as before it shuts down, the next request
-// opens another connection and does not fail. Closing the transport closes all connections.
+// If a server takes no more requests over a connection, for example because it is about to shut
+// down, the next request does not fail but opens another connection. Closing the transport closes
+// all connections.
 func TestSingleReconnects(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/last" {
@@ -65,7 +66,7 @@ func TestSingleReconnects(t *testing.T) {
 	}
 	s.CloseIdleConnections()
 	if err := send("/"); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a request after the end got %v, want %v", err, net.ErrClosed)
+		t.Errorf("a request after CloseIdleConnections got %v, want %v", err, net.ErrClosed)
 	}
 }
 
@@ -152,7 +153,7 @@ func TestSingleUnusableConnections(t *testing.T) {
 			}
 			defer conn.Close()
 			if accepted++; accepted == 50 {
-				cancel() // the client would go on for ever
+				cancel() // otherwise the client would go on forever
 			}
 			go conn.Write([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS
 				"\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")) // GOAWAY

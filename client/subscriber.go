@@ -408,7 +408,7 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 		var end struct {
 			Reason string `json:"reason"`
 		}
-		_ = json.Unmarshal(e.data, &end) // the subscription has ended, whatever the reason
+		_ = json.Unmarshal(e.data, &end) // if the reason cannot be decoded, the subscription has ended all the same
 		s.mu.Lock()
 		s.end = end.Reason
 		s.mu.Unlock()

@@ -19,9 +19,8 @@ type versions struct {
 	doubts atomic.Int32 // number of failures in a row that mean either a server with HTTP/1.1 only or a broken connection
 }
 
-// enoughDoubts is how many connections in a row must fail before HTTP/2 has begun on them. The
-// client then tries HTTP/1.1. One failure is not enough, because a connection that breaks fails in
-// the same way.
+// If enoughDoubts connections in a row fail before HTTP/2 has begun on them, the client tries
+// HTTP/1.1. One failure is not enough, because a connection that breaks fails in the same way.
 const enoughDoubts = 3
 
 // failed examines the error of a request. If the server at the address seems to speak HTTP/1.1

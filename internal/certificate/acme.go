@@ -89,8 +89,8 @@ func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChalle
 // Start gets missing certificates in the background and retries until it has them, or until Close.
 // The parameters plain and secure are the addresses of this server's cleartext and TLS listeners.
 // With them, certmagic uses these listeners and opens no port of its own. HTTP challenges are
-// disabled if plain is empty, or if the two listeners are on different hosts, because then the CA
-// may not reach the cleartext listener. Challenges over TLS are always enabled.
+// disabled if plain is empty, or if the two listeners are on different hosts (see sameHost).
+// Challenges over TLS are always enabled.
 func (a *ACME) Start(plain, secure string) error {
 	if err := a.reach(plain, secure); err != nil {
 		return err
@@ -117,8 +117,9 @@ func (a *ACME) reach(plain, secure string) error {
 }
 
 // sameHost reports whether two listeners are on the same host. certmagic takes only one host for
-// both kinds of challenge. If no server listens on the challenge port of that host, certmagic opens
-// a listener there itself.
+// both kinds of challenge, the host of the TLS listener. If the cleartext listener is on another
+// host, certmagic finds no server at its port on the host of TLS, and opens a listener there
+// itself.
 func sameHost(a, b string) bool {
 	x, y := net.ParseIP(a), net.ParseIP(b)
 	return a == b || x.IsUnspecified() && y.IsUnspecified()

@@ -69,8 +69,8 @@ func TestACMEUnreachableCA(t *testing.T) {
 }
 
 // The HTTP challenge is disabled if the cleartext listener is on a different host than TLS:
-// certmagic uses one host for both challenges, and would open a port there itself. 0.0.0.0 and ::
-// count as the same host.
+// certmagic uses the host of TLS for both challenges, and would open a cleartext listener there
+// itself. 0.0.0.0 and :: count as the same host.
 func TestACMEHTTPChallenge(t *testing.T) {
 	for _, test := range []struct {
 		plain, secure string

@@ -31,7 +31,7 @@ type Archive struct {
 	head  backup.Head
 	kept  map[string][]byte // contents of the files beside the journal
 	snap  *journal.Snapshot
-	files map[string]int // for each file of the journal, by its name in the backup: its number in the snapshot
+	files map[string]int // files of the journal; the key is the name in the backup, the value is the number in the snapshot
 
 	release func() error // removes the journal of the snapshot; nil if the journal stays
 }

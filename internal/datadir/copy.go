@@ -110,9 +110,9 @@ func documentsToCopy(ctx context.Context, e engine.Engine) ([]engine.Document, e
 	}
 }
 
-// clear deletes the documents that the first start of the target created. It refuses a target that
-// is in use, which means that one of its streams has batches. If the parameter again is true, an
-// earlier copy was interrupted and may have left batches. Then clear refuses nothing.
+// clear deletes the documents that the target created when it was first started. It refuses a
+// target that is in use, which means that one of its streams has batches. If the parameter again is
+// true, an earlier copy was interrupted and may have left batches. Then clear refuses nothing.
 func (t *transfer) clear(ctx context.Context, again bool) error {
 	docs, err := documentsToCopy(ctx, t.to)
 	if err != nil {
@@ -237,8 +237,8 @@ func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, ma
 		case !ok || c.Created != d.Created:
 			err = t.to.Delete(ctx, d.Key, made[d.Key].Revision)
 		case c.Revision != d.Revision:
-			// The new document may say that the content of the stream is complete, so what was stored
-			// before it must be in the copy.
+			// The new document may say that the content of the stream is complete. So the copy must
+			// have the batches that were stored before this document.
 			if _, ok := hub.StreamOf(d.Key); ok {
 				if err := t.copyLog(ctx, d.Created, made[d.Key].Created); err != nil && !errors.Is(err, engine.ErrDropped) {
 					return fmt.Errorf("copy %s: %w", d.Key, err)
@@ -253,21 +253,21 @@ func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, ma
 	return nil
 }
 
-// maxRounds is how often copyLog reads a log. The second round has to copy only the entries that
-// were stored during the first. So a log needs many rounds only if its stream evicts batches almost
-// as fast as they are copied.
+// maxRounds is how often copyLog reads a log at most. The second round has to copy only the entries
+// that were stored during the first. So a log needs many rounds only if its stream evicts batches
+// almost as fast as they are copied.
 const maxRounds = 30
 
-// copyLog copies a log and verifies the copy. Servers may go on appending to the source and trimming
-// it. The copy has all entries that the source had when copyLog was called, except those that were
-// trimmed, and perhaps later ones.
+// copyLog copies a log and verifies the copy. Servers may go on appending to the source and
+// trimming it. The copy has all entries that the source had when copyLog was called, except those
+// that were trimmed since. It may also have later entries.
 func (t *transfer) copyLog(ctx context.Context, from, to engine.LogID) error {
 	out, err := t.to.Open(ctx, to, copyist{})
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	have := outlines(out) // what an earlier call has copied
+	have := outlines(out) // entries that an earlier call of copyLog has copied
 	for range maxRounds {
 		want, err := t.copyRound(ctx, from, out, have)
 		if err != nil {
@@ -387,7 +387,7 @@ func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log, wanted [
 	return err
 }
 
-// begin waits until an entry of this size may be in flight.
+// begin waits until there is room in flight for an entry of this size.
 func (t *transfer) begin(size int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -397,8 +397,8 @@ func (t *transfer) begin(size int) {
 	t.busy, t.bytes = t.busy+1, t.bytes+size
 }
 
-// end says that an entry is no longer in flight. The parameter counts is true for a batch that was
-// stored.
+// end says that an entry is no longer in flight. If the entry is a batch that was stored, the
+// parameter counts is true.
 func (t *transfer) end(size int, counts bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 // acknowledged before the call, and the other files that the data directory keeps. It leaves out
 // what concerns only that store: see staysBehind.
 //
-// Gather removes what an earlier call left in work. Closing the backup removes work.
+// Gather removes what an earlier call left in the directory work. Closing the backup removes the
+// directory.
 func Gather(ctx context.Context, from engine.Engine, data, work string) (*Archive, error) {
 	if err := os.RemoveAll(work); err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ const noCOW = 0x00800000
 // overwriteInPlace makes btrfs overwrite a new, empty file in place (the attribute C of chattr).
 // Otherwise btrfs writes changed blocks to new places: each sync then also writes metadata, and
 // overwriting needs free space. Other file systems are left alone. An error is ignored, because the
-// attribute changes only the costs.
+// attribute affects only performance and space.
 func overwriteInPlace(f *os.File) {
 	_ = control(f, "set attributes", func(fd int) error {
 		var system unix.Statfs_t

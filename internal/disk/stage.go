@@ -29,7 +29,7 @@ const AsidePrefix = "damaged-"
 // possibly with staged files beside it, or new content that the next Install puts in place.
 type Stage struct {
 	FS
-	left map[string]string // by name of a file that is not part of the new content: leftPrefix or asidePrefix
+	left map[string]string // files that are not part of the new content; the key is the file name, the value is leftPrefix or asidePrefix
 }
 
 // NewStage returns a stage without changes. It removes what an interrupted stage has left.

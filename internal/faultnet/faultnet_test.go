@@ -227,7 +227,7 @@ func TestPackets(t *testing.T) {
 	b := make([]byte, 10)
 	p.Set(faultnet.Conditions{Loss: 1})
 	client.Write([]byte("lost"))
-	for p.Sent() < int64(len("lost")) { // until the proxy has dropped the packet
+	for p.Sent() < int64(len("lost")) { // wait until the proxy has dropped the packet
 		runtime.Gosched()
 	}
 	p.Set(faultnet.Conditions{})
@@ -260,7 +260,7 @@ func TestPackets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n == 1 && b[0] < last {
-				return // reordered
+				return // the packets were reordered
 			}
 			last = b[0]
 		}

@@ -35,10 +35,10 @@ type Options struct {
 	Seed uint64
 }
 
-// Cut ends a connection after an exact number of bytes. 0 disables a fault.
+// Cut ends a connection after an exact number of bytes. A field that is 0 has no effect.
 type Cut struct {
 	Up, Down int64 // the connection is closed after Up bytes to the server, or after Down bytes from the server
-	Swallow  int64 // discard this many bytes of responses before closing the connection: requests arrive, responses do not
+	Swallow  int64 // after Down bytes, discard this many more bytes from the server, then close the connection: requests still arrive, responses do not
 	Stall    bool  // after Down bytes, forward nothing more from the server, but keep the connection open
 }
 

@@ -67,8 +67,8 @@ func (c *counted) Close() error {
 	return err
 }
 
-// placeIn returns the record of the counted connection that c is or wraps. It returns nil if there
-// is none.
+// placeIn returns the record of a connection. The connection must be a *counted, or wrap one;
+// otherwise placeIn returns nil.
 func placeIn(c net.Conn) *place {
 	for {
 		switch n := c.(type) {

@@ -44,9 +44,8 @@ const (
 	quicKeepAlive = 20 * time.Second
 	quicSilence   = 60 * time.Second
 
-	// The largest number of bytes that an HTTP/3 client may have sent and that no handler has read
-	// yet, per stream and per connection. These windows limit the memory of a stream and of a
-	// connection.
+	// An HTTP/3 client may send at most this many bytes that no handler has read yet, per stream
+	// and per connection. These windows limit the memory of a stream and of a connection.
 	quicStreamWindow     = 2 << 20
 	quicConnectionWindow = 8 << 20
 	quicUniStreams       = 16 // unidirectional streams; HTTP/3 itself needs three

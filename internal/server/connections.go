@@ -20,8 +20,9 @@ import (
 //     of all addresses) of the open connections, and not more connections than are free.
 //   - Any other address gets a new connection only in exchange for an old one: the server closes
 //     the connection of the same address that has been idle longest.
-//   - If all connections are taken and the address has less than a fair share, the server closes
-//     the connection that has been idle longest, of any address with at least as many connections.
+//   - If all connections are taken and the address has less than a fair share, the server looks at
+//     the addresses that have at least as many connections as this one. Of all their connections,
+//     it closes the one that has been idle longest.
 //
 // A few connections are reserved for this machine, so that its operator can always connect.
 type connections struct {
@@ -173,9 +174,10 @@ func (a *address) count() int {
 }
 
 // makeRoom closes an idle connection, so that the address can connect, and reports whether it found
-// one. If all connections are taken and the address has less than a fair share, makeRoom closes the
-// connection that has been idle longest, of any address with at least as many connections.
-// Otherwise it closes the connection of the same address that has been idle longest.
+// one. If all connections are taken and the address has less than a fair share, makeRoom looks at
+// the addresses that have at least as many connections as this one, and closes the connection of
+// them that has been idle longest. Otherwise it closes the connection of the same address that has
+// been idle longest.
 func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	latest := int64(now.Sub(started)-c.minIdle) + 1
 	own := c.of[at]

@@ -289,7 +289,7 @@ func TestReplacedConnectionHandlesNothing(t *testing.T) {
 			}
 		}
 		s.within.mu.Unlock()
-		body := struct{ io.Reader }{strings.NewReader("x")} // the client cannot send this body again over another connection
+		body := struct{ io.Reader }{strings.NewReader("x")} // a body of this type cannot be sent twice, so the client does not retry over another connection
 		if resp, err := c.Post(w.url(s), "text/plain", body); err == nil {
 			resp.Body.Close()
 			t.Errorf("the request got status %d", resp.StatusCode)

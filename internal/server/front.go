@@ -123,9 +123,9 @@ type seat struct {
 	place       *place
 }
 
-// Enter stores the function that closes the connection. If the connection was to be closed while it
-// was on its way to the loop, the function before, which closes nothing any more, may have been
-// called. So Enter then calls evict.
+// Enter stores evict as the function that closes the connection. If the connection was marked as
+// replaced on its way to the loop, the function that was stored before may have been called. That
+// function has no effect any more, so Enter calls evict.
 func (s seat) Enter(evict func()) {
 	if s.place == nil {
 		return
@@ -140,7 +140,8 @@ func (s seat) Begin() bool        { return s.place.begin() }
 func (s seat) Rest(now time.Time) { s.place.rest(now) }
 func (s seat) Leave()             { s.connections.give(s.place) }
 
-// replaying is a cleartext listener whose connections net/http serves alone.
+// replaying is the cleartext listener that is used without event loops: net/http serves all its
+// connections.
 type replaying struct {
 	net.Listener
 	oversized http.Handler

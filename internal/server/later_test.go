@@ -116,7 +116,7 @@ func TestLater(t *testing.T) {
 		all = append(all, <-h.pending)
 	}
 	if more := runtime.NumGoroutine() - before; more > n/10 {
-		t.Errorf("%d pending requests have %d goroutines", n, more)
+		t.Errorf("%d pending requests take %d goroutines", n, more)
 	}
 	for i := range all {
 		all[n-1-i].finish()
@@ -151,18 +151,18 @@ func TestLaterPanic(t *testing.T) {
 	s, h := defers(t)
 	defer s.Shutdown(context.Background())
 	if got := ask(t, s.HTTP(), post11("/panic", "", "x")+post11("/now", "", "x")); len(got) != 0 {
-		t.Errorf("a panic in ServeLater: got %v", got)
+		t.Errorf("a panic in ServeLater: got the responses %v, want none", got)
 	}
 	go func() { (<-h.pending).finish() }()
 	if got := ask(t, s.HTTP(), post11("/later", "", "panic")+post11("/now", "", "x")); len(got) != 0 {
-		t.Errorf("a panic in Finish: got %v", got)
+		t.Errorf("a panic in Finish: got the responses %v, want none", got)
 	}
 	if got := ask(t, s.HTTP(), post11("/now", "", "x")); len(got) != 1 {
-		t.Errorf("after the panics, a request got %v", got)
+		t.Errorf("after the panics, a request got the responses %v, want one", got)
 	}
 }
 
-// Shutdown waits for pending requests, and says that the connection ends with their responses.
+// Shutdown waits for pending requests. Their responses say that the connection will be closed.
 func TestLaterShutdown(t *testing.T) {
 	s, h := defers(t)
 	c, in := dial(t, s)
@@ -170,7 +170,7 @@ func TestLaterShutdown(t *testing.T) {
 	pending := <-h.pending
 	down := make(chan error)
 	go func() { down <- s.Shutdown(context.Background()) }()
-	for { // until the loops stop
+	for { // dial until the server accepts no more connections
 		c, err := net.Dial("tcp", s.HTTP())
 		if err != nil {
 			break
@@ -179,7 +179,7 @@ func TestLaterShutdown(t *testing.T) {
 	}
 	pending.finish()
 	if resp := expect(t, in, "later x"); !resp.Close {
-		t.Error("the response does not say that the connection ends")
+		t.Error("the response does not say that the connection will be closed")
 	}
 	if _, err := in.ReadByte(); err != io.EOF {
 		t.Errorf("after the response: %v, want the end of the connection", err)
@@ -268,7 +268,7 @@ func TestLoopMakesRoom(t *testing.T) {
 		switch {
 		case err == nil && resp.StatusCode == http.StatusNoContent:
 			n++
-		case err == nil && resp.StatusCode != http.StatusServiceUnavailable: // idle connections are looked for only from time to time
+		case err == nil && resp.StatusCode != http.StatusServiceUnavailable: // a 503 is allowed, because the server looks for idle connections only from time to time
 			t.Fatalf("got %v", resp)
 		}
 	}

@@ -79,7 +79,7 @@ func askInPieces(t testing.TB, addr string, pieces []string) []reply {
 	go func() { // in a goroutine, because the server may respond before it has read everything
 		for _, piece := range pieces {
 			io.WriteString(c, piece)
-			runtime.Gosched() // the server may read each piece alone
+			runtime.Gosched() // so that the server can read each piece separately
 		}
 		c.(*net.TCPConn).CloseWrite()
 	}()
@@ -154,7 +154,7 @@ func (p *pair) compareInPieces(t testing.TB, pieces []string) {
 	raw := strings.Join(pieces, "")
 	want, got := ask(t, p.plain, raw), askInPieces(t, p.ours, pieces)
 	if len(got) != len(want) {
-		t.Fatalf("%q: %d responses, net/http gives %d: %v; net/http: %v", raw, len(got), len(want), got, want)
+		t.Fatalf("%q: got %d responses, %v; net/http gives %d, %v", raw, len(got), got, len(want), want)
 	}
 	for i := range want {
 		if got[i].status != want[i].status || got[i].body != want[i].body || !maps.EqualFunc(got[i].header, want[i].header, slices.Equal) {

@@ -19,7 +19,7 @@ import (
 )
 
 // script is a parked response. It sends what the test queues. The text "leave" makes it continue in
-// a goroutine, "end" ends it, and "panic" panics.
+// a goroutine, "end" ends it, and "panic" makes it panic.
 type script struct {
 	idle, accept time.Duration
 
@@ -32,7 +32,7 @@ type script struct {
 
 	entered chan struct{} // receives a value each time the response is parked
 	resumed chan http.ResponseWriter
-	goOn    chan bool // ends Resume: whether to park again
+	goOn    chan bool // a value ends Resume; if it is true, Resume parks the response again
 	left    chan error
 }
 
@@ -157,8 +157,8 @@ func (s *script) park(t *testing.T, server *Server, header string) *listener {
 	return l
 }
 
-// A parked response takes no goroutine. It sends what it has to send, however the client reads, and
-// its connection then serves further requests, also those that the client has already sent.
+// A parked response takes no goroutine. It sends what it has to send, however slowly the client
+// reads. Its connection then serves further requests, including those that the client sent earlier.
 func TestParked(t *testing.T) {
 	const n = 100
 	var scripts []*script
@@ -174,7 +174,7 @@ func TestParked(t *testing.T) {
 	}
 	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+n/10; runtime.Gosched() {
 		if time.Now().After(end) {
-			t.Fatalf("%d parked responses have %d goroutines", n, runtime.NumGoroutine()-before)
+			t.Fatalf("%d parked responses take %d goroutines", n, runtime.NumGoroutine()-before)
 		}
 	}
 	long := strings.Repeat("long ", 50_000) // more than the send buffer holds
@@ -192,7 +192,7 @@ func TestParked(t *testing.T) {
 			t.Fatalf("after the end: %q, %v", rest, err)
 		}
 		if err := <-scripts[i].left; err != nil {
-			t.Errorf("left with %v", err)
+			t.Errorf("Left was called with %v, want nil", err)
 		}
 		expect(t, c.in, "x")
 		io.WriteString(c, post11("/", "", "next"))
@@ -225,7 +225,7 @@ func TestParkedEnds(t *testing.T) {
 			l.wants(t, "idle", "idle")
 			c.end(s, l)
 			if err := <-s.left; !errors.Is(err, c.want) {
-				t.Errorf("left with %v, want %v", err, c.want)
+				t.Errorf("Left was called with %v, want %v", err, c.want)
 			}
 			waitOpen(t, server, 0)
 			if err := server.Shutdown(context.Background()); err != nil {
@@ -300,7 +300,7 @@ func TestParkedTornChunk(t *testing.T) {
 	}
 }
 
-// The connection of a client that asked for it is closed after a parked response.
+// If the client sent Connection: close, its connection is closed after a parked response.
 func TestParkedLast(t *testing.T) {
 	s := newScript()
 	server := parks(t, s)
@@ -327,8 +327,8 @@ func TestNotParked(t *testing.T) {
 	}
 }
 
-// Shutdown waits for parked responses, wherever they are. If its context ends first, it cuts them
-// off.
+// Shutdown waits for parked responses, whether a loop or a goroutine continues them. If its context
+// ends first, it cuts them off.
 func TestParkedShutdown(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		waiting, away := newScript(), newScript()
@@ -339,7 +339,7 @@ func TestParkedShutdown(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		down := make(chan error, 1)
 		go func() { down <- server.Shutdown(ctx) }()
-		for { // until the server has begun to shut down
+		for { // dial until the server accepts no more connections
 			c, err := net.Dial("tcp", server.HTTP())
 			if err != nil {
 				break
@@ -352,12 +352,12 @@ func TestParkedShutdown(t *testing.T) {
 				t.Errorf("Shutdown returned %v", err)
 			}
 			if err := <-waiting.left; !errors.Is(err, net.ErrClosed) {
-				t.Errorf("the parked response was left with %v", err)
+				t.Errorf("Left of the parked response was called with %v, want net.ErrClosed", err)
 			}
 			if _, err := io.WriteString(w, "x"); err == nil {
 				t.Error("the connection of the resumed response is open")
 			}
-			away.goOn <- true // it cannot be parked any more
+			away.goOn <- true // Resume tries to park the response, but the loops have ended
 			if err := <-away.left; err == nil {
 				t.Error("the resumed response was parked")
 			}

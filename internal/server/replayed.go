@@ -78,10 +78,11 @@ func (c *replayed) Read(p []byte) (int, error) {
 // Write writes p. If p is net/http's own 431 response, Write replaces it with the response of the
 // handler for large header fields.
 //
-// Over HTTP/2, Write lets other goroutines run first. net/http writes as soon as it has one response,
-// and collects the responses that become ready during a write for the next one. When a sync of the
-// journal ends, many requests of a connection become ready at the same time. If they run before the
-// first of their responses is written, two writes carry all responses instead of one write each.
+// Over HTTP/2, Write lets other goroutines run first. net/http writes as soon as it has one
+// response. While it writes, it collects the responses that become ready, and sends them with the
+// next write. When a sync of the journal ends, many requests of a connection become ready at the
+// same time. If they run before the first of their responses is written, two writes carry all
+// responses, instead of one write per response.
 func (c *replayed) Write(p []byte) (int, error) {
 	if c.frames {
 		runtime.Gosched()

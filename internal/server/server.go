@@ -55,7 +55,7 @@ type Server struct {
 	oversized http.Handler // answers requests with large header fields
 }
 
-// Listen binds the addresses. From then on clients can connect; their requests are handled once
+// Listen binds the addresses. From then on clients can connect; their requests are handled after
 // Serve is called. If Listen returns an error, no address stays bound.
 func Listen(o Options) (*Server, error) {
 	within := newConnections(o)

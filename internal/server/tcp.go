@@ -38,8 +38,8 @@ func (t *tcp) addr() string {
 
 // serve configures the listener and returns a function that serves until shutdown. That function
 // returns an error if the listener fails, and nil after shutdown. The caller runs it in a
-// goroutine. serve itself has then already set all fields, so that shutdown can read them in
-// another goroutine.
+// goroutine. When serve returns, all fields are set, so that shutdown can read them in another
+// goroutine.
 func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error {
 	var p http.Protocols
 	p.SetHTTP1(true)

@@ -21,7 +21,7 @@ type visit struct {
 	mu     sync.Mutex
 	shaken bool        // the handshake has succeeded or failed
 	over   bool        // the connection has ended
-	busy   int         // running handlers
+	busy   int         // number of running handlers
 	idle   *time.Timer // closes the connection after the idle timeout; nil during the handshake
 }
 

@@ -45,7 +45,7 @@ type Checkpoint struct {
 	ended        bool
 	cursor, low  weir.Seq
 	stored, last weir.Time
-	keys         queue // of trimmed batches
+	keys         queue // the keys of trimmed batches
 	wrote        writers
 }
 

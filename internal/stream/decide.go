@@ -32,9 +32,9 @@ type Verdict struct {
 }
 
 // Decide returns the verdict on a publish that would be the next entry of the log. It changes
-// nothing that later verdicts depend on. It may be called before the body has been read, with Size -1. The header then
-// has size 0. If the verdict at that point is a duplicate or a refusal, the body need not be read
-// (D19).
+// nothing that later verdicts depend on. It may be called before the body has been read, with Size
+// -1. The header then has size 0. If the verdict at that point is a duplicate or a refusal, the
+// body need not be read (D19).
 //
 // A gap stays open until a marker (a log entry that closes gaps) closes it, even if its grace
 // period ended long ago. A client must not see a gap as closed before the marker is durable (D4).
@@ -106,8 +106,8 @@ func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 	return v
 }
 
-// judgeWriter returns what the state knows about a writer, and the verdict if that decides about the
-// publish.
+// judgeWriter returns what the state knows about a writer. If this already decides about the
+// publish, the second result is the verdict. Otherwise the second result is zero.
 func judgeWriter(s *State, w *Writer) (Standing, Verdict) {
 	if w == nil {
 		return Standing{}, Verdict{}

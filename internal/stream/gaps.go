@@ -17,7 +17,7 @@ import (
 // So the gaps are kept in two slices. The lowest open gap is always open[0], however many closed
 // gaps there are.
 type gaps struct {
-	closed []gap // without a graceStart
+	closed []gap // their graceStart is not used
 	open   []gap
 }
 

@@ -220,8 +220,7 @@ func (h *history) resume(*rapid.T) {
 	h.model.restartGrace(h.now)
 }
 
-// close closes the stream in some of the histories in which it is drawn. If it did so in all of
-// them, little would happen afterwards.
+// close closes the stream in one of five calls. If every call did, most histories would end early.
 func (h *history) close(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "really") < 4 {
 		return
@@ -295,7 +294,7 @@ func (h *history) restart(t *rapid.T) {
 	}
 }
 
-// compare compares the results of all methods that read the state with the model.
+// compare calls all methods that read the state, and compares their results with the model.
 func (h *history) compare(t *rapid.T) {
 	if err := h.state.CheckInvariants(); err != nil {
 		t.Fatal(err)

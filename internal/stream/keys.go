@@ -61,7 +61,7 @@ func (k *key) count() uint32 {
 
 type digest = weir.KeyDigest
 
-// ended reports whether the lifetime of the key has ended at now.
+// ended reports whether the lifetime of the key has ended at the time now.
 func (k *key) ended(now weir.Time) bool { return k.time().Add(weir.IdempotencyKeyLife) <= now }
 
 // find returns the remembered key with this digest. The second result is false if there is none or
@@ -84,7 +84,8 @@ func (ks *keys) lookUp(d digest) *key {
 	if ks.unplaced == 0 || d == ks.absent {
 		return nil
 	}
-	// Nothing may be stored for long, for example on a full disk. Then searches fill the table.
+	// Sometimes nothing is stored for a long time, for example on a full disk. Then searches fill
+	// the table.
 	if ks.searched {
 		ks.placeMore()
 		if slot, ok := ks.locate(d); ok {
@@ -95,7 +96,7 @@ func (ks *keys) lookUp(d digest) *key {
 	if found := ks.queue.search(d, ks.unplaced); found != nil {
 		return found
 	}
-	ks.absent = d // a publish is looked up twice: when it is decided on, and when it is applied
+	ks.absent = d // the key of a publish is looked up twice: when the publish is decided on, and when it is applied
 	return nil
 }
 
@@ -118,8 +119,8 @@ func (ks *keys) add(h Header) {
 // key.
 func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 
-// index makes the collected keys known, except those that forget would drop. The arguments are
-// those of forget.
+// index lets find return the collected keys, except those that forget would drop. The parameters
+// have the same meaning as in forget.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
 	ks.queue.pop(ks.over(low, now, most))
 	ks.unplaced = ks.queue.len()
@@ -157,9 +158,9 @@ func (ks *keys) evicted(low weir.Seq) int {
 }
 
 // over returns how many keys at the front of the queue are to be forgotten. These are the keys
-// whose lifetime has ended at now. Of the other keys of evicted batches, which are the batches
-// below low, only the newest are kept, and the older ones are forgotten too. The parameter most is
-// the number of keys to keep.
+// whose lifetime has ended at the time now. Of the other keys of evicted batches, which are the
+// batches below low, only the newest are kept, and the older ones are forgotten too. The parameter
+// most is the number of keys to keep.
 func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	n := 0
 	for n < ks.queue.len() && ks.queue.index(n).ended(now) {
@@ -171,9 +172,9 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	return n
 }
 
-// forget drops the keys whose lifetime has ended at now. Of the other keys of evicted batches,
-// which are the batches below low, it keeps only the newest. The parameter most is the number of
-// keys to keep.
+// forget drops the keys whose lifetime has ended at the time now. Of the other keys of evicted
+// batches, which are the batches below low, it keeps only the newest. The parameter most is the
+// number of keys to keep.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	n := ks.over(low, now, most)
 	for i := range n {

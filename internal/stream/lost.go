@@ -53,10 +53,11 @@ func (s *State) aroundLost(step Step) Step {
 // Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and
 // no sequence is used twice.
 //
-// The parameter low is the low mark of the last trim. The parameter note is the checkpoint that was
-// stored with this trim, or nil if it was lost. The parameter entries holds the headers that are
-// left. The field Lost is set in the header of a batch whose payload is known to be lost. The
-// parameter unknown is the number of further entries that may have been lost without a trace.
+// The parameter low is the sequence below which the last trim removed everything from the log. The
+// parameter note is the checkpoint that was stored with this trim, or nil if it was lost. The
+// parameter entries holds the headers that are left. The field Lost is set in the header of a batch
+// whose payload is known to be lost. The parameter unknown is the number of further entries that
+// may have been lost without a trace.
 //
 // Mend returns a checkpoint to store with the trim, and runs of lost batches to add to the log. The
 // runs cover every sequence that a lost entry may have had. A publisher may skip sequences up to a
@@ -80,7 +81,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	if err != nil {
 		return nil, nil, fmt.Errorf("surviving entries do not form a log: %w", err)
 	}
-	if ended { // the checkpoint was stored after the last batch
+	if ended { // the stream was closed when the checkpoint was stored, so no batch was stored later
 		limit = min(limit, stored)
 	}
 	for _, through := range markers {
@@ -98,7 +99,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	}
 	top := s.next()
 	if !s.ever {
-		top = 1 // a missing 0 is closed and needs no entry (D4)
+		top = 1 // if sequence 0 is missing, it is closed and needs no entry (D4)
 	}
 	if end := min(max(stored, top+leap(top, unknown)), limit); end > top {
 		give(top, end-1)

@@ -92,7 +92,7 @@ func (p *places) remove(slot int) {
 func (p *places) fill(slots []uint64, same func(pos, other uint32) bool) {
 	p.reserve(len(slots))
 	const parts = 256
-	shift := max(64-p.shift-bits.Len(parts-1), 0) // from an index of the table to its part
+	shift := max(64-p.shift-bits.Len(parts-1), 0) // an index of the table, shifted right by this number, gives the part
 	var ends [parts]int
 	for _, s := range slots {
 		ends[p.home(s)>>shift]++

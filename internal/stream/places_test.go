@@ -62,8 +62,9 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 	}
 }
 
-// A restored state fills the hash table over several publishes. Until then and afterwards, find must
-// return the newest key with a digest, while keys are added and removed at both ends of the queue.
+// A restored state fills the hash table over several publishes. Before and after the table is
+// complete, find must return the newest key with a digest, while keys are added and removed at both
+// ends of the queue.
 func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 	const count = 3*placeStep + 100
 	name := func(i int) digest { return weir.DigestKey(fmt.Sprint(i)) }
@@ -71,7 +72,7 @@ func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 	for i := range count {
 		h := Header{Key: name(i), Seq: weir.Seq(i), Time: weir.Time(i)}
 		if i == count-7 || i == count/2 {
-			h.Key = name(50) // the stream remembers only the newest of these
+			h.Key = name(50) // three keys have this digest, and only the newest of them is remembered
 		}
 		ks.collect(&h)
 	}
@@ -102,7 +103,7 @@ func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 		check("after an undone publish")
 	}
 	if ks.unplaced != 0 || ks.place.used != ks.queue.len()-1 {
-		t.Errorf("%d keys are unplaced, and the hash table has %d of %d; want all except the one that a newer key replaces",
+		t.Errorf("%d keys are still unplaced, and the hash table has %d of %d keys; want all except the key that a newer one replaces",
 			ks.unplaced, ks.place.used, ks.queue.len())
 	}
 	ks = &keys{queue: ks.queue}
@@ -112,8 +113,8 @@ func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 	check("after most keys were undone before they entered the table")
 }
 
-// If nothing can be stored, searches fill the hash table, so that not every one of them reads through
-// all keys.
+// If nothing can be stored, searches fill the hash table, so that later searches need not read
+// through all keys.
 func TestSearchesFillTheTable(t *testing.T) {
 	ks := &keys{}
 	for i := range 2*placeStep + 100 {

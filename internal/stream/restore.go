@@ -57,7 +57,7 @@ func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.S
 	low := s.low
 	next := low
 	limit = weir.MaxSeq + 1
-	found := false // the entry that closed the stream
+	found := false // found says that the entry that closed the stream was read
 	for h := range entries {
 		if h.Seq < low {
 			continue

@@ -100,8 +100,8 @@ func keyedNote(t *testing.T) []byte {
 	return Encoded(s)
 }
 
-// A note without keys is written in version 1, which earlier programs read, and a note with keys in
-// version 2. Both versions can be read.
+// A note without keys is written in version 1, which earlier releases can read. A note with keys is
+// written in version 2. Both versions can be read.
 func TestNotesWithAndWithoutKeys(t *testing.T) {
 	if note := noteOf(t, 4, 1, 2, 3); note[0] != 1 {
 		t.Errorf("a note without keys has version %d, want 1", note[0])
@@ -200,7 +200,7 @@ func TestClosePartOfAGap(t *testing.T) {
 func TestApplyPanicsOnAContradiction(t *testing.T) {
 	state := func() *State {
 		s := New(wide, 0)
-		for _, seq := range []weir.Seq{2, 4, 7, 9} { // in the end 1 and 2 are evicted, 3 is closed, and 5, 6 and 8 are open gaps
+		for _, seq := range []weir.Seq{2, 4, 7, 9} { // the statements below evict everything below 3, and close 3; 5, 6 and 8 stay missing
 			publish(t, s, Publish{Chosen: true, Seq: seq}, 10)
 		}
 		s.Apply(marker(1, 3))

@@ -136,7 +136,7 @@ func TestEvictedGapsAreForgotten(t *testing.T) {
 	}
 	s.gaps.drop(s.cursor)
 	if s.gaps.closed != nil || s.gaps.open != nil {
-		t.Errorf("without gaps the state holds %+v", s.gaps)
+		t.Errorf("after all gaps were dropped, the state holds %+v", s.gaps)
 	}
 }
 

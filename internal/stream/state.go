@@ -60,7 +60,7 @@ func (h *Header) charge() int64 {
 type State struct {
 	rules Rules
 
-	ever   bool      // a batch was ever stored; if not, the cursor is 0 as well
+	ever   bool      // a batch was ever stored; the cursor does not show this, because it may be 0 in both cases
 	ended  bool      // the stream was closed (D37): no more entry follows
 	zero   bool      // sequence 0 was stored
 	cursor weir.Seq  // the highest sequence ever stored (D1)
@@ -70,7 +70,7 @@ type State struct {
 	bytes  int64     // payload bytes of the kept batches (D11)
 	charge int64     // total charge of the kept batches (D12)
 	gaps   gaps      // missing sequences from low to cursor
-	lost   []gap     // ranges of lost batches, without a graceStart
+	lost   []gap     // ranges of lost batches; their graceStart is not used
 	wrote  writers   // producers and the last order mark (writers.go)
 	keys   keys      // idempotency keys, also of some evicted batches (D25)
 }

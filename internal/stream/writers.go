@@ -9,8 +9,8 @@ import (
 )
 
 // Writer is the client that wrote an entry, with the numbers that the client gave the entry. It is
-// part of the entry, so a state knows the writers of exactly the entries that it contains, after any
-// crash.
+// part of the entry, so even after a crash a state knows the writers of exactly the entries that it
+// contains.
 //
 // A producer numbers its batches from 0, in each of its epochs. The next batch of a producer has the
 // next number of the same epoch, or number 0 of a higher epoch. A batch with a known number is a
@@ -40,10 +40,10 @@ const (
 // Standing is what a state knows about a writer.
 type Standing struct {
 	Conflict   Conflict
-	Epoch, Seq uint64 // of the last batch of the producer; if Skipped, Seq is the number that is expected
+	Epoch, Seq uint64 // last batch of the producer, which is this batch if there is no conflict; if Skipped, Seq is the expected number
 }
 
-// producer is the last batch of a producer.
+// producer describes the last batch of a producer.
 type producer struct {
 	epoch, seq uint64
 	used       weir.Time

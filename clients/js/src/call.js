@@ -55,7 +55,7 @@ export class Caller {
   }
 
   /**
-   * Calls the key function. If an earlier call took too long, whichever call ends first counts.
+   * Calls the key function. If an earlier call took too long, the call that ends first counts.
    *
    * @param {() => string | Promise<string>} source
    */
@@ -67,8 +67,8 @@ export class Caller {
   }
 
   /**
-   * Waits for the key, but at most until the scope is aborted. If its alarm ends the wait, the call of the key function may
-   * never end, so the next request calls the function again.
+   * Waits for the key, but at most until the scope is aborted. If the alarm of the scope ends the wait, the call of the key
+   * function may never end, so the next request calls the function again.
    *
    * @param {Scope} scope
    */
@@ -191,7 +191,7 @@ export class Caller {
    */
   async send(call, { signal, giveUp = this.#giveUp, repeated } = {}) {
     const end = performance.now() + giveUp + uploadTime(call) + (call.wait ?? 0);
-    let unknown = false; // whether an attempt may have been carried out: no response arrived, or it says that the outcome is unknown
+    let unknown = false; // whether an attempt may have been carried out: no response arrived, or the response says that the outcome is unknown
     /** @type {any} */
     let error;
     for (let tries = 1; ; tries++) {

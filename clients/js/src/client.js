@@ -13,8 +13,8 @@ import { Subscription } from "./subscription.js";
  * @property {import("./call.js").Key} [key] API key, sent with every request; without it only the demo stream can be read. A
  *   function that returns a key, or a promise of one, is called again when the service refuses the key, so keys can be
  *   short-lived. If the function throws, it counts as a lost connection
- * @property {number} [giveUp] milliseconds after which a call that was retried fails; 30,000 by default. A call with a body gets
- *   a second more per 8 kB. Does not apply to open publishers and to subscriptions
+ * @property {number} [giveUp] milliseconds after which a call fails instead of being retried; 30,000 by default. A call with a body
+ *   gets a second more per 8 kB. Does not apply to open publishers and to subscriptions
  * @property {number} [timeout] milliseconds without a response after which an attempt fails; 15,000 by default. A request with
  *   a body gets a second more per 8 kB. Does not apply to subscriptions
  * @property {typeof fetch} [fetch] sends the requests, instead of the global fetch
@@ -286,7 +286,7 @@ export class Client {
 
   /**
    * Follows a stream: `for await (const batch of client.subscribe(stream, { cursor: "oldest" }))`. In TypeScript,
-   * `subscribe<Order>` gives the events a type; it is not checked.
+   * `subscribe<Order>` gives the events a type, which the client does not check.
    *
    * @template [T=any]
    * @param {string | {id: string}} stream

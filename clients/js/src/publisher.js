@@ -12,9 +12,9 @@ import { backoff } from "./wait.js";
  *   that is started again continues where the stream ends
  * @property {string} [name] identifies this publisher to the service, which keeps the name with every batch: 1 to 64 visible
  *   ASCII characters; random by default. A program that repeats an earlier run with `startAt` gives the name of that run, so
- *   that the batches stored then count as its own
+ *   that the batches of that run count as its own
  * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. The service stores a batch only
- *   after its predecessor, so a larger number leaves no hole either. A larger number helps if the service is far away
+ *   after its predecessor, so a larger number leaves no gap either. A larger number helps if the service is far away
  * @property {number} [buffer] maximum number of bytes that are added and not acknowledged; 16 MiB by default. While the
  *   limit is reached, add waits
  * @property {number} [batchEvents] number of events after which a batch is full; 1,000 by default
@@ -47,7 +47,7 @@ import { backoff } from "./wait.js";
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
  * @property {number} tries
- * @property {number} since when it was last sent
+ * @property {number} since time at which it was last sent
  * @property {Set<AbortController>} attempts the attempts in flight
  * @property {import("./publish.js").Ack} [ack]
  */
@@ -321,7 +321,7 @@ export class Publisher {
    */
   #addEvent(event) {
     const { batchBytes, batchEvents, linger } = this.#o;
-    // A group that is due but has no room keeps filling, so that batches get larger when the service is slow.
+    // A group that is due keeps filling while the window has no room for it. So batches get larger when the service is slow.
     const full = this.#group.length >= batchEvents || frame + this.#groupBytes + 1 + event.length > batchBytes;
     if (this.#group.length > 0 && full) {
       this.#due = true;
@@ -396,7 +396,7 @@ export class Publisher {
     clearTimeout(this.#deadline);
     this.#progress = now();
     this.#trouble = undefined;
-    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // setTimeout would fire a longer timer at once
+    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // with a longer time, setTimeout would fire at once
     this.#deadline = setTimeout(() => this.#giveUp(), this.#o.giveUp);
   }
 
@@ -441,7 +441,7 @@ export class Publisher {
   async #attempt(flight) {
     const controller = new AbortController();
     const epoch = this.#epoch;
-    const first = flight === this.#window[0]; // so its predecessor is stored
+    const first = flight === this.#window[0]; // if true, its predecessor is stored
     flight.attempts.add(controller);
     flight.tries++;
     flight.since = now();
@@ -488,7 +488,7 @@ export class Publisher {
   }
 
   /**
-   * Records an acknowledgement, and reports the batches that are acknowledged without a gap.
+   * Records an acknowledgement, and reports the acknowledged batches below the first unacknowledged one.
    *
    * @param {Flight} flight
    * @param {import("./publish.js").Ack} ack
@@ -514,7 +514,7 @@ export class Publisher {
     this.#pump();
   }
 
-  /** Reports the batches that are acknowledged without a gap, and completes the flushes that waited for them. */
+  /** Reports the acknowledged batches below the first unacknowledged one, and completes the flushes that waited for them. */
   #settle() {
     while (this.#window[0]?.stored) {
       const first = /** @type {Flight} */ (this.#window.shift());

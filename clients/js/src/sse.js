@@ -23,7 +23,7 @@ export class EventParser {
 
   /**
    * The id of the first block, if that block has no data. It is the position at which the subscription starts. It is "" if
-   * the block has no id. It is undefined until the block has ended, and if the block is an event. @type {string | undefined}
+   * the block has no id. It is undefined until the block has ended, and if the block has data. @type {string | undefined}
    */
   position = undefined;
 

@@ -86,7 +86,7 @@ export class Subscription {
     if (!Number.isSafeInteger(seq) || seq < 0 || typeof created !== "string") throw new TypeError("after must be a sequence number or a position");
     this.#seq = seq;
     this.#created = created;
-    this.#reached = created !== ""; // it is the position of an earlier subscription
+    this.#reached = created !== ""; // the position of an earlier subscription, so the stream has reached it
   }
 
   /**
@@ -101,7 +101,7 @@ export class Subscription {
   }
 
   /**
-   * The options with which another subscription continues where this one stands, also before the first batch.
+   * The options with which another subscription continues where this one stands, even before the first batch.
    *
    * @returns {{after: Position} | {cursor: "head" | "oldest"}}
    */
@@ -110,7 +110,7 @@ export class Subscription {
     return after ? { after } : { cursor: this.#cursor };
   }
 
-  /** What the subscription does at this moment. */
+  /** The current state of the subscription. */
   get state() {
     return this.#state;
   }
@@ -307,7 +307,7 @@ export class Subscription {
   /** @returns {import("./call.js").Call} */
   #call() {
     // In tests with Node, a compressed subscription whose connections broke early made no progress. The fetch of Node
-    // probably drops what has arrived but is not decompressed yet. Browsers ignore this field, and compress.
+    // probably drops what has arrived but is not decompressed yet. Browsers ignore this field and use compression.
     const headers = { accept: "text/event-stream", "accept-encoding": "identity" };
     const start = this.#cursor === "oldest" ? "0" : "head";
     if (this.#seq === undefined) return { method: "GET", path: `${this.#path}?cursor=${start}`, headers };

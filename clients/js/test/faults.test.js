@@ -46,7 +46,7 @@ async function fillDisk(server, near, hold) {
       async (response) => (await response.text(), response.status),
       () => 0, // the server was killed
     );
-  let status = 202; // the journal has space left in its own files
+  let status = 202; // a full disk still stores some batches, because the journal has space left in its own files
   for (let n = 0; n < 1000 && status === 202; n++) status = await send();
   await new Promise((resolve) => setTimeout(resolve, hold));
   await server.disk.fill(false);
@@ -85,7 +85,7 @@ async function schedule(server, faults, seed, count, run) {
   const batchEvents = choice([1, 10, 1000]);
   const events = batchEvents === 1 ? 600 : 1500;
   const work = { stream: stream.id, events, batchEvents, inFlight: choice([1, 4, 16]), size: choice([1, 200, 5000]) };
-  // A kill begins a new window of the rate limit. Long times without a kill let windows end too.
+  // A kill begins a new window of the rate limit. So after 16 schedules with kills come 16 without, in which windows can end.
   const [kill, full, limited] = [less(0.9) && Math.floor(seed / 16) % 2 === 0, less(0.25), less(0.5)];
   const [more, hold] = [choice([1, 20, 100]), choice([0, 500, 2000])];
   const shortages = Promise.all([

@@ -15,7 +15,10 @@ export const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
 
-/** Returns a function that builds a program of this repository at its first call, unless a variable names it, and returns its path. */
+/**
+ * Returns a function that returns the path of a program of this repository. If no environment variable names the program, the
+ * first call builds it.
+ */
 function program(variable, name, room) {
   return () => {
     if (!process.env[variable]) {
@@ -76,7 +79,7 @@ export class Server {
   /** Makes the server read a configuration file with this text. */
   async configure(text) {
     await writeFile(this.config, text);
-    await this.starting; // a signal would end a server that has only just started
+    await this.starting; // SIGHUP would end a server that does not handle signals yet
     this.process.kill("SIGHUP");
   }
 
@@ -159,7 +162,7 @@ export class Faults {
   /** Starts the process, still without a proxy. */
   static async process(t) {
     const faults = new Faults();
-    // It is not killed when this process exits: it ends when its input ends, and then unmounts its disk.
+    // The child is not killed when this process exits: it ends when its input ends, and then unmounts its disk.
     const child = spawn(faultproxy(), [], { stdio: ["pipe", "pipe", "inherit"] });
     const exited = new Promise((resolve) => child.once("exit", resolve));
     faults.end = () => (child.stdin.end(), exited);
@@ -201,8 +204,9 @@ export class Disk {
 
 /**
  * A proxy that breaks connections. The fate of a connection says how: it is cut after `up` bytes to the server or `down`
- * bytes from it. `swallow` first drops that many bytes of responses, so that requests arrive but their responses are lost.
- * `stall` forwards nothing after `down` bytes, and leaves the connection open.
+ * bytes from it. With `swallow`, the proxy drops that many further bytes from the server before it cuts the connection, so
+ * that requests arrive but their responses are lost. With `stall`, it forwards nothing after `down` bytes, and leaves the
+ * connection open.
  */
 export class Proxy {
   /**
@@ -317,8 +321,8 @@ export async function learn(publisher, count) {
 export const hanging = (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
 
 /**
- * Returns a client of a simulated service. For each request, `answer` returns the bytes of the response, in one chunk or
- * several, and what happens then: the response ends (`end`), breaks off (`cut`), or hangs (`hang`).
+ * Returns a client of a simulated service. For each request, `answer` returns the bytes of the response, in one or several
+ * chunks, and what happens after these bytes: the response ends (`end`), breaks off (`cut`), or hangs (`hang`).
  */
 export function scripted(answer) {
   const requests = [];

@@ -140,7 +140,7 @@ test("a key that is revoked in the middle is replaced by the key function", asyn
   const first = await server.newKey("--permissions", "read,publish");
   const keys = [first.key, key];
   const s = await newStream();
-  let failures = 1; // of the function itself, which may need the network too
+  let failures = 1; // failures of the key function, which may need the network too
   const rotating = new Client({
     url: server.url,
     key: async () => {

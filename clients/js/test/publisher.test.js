@@ -259,11 +259,11 @@ test("the only batch in flight is sent over another connection too, if its own h
   assert.deepEqual(await everything(s, 1), [1]);
 });
 
-test("a batch that overtakes another is refused and sent again, so a long delay leaves no hole", async () => {
+test("a batch that overtakes another is refused and sent again, so a long delay leaves no gap", async () => {
   const s = await newStream();
   const late = deferred();
   const publisher = await intercepted(async (seq, go) => {
-    if (seq === "3") await late.promise; // longer than the gap grace, which would be 2 s from batch 4 on
+    if (seq === "3") await late.promise; // longer than 2 s, the grace of the gap that batch 4 would open
     const answer = await go();
     if (seq !== "4" || answer.ok) return answer;
     assert.equal((await answer.clone().json()).error.code, "sequence_not_next");

@@ -43,7 +43,7 @@ class TestCase(unittest.TestCase):
         leaks: List[str] = []
         report = sys.unraisablehook
 
-        # Python raises a ResourceWarning while it deletes an object. No error from there reaches the test.
+        # Python raises a ResourceWarning while it deletes an object. An error raised there does not reach the test.
         def collect(error: Any) -> None:
             if isinstance(error.exc_value, ResourceWarning):
                 leaks.append(str(error.exc_value))
@@ -65,7 +65,7 @@ class TestCase(unittest.TestCase):
 
 
 def background(test: unittest.TestCase, work: Callable[[], Any]) -> None:
-    """Runs ``work`` in a thread. The test waits for its end before the clients and servers made earlier close."""
+    """Runs ``work`` in a thread. The cleanup waits for the thread before it closes clients and servers made earlier."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     test.addCleanup(thread.join, PATIENCE)
@@ -81,7 +81,7 @@ class Server:
         self._config.write_text("")
         self.flags = ("--config", str(self._config), *flags)
         self.process: Optional[subprocess.Popen[str]] = None
-        self._starting = threading.Lock()  # a signal would end a server that has only just started
+        self._starting = threading.Lock()  # SIGHUP would end a server that does not handle signals yet
         test.addCleanup(self.remove)
         self.serve("127.0.0.1:0")
 
@@ -197,7 +197,7 @@ class Disk(FaultProcess):
 
 
 class Scripted:
-    """A server whose answers a test writes: it calls ``answer`` with the bytes of each request."""
+    """A server whose answers come from the test: it calls ``answer`` with the bytes of each request."""
 
     def __init__(self, test: unittest.TestCase, answer: Callable[[bytes], Optional[bytes]]) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -188,7 +188,7 @@ class ClientTest(TestCase):
         self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
 
     def test_failing_key_function(self) -> None:
-        """A function that fails or returns no key is asked again. What it returned is not remembered."""
+        """A function that fails or returns no key is asked again. A key that is not valid is not remembered."""
         keys: List[Any] = [OSError("no network"), "first", OSError("no network"), "second", None, "two words", "third"]
 
         def ask() -> Any:

@@ -58,7 +58,8 @@ class FaultsTest(TestCase):
             except BaseException as error:
                 failures.append(error)
 
-        # A kill begins a new window of the rate limit. Long times without a kill let windows end too.
+        # A kill begins a new window of the rate limit. So after 16 schedules with kills come 16 without, in
+        # which windows can end.
         kill = chance.random() < 0.9 and seed // 16 % 2 == 0
         full = chance.random() < 0.25 and disk.mounted
         limited = chance.random() < 0.5
@@ -120,7 +121,7 @@ def fill(server: Server, near: weir.Client, disk: Disk, hold: float) -> bool:
     """Fills the disk of a server for a while. Returns whether the server refused a batch."""
     stream = near.create_stream("fill", mode="raw")
     disk.do(fill=True)
-    status = 202  # the journal has space left in its own files
+    status = 202  # a full disk still stores some batches, because the journal has space left in its own files
     for _ in range(1000):
         if status != 202:
             break
@@ -134,7 +135,7 @@ def fill(server: Server, near: weir.Client, disk: Disk, hold: float) -> bool:
 def limit(server: Server, more: int, hold: float) -> bool:
     """Lowers the rate limit of the key for a while, to a little more than what the key has used.
 
-    Limited clients wait for the end of the window, so this function does nothing unless it ends soon.
+    Limited clients wait for the end of the window, so this function does nothing unless the window ends soon.
     """
     _status, fields = send(server, "GET", "/v1/streams")
     if not fields:

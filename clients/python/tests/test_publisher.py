@@ -108,7 +108,7 @@ class PublisherTest(TestCase):
             self.assertEqual((caught.exception.reason, caught.exception.seq), ("gap_closed", seq))
 
     def test_start_at(self) -> None:
-        """The program may leave a hole on purpose in front of the first batch."""
+        """The program may leave a gap on purpose below the first batch."""
         client = Server(self).client(self)
         stream = client.create_stream("holes")
         with client.publisher(stream, start_at=10, batch_events=1) as publisher:
@@ -164,7 +164,7 @@ class PublisherTest(TestCase):
         self.assertEqual(wrong, [])
 
     def test_old_server(self) -> None:
-        """A server without x-svc-publisher is refused, because it cannot promise that there are no holes."""
+        """A server without x-svc-publisher is refused, because it cannot promise that there are no gaps."""
         scripted = Scripted(self, lambda request: response(200, OBJECT) if request.startswith(b"GET") else response(202, ack(1)))
         publisher = scripted.client().publisher(STREAM)
         publisher.add(1)
@@ -311,7 +311,7 @@ class PublisherTest(TestCase):
             publisher.add(1)
             publisher.flush()
             again = stream
-            while again.created_at == stream.created_at:  # a time in milliseconds
+            while again.created_at == stream.created_at:  # until the time differs, in milliseconds
                 client.delete_stream(stream)
                 again = client.create_stream("again", id=stream.id)
             for n in range(filled):

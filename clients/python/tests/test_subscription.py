@@ -46,7 +46,7 @@ class SubscriptionTest(TestCase):
         self.assertEqual(head.position, weir.Position(6, stream.created_at))
 
     def test_restarts(self) -> None:
-        """The server is stopped and killed under a subscription. Nothing is missed or repeated."""
+        """The server is stopped and killed while a subscription is open. Nothing is missed or repeated."""
         server = Server(self)
         client = server.client(self)
         stream = client.create_stream("x")
@@ -154,7 +154,7 @@ class SubscriptionTest(TestCase):
         self.assertEqual(len(server.requests), 1)
 
     def test_slow_loop(self) -> None:
-        """The time that a loop takes for a batch is not time without an answer."""
+        """The time that a loop takes for a batch does not count as time without an answer."""
         server = Scripted(self, lambda request: None if len(server.requests) == 2 else events("", frame(len(server.requests))))
         subscription = server.client().subscribe(STREAM, "oldest", give_up=60)
         subscription._retry = 0

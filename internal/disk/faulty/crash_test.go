@@ -91,7 +91,7 @@ func TestSyncedWritesStay(t *testing.T) {
 	for _, loss := range Losses {
 		for found := range outcomes(d, loss, 50) {
 			if !strings.HasSuffix(found, "irst second") {
-				t.Errorf("%v left %q", loss, found)
+				t.Errorf("a crash with %v left %q, and the synced writes are missing", loss, found)
 			}
 		}
 	}
@@ -200,7 +200,7 @@ func TestFailedSyncDropsWrites(t *testing.T) {
 	for _, loss := range Losses {
 		for found := range outcomes(d, loss, 50) {
 			if found[2] != '.' {
-				t.Errorf("%v left %q", loss, found)
+				t.Errorf("a crash with %v left %q, with a write from before the failed sync", loss, found)
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func TestFailedSyncDir(t *testing.T) {
 	check(t, err)
 	d.FailCall(SyncDir, 1, errors.New("broken"))
 	if d.SyncDir() == nil {
-		t.Fatal("no error")
+		t.Fatal("SyncDir did not fail")
 	}
 	exactly(t, outcomes(d, LoseAll, 1), "")
 	check(t, d.SyncDir())

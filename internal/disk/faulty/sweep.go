@@ -1,7 +1,7 @@
 package faulty
 
-// Under the race detector, a sweep (see Cases) runs only one of every sparse cases. The number has
-// no factor in common with the number of loss patterns, so all patterns occur.
+// Under the race detector, a sweep (see Cases) runs only every 11th case. The number 11 has no
+// factor in common with the number of loss patterns, so all patterns occur.
 const sparse = 11
 
 // Cases returns how many of n cases a sweep runs. A sweep is a test that damages or crashes one disk

@@ -96,7 +96,8 @@ func (t *session) close() {
 	}
 }
 
-// segment is the size of a segment in bytes. Two segments hold little more than one schedule writes.
+// segment is the size of a segment in bytes. Two segments hold only a little more than what one
+// schedule writes.
 const segment = 256 << 10
 
 // create creates an empty journal.

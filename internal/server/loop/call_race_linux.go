@@ -4,8 +4,8 @@ package loop
 
 import "syscall"
 
-// read and write tell the race detector that what a client did before it sent data happened before
-// the server received the data.
+// read and write call package syscall, which tells the race detector about the order of events:
+// everything that a client did before it sent data happened before the server received the data.
 func read(fd int, b []byte) (int, error) { return syscall.Read(fd, b) }
 
 func write(fd int, b []byte) (int, error) { return syscall.Write(fd, b) }

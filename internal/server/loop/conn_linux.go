@@ -20,7 +20,7 @@ type conn struct {
 	place  Place
 	remote string // the address of the client; empty after a parked response, until a request needs it
 
-	woken    atomic.Bool // a message asks for a call of parked.Continue; set by other goroutines
+	woken    atomic.Bool // a message that asks the loop to call parked.Continue was sent; set by other goroutines
 	idle     bool        // the client of the parked response must get a sign of life
 	readable bool        // a read may return something: data, the end of the connection or an error
 	ended    bool        // the client has closed its sending side, or the connection failed; a read will tell which
@@ -70,9 +70,9 @@ func (c *conn) advance() {
 		case errors.Is(err, syscall.EAGAIN):
 			c.readable = false
 		case errors.Is(err, syscall.EINTR):
-		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // net/http waits for 4 bytes, as in take
+		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // like net/http, drop fewer than 4 bytes after a response; see take
 			c.close()
-		case n == 0: // a part of a request, and then nothing more
+		case n == 0: // the client stopped sending within a request
 			c.handOver(c.in)
 		default:
 			c.readable = c.ended || held+n == len(c.l.buf)
@@ -96,13 +96,13 @@ func (c *conn) await() {
 	}
 }
 
-// take begins the request that raw begins with. It returns false if raw is only a part of a request.
-// It keeps what it does not use in c.in.
+// take begins the request that raw begins with. It returns false if raw is only a part of a
+// request. It stores unused data in c.in.
 func (c *conn) take(raw []byte) bool {
 	if c.previous == nil {
 		c.previous = new(remembered)
 	}
-	if c.served && len(raw) < 4 { // after a response, net/http waits for 4 bytes too
+	if c.served && len(raw) < 4 { // after a response, net/http also waits until it has 4 bytes
 		c.keep(raw)
 		return false
 	}
@@ -223,8 +223,8 @@ func (c *conn) write(b []byte) {
 	c.place.Rest(c.l.now)
 }
 
-// transmit sends b, or the part of it that the client accepts now. Then it keeps the rest in c.out,
-// and lets the connection wait for the client. It returns true if nothing is left.
+// transmit sends b, or the part of it that the client accepts now. It returns true if nothing is
+// left. Otherwise it keeps the rest in c.out, and lets the connection wait for the client.
 func (c *conn) transmit(b []byte, wait int) bool {
 	n, err := write(c.fd, b)
 	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {

@@ -21,9 +21,9 @@ type parser struct {
 	in  *bufio.Reader
 }
 
-// next parses the request that raw begins with. If the verdict is whole, r is the request without its
-// body, and head is the length of its head. The parameter m holds the previous request of the
-// connection, and then r, which is valid until the next call with m.
+// next parses the request that raw begins with. If the verdict is whole, r is the request without
+// its body, and head is the length of its head. The parameter m holds the previous request of the
+// connection. The method next replaces it with r, so r is valid until the next call with m.
 func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v verdict) {
 	if r, head = m.recall(raw); r == nil {
 		end := bytes.Index(raw, blankLine)
@@ -118,7 +118,7 @@ func plainHead(raw []byte) []byte {
 
 // plainField returns the length of the first line, including its CR LF, if the line is a header
 // field: a name of letters, digits and hyphens, a colon, and printable ASCII. Otherwise it returns
-// 0. The last line must end with CR LF; without it the loops would run past the end.
+// 0. The last line must end with CR LF. Otherwise plainField would index past the end.
 func plainField(lines []byte) int {
 	i := 0
 	for nameBytes[lines[i]] {

@@ -14,7 +14,7 @@ func TestRecallsFields(t *testing.T) {
 		body := fmt.Sprint("body", 10*i)
 		raw := []byte(fmt.Sprintf("POST /%d HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\nx-a: b\r\n\r\n%s", i, len(body), body))
 		if r, _ := m.recall(raw); (r != nil) != (i > 0) {
-			t.Fatalf("request %d: fields recalled: %v", i, r != nil)
+			t.Fatalf("request %d: fields recalled: %v, want %v", i, r != nil, i > 0)
 		}
 		for n := range raw {
 			if _, _, v := p.next(&m, raw[:n]); v != partial {

@@ -65,10 +65,11 @@ type Parked = interface {
 	Times() (idle, accept time.Duration)
 
 	// Continue appends to b the data that the client gets now. The loop calls it after Enter, after
-	// Wake, when the client has accepted the result of the previous call, and with the parameter
-	// idle when the client has got nothing for the idle time. The result leaves means that the
-	// response needs a goroutine: the loop gives up the connection and calls Resume. The result
-	// ends means that the response is complete. Continue must then return at least one byte.
+	// Wake, and when the client has accepted the result of the previous call. It also calls
+	// Continue, with idle set to true, when the client has got nothing for the idle time. If leaves
+	// is true, the response needs a goroutine: the loop gives up the connection and calls Resume.
+	// If ends is true, the response is complete. Continue must then have appended at least one
+	// byte.
 	Continue(b []byte, idle bool) (_ []byte, leaves, ends bool)
 
 	// Resume continues the response in a goroutine of its own. The response writer has deadlines,

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Loops is a set of event loops, one per core, that share connections among them.
+// Loops is a set of event loops, one per core. Each connection belongs to one of them.
 type Loops struct {
 	options  Options
 	later    Later // the handler, if it implements Later; otherwise nil
@@ -107,8 +107,8 @@ type loop struct {
 	raw    syscall.RawConn
 	events [256]syscall.EpollEvent
 	ready  int                // number of events
-	poll   func(uintptr) bool // the method look; a new method value for each wait would allocate
-	conns  []*conn            // by descriptor
+	poll   func(uintptr) bool // the method look; kept here, because creating a method value for each wait would allocate
+	conns  []*conn            // indexed by descriptor
 	open   int                // number of connections
 	parser parser
 	buf    []byte // receives what a connection has sent
@@ -120,8 +120,8 @@ type loop struct {
 	waits [waits]queue
 	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
-	woken []*conn // whose parked responses may have something to send, or are idle; see handleWoken
-	begun int     // how many of woken were continued
+	woken []*conn // connections whose parked responses may have something to send, or are idle; see handleWoken
+	begun int     // how many elements of woken handleWoken has handled
 
 	mu     sync.Mutex
 	inbox  []message           // guarded by mu
@@ -166,8 +166,8 @@ func newLoop(ls *Loops) (*loop, error) {
 	return l, nil
 }
 
-// post sends a message to the loop. If the loop has ended, post does what the loop would have done,
-// without a connection.
+// post sends a message to the loop. If the loop has ended, post itself calls Finish of the
+// exchange, or closes the connection that was to be added. It ignores all other messages.
 func (l *loop) post(m message) {
 	l.mu.Lock()
 	over := l.over
@@ -246,7 +246,7 @@ func (l *loop) look(uintptr) bool {
 }
 
 // setAlarm sets the deadline to the time at which the first wait of a connection ends. If that time
-// moves to later, the deadline stays: waking too early does no harm.
+// becomes later, the deadline stays: waking too early does no harm.
 func (l *loop) setAlarm() {
 	var due time.Time
 	for i := range l.waits {
@@ -260,7 +260,8 @@ func (l *loop) setAlarm() {
 	}
 }
 
-// end marks the loop as ended, unless it has messages.
+// end marks the loop as ended, unless it has messages or guests. It reports whether the loop has
+// ended.
 func (l *loop) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,13 +310,12 @@ func (l *loop) handleMessages() {
 	l.spare = list
 }
 
-// wokenAtOnce is the number of parked responses that handleWoken continues.
+// wokenAtOnce is the maximum number of parked responses that one call of handleWoken continues.
 const wokenAtOnce = 32
 
 // handleWoken continues some of the parked responses that were woken or are due for a sign of life. The
-// others wait until the loop
-// has looked for requests again. Otherwise a batch for thousands of subscribers would delay all
-// publishers.
+// others wait until the loop has looked for requests again. Otherwise a batch for thousands of
+// subscribers would delay all publishers.
 func (l *loop) handleWoken() {
 	for _, c := range l.woken[l.begun:min(l.begun+wokenAtOnce, len(l.woken))] {
 		l.begun++

@@ -25,9 +25,9 @@ func (c *conn) enter() {
 	c.proceed(false)
 }
 
-// handleParked handles events of a connection with a parked response. What the client sends stays in
-// the kernel until the response is complete. A client that has closed its sending side is gone, as
-// in net/http.
+// handleParked handles events of a connection with a parked response. Data that the client sends
+// stays in the kernel until the response is complete. A client that has closed its sending side
+// counts as gone, as in net/http.
 func (c *conn) handleParked() {
 	if c.ended {
 		c.close()
@@ -86,7 +86,8 @@ func chunk(b []byte) []byte {
 	return append(b[from:], '\r', '\n')
 }
 
-// leave tells a parked response that the loop has given it up. It does nothing if there is none.
+// leave tells a parked response that the loop has given it up. If no response is parked, leave does
+// nothing.
 func (c *conn) leave(err error) {
 	if p := c.parked; p != nil {
 		c.parked = nil

@@ -8,7 +8,7 @@ const (
 	forRequest        // a connection that has had a request waits for the next one
 	forRest           // a part of a request has arrived
 	forClient         // the client has not accepted the whole response yet
-	forBeat           // the client of a parked response has got everything so far
+	forBeat           // the client of a parked response has got everything so far; after the wait it gets a sign of life
 	forReader         // the client of a parked response has not accepted everything yet
 	waits
 )

@@ -95,7 +95,7 @@ class Endpoint:
         self.context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
 
     def connect(self, limit: float = CONNECT_TIMEOUT) -> socket.socket:
-        """Opens a connection, encrypted if the URL says so, within ``limit`` seconds or CONNECT_TIMEOUT."""
+        """Opens a connection, encrypted if the URL says so. It takes at most ``limit`` seconds, and at most CONNECT_TIMEOUT."""
         try:
             plain = socket.create_connection((self.host, self.port), min(limit, CONNECT_TIMEOUT))
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -110,7 +110,7 @@ class Endpoint:
             raise unsent(f"cannot connect to {self.authority}: {error}") from error
 
     def headers(self, key: str, more: Mapping[str, str] = {}) -> Dict[str, str]:
-        """Returns the header fields that every request has, and more."""
+        """Returns the header fields that every request has, together with the fields in ``more``."""
         fields = {"Host": self.authority, "User-Agent": "weir-python"}
         if key:
             fields["Authorization"] = "Bearer " + key
@@ -199,8 +199,9 @@ class Caller:
     ) -> Answer:
         """Sends a request once. The connection is kept for the next request if the service allows it.
 
-        No step of the request takes longer than until ``deadline``, or than a second if that is later. A
-        request with a large body has many steps, so a slow one that began before the deadline can end.
+        Each step of the request, such as sending one piece of the body, may take the time from the start
+        of the request to ``deadline``, but at least a second. A request with a large body has many steps,
+        so it may end after the deadline.
         """
         limit = max(deadline - time.monotonic(), 1.0)
         with self._lock:
@@ -235,7 +236,7 @@ class Caller:
 
 
 def _pieces(body: Optional[bytes]) -> Optional[Iterator[bytes]]:
-    """Returns the body in pieces. http.client sends each piece for itself."""
+    """Returns the body in pieces. http.client sends each piece with a call of its own."""
     if body is None:
         return None
     whole = body

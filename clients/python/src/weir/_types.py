@@ -25,7 +25,7 @@ class Stream:
     cursor: int
     bytes_stored: int
     mode: str
-    #: Time after which the stream is deleted if it is not used. None if it lives on.
+    #: Time after which the stream is deleted if it is not used. None if it is kept.
     ttl_seconds: Optional[int] = None
     #: Whether the stream takes no more batches.
     closed: bool = False

@@ -64,7 +64,7 @@ class Client:
         mode: str = "json",
         ttl_seconds: Optional[int] = None,
     ) -> Stream:
-        """Creates a stream. Without an ``id`` the client chooses one, so that a retry cannot create two."""
+        """Creates a stream. Without an ``id`` the client chooses one, so that a retry cannot create a second stream."""
         chosen = id or "".join(secrets.choice(_BASE62) for _ in range(22))
         wanted: Dict[str, Any] = {"name": name, "id": chosen, "mode": mode}
         if retention_seconds is not None:

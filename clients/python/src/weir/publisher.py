@@ -77,7 +77,7 @@ class Publisher:
         on_error: Optional[Callable[[PublishError], None]] = None,
     ) -> None:
         if not (batch_events >= 1 and batch_bytes >= 1 and 1 <= in_flight <= 1024 and buffer >= 1):
-            raise ValueError("batch_events, batch_bytes, in_flight (at most 1024) and buffer are at least 1")
+            raise ValueError("batch_events, batch_bytes, in_flight and buffer must be at least 1, and in_flight at most 1024")
         #: Identifies this publisher to the service, which stores it with every batch.
         self.id = secrets.token_hex(12)
         self._caller, self._endpoint = caller, caller.endpoint
@@ -224,7 +224,7 @@ class Publisher:
     def _wake(self) -> None:
         try:
             self._ring.send(b"!")
-        except OSError:  # the pipe is full, so the thread wakes up anyway; or the thread has ended
+        except OSError:  # earlier bytes fill the buffer, so the thread wakes up anyway; or the thread has ended
             pass
 
     # The methods below run in the thread of the publisher.

@@ -169,7 +169,7 @@ class Subscription:
     def _connect(self, connection: http.client.HTTPConnection, end: Optional[float]) -> bool:
         """Opens the connection. Returns False if the subscription was closed.
 
-        Until the service answers the subscription, no step takes longer than until ``end``.
+        Until the service answers the subscription, every step must be complete by the time ``end``.
         """
         limit = self._silence if end is None else max(min(self._silence, end - time.monotonic()), 0.001)
         sock = connection.sock = self._caller.endpoint.connect(limit)

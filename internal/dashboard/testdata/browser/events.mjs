@@ -123,7 +123,8 @@ export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) =
 			await page.getByText('nothing published yet').waitFor();
 			await state(page, 'Following.');
 			const subscribed = new AbortController();
-			await fetch(`${base}/v1/streams/${made.id}`, {headers: {authorization: 'Bearer ' + key}, signal: subscribed.signal});
+			const subscription = await fetch(`${base}/v1/streams/${made.id}`, {headers: {authorization: 'Bearer ' + key, accept: 'text/event-stream'}, signal: subscribed.signal});
+			assert.equal(subscription.status, 200);
 			await page.locator('[data-part=audience] form').waitFor(); // the list of subscribers changes while the page follows the stream
 			subscribed.abort();
 			await page.locator('[data-part=audience] form').waitFor({state: 'detached'});
