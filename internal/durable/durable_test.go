@@ -59,7 +59,8 @@ func (a answer) want(t *testing.T, status int, body string) answer {
 	return a
 }
 
-// The keys, permissions and projects of /v1 hold under /ds, and every response has a request id.
+// Keys, permissions and projects have the same effect under /ds as under /v1, and every response
+// has a request id.
 func TestAccess(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	all, reader, writer := s.NewKey(), s.NewKey(access.Read), s.NewKey(access.Publish)
@@ -107,7 +108,8 @@ func TestTwoFaces(t *testing.T) {
 	}
 }
 
-// Evicted data is 410, and a read from the start begins with what is kept.
+// A read at an offset whose data was evicted gets 410. A read from the start begins with the oldest
+// data that is kept.
 func TestEvicted(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	key, raw := s.NewKey(), []string{"Content-Type", "application/octet-stream"}
@@ -163,7 +165,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// A long poll takes a place of a subscription (D34), and ends when its key is revoked (D18).
+// A long poll counts as a subscription (D34), and ends when its key is revoked (D18).
 func TestLongPollIsASubscription(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "1", "--ds-long-poll", "5m"}})
 	record, key, err := s.Access.CreateKey(t.Context(), access.KeySpec{Project: s.Project, Kind: access.Live, Permissions: []access.Permission{access.Read}})

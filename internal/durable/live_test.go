@@ -9,8 +9,8 @@ import (
 	"weir"
 )
 
-// A reader whose read takes long, because its key has no memory left, delays neither readers at other
-// positions nor, for long, those at its own.
+// The read of one reader takes long, because its key has no memory left. That does not delay
+// readers at other positions. It delays readers at the same position by at most shareWait.
 func TestSlowReaderDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &audience{}
@@ -50,7 +50,7 @@ func TestReadersShareAFlight(t *testing.T) {
 		for range cap(got) {
 			go func() {
 				f, _ := a.next(t.Context(), 7, func() (*frame, error) {
-					reads++ // the others must wait, so there is no race
+					reads++ // the other readers wait meanwhile, so there is no race
 					time.Sleep(shareWait / 2)
 					return &frame{from: 7, data: []byte("x")}, nil
 				})
@@ -63,7 +63,7 @@ func TestReadersShareAFlight(t *testing.T) {
 			}
 		}
 		if reads != 1 {
-			t.Errorf("%d readers read, want 1", reads)
+			t.Errorf("%d readers called read, want 1", reads)
 		}
 	})
 }
