@@ -22,7 +22,7 @@ type pool struct {
 // waiter is a loan that waits in Grow.
 type waiter struct {
 	loan  *Loan
-	pool  *pool // pool that the memory comes from
+	pool  *pool // pool that the memory will come from
 	key   *key  // the key of the holder, in pool
 	size  int64 // wanted size of the loan
 	ready chan struct{}
