@@ -138,7 +138,7 @@ var evictionCases = []Case{
 			case "gap":
 				var from, to int64
 				if _, err := fmt.Sscanf(e.Data, `{"from":%d,"to":%d`, &from, &to); err != nil || from != next || to < from {
-					t.Fatalf("got gap %s at %d", e.Data, next)
+					t.Fatalf("got gap %s, want a gap that begins at %d", e.Data, next)
 				}
 				next = to + 1
 			default:
@@ -166,7 +166,7 @@ var evictionCases = []Case{
 	}},
 	{"by age", `D12: a batch can no longer be read once it is older than retention_seconds`, func(t *T) {
 		if !t.Slow {
-			t.Skip("takes more than a minute; Target.Slow runs it")
+			t.Skip("this case takes more than a minute, so it runs only with Target.Slow")
 		}
 		s := t.create(`"retention_seconds":60`)
 		t.Publish(s.ID, `["old"]`, Idempotent("k"))

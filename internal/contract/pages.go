@@ -135,7 +135,7 @@ var pageCases = []Case{
 		pageOf(t, s.ID, "last=1000", 6, 5, 1, 2, 3, 4, 5)
 		pageOf(t, s.ID, "last=4&limit=2", 4, 5, 2, 3)
 	}},
-	{"sequence 0", `D37: from=0 includes a stored 0; D15: if nothing was ever stored, reading from head misses no batch`, func(t *T) {
+	{"sequence 0", `D37: from=0 includes batch 0 if it is stored; D15: if nothing was ever stored, reading from head misses no batch`, func(t *T) {
 		s := t.jsonStream()
 		next := pageOf(t, s.ID, "from=head", 0, 0).Next
 		t.PublishAt(s.ID, 0, `["zero"]`)
@@ -207,7 +207,7 @@ var pageCases = []Case{
 			from = p.Next
 		}
 	}},
-	{"since", `D37: since=<RFC 3339 timestamp> are the batches stored at that moment or later`, func(t *T) {
+	{"since", `D37: since=<RFC 3339 timestamp> gives the batches that were stored at that time or later`, func(t *T) {
 		s := t.jsonStream()
 		var times []time.Time
 		for seq := int64(1); seq <= 4; seq++ {
@@ -307,7 +307,7 @@ var pageCases = []Case{
 			t.Errorf("an empty page was returned after %v, want 1 s", waited)
 		}
 	}},
-	{"deleted while waiting", `D31: requests in flight get 404`, func(t *T) {
+	{"deleted while waiting", `D31: requests in flight to a deleted stream get 404`, func(t *T) {
 		s := t.jsonStream()
 		got := make(chan *Answer, 1)
 		go func() { got <- poll(t, s.ID, "wait=30") }()

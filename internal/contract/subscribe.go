@@ -83,7 +83,7 @@ var subscribeCases = []Case{
 		zero := t.jsonStream()
 		t.PublishAt(zero.ID, 0, `[]`)
 		t.Subscribe(zero.ID, "").stands(0)
-		t.Subscribe(zero.ID, "cursor=0").standsNowhere() // there is no position below a stored 0
+		t.Subscribe(zero.ID, "cursor=0").standsNowhere() // there is no sequence below a stored batch 0
 	}},
 	{"reconnect before the first batch", `D16: a client that loses its connection before the first batch resumes at the id of the first frame and misses nothing`, func(t *T) {
 		s := t.jsonStream()
