@@ -152,7 +152,7 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, o back
 }
 
 // say prints the result, and the damage that was found in the data. If there is damage, it returns
-// an error with the text fault.
+// an error with the text in the parameter fault.
 func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fault string) error {
 	if !asJSON {
 		fmt.Fprintln(w, line)

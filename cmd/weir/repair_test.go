@@ -99,7 +99,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	holds(t, out, "revoked key ", `named "leaked"`, "to replace it, run weir key create\n",
 		"lost from stream "+string(stream)+": ", "no damage found\n")
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
-		t.Errorf("output:\n%s", out)
+		t.Errorf("the output says that nothing is lost, or names a key that was not revoked:\n%s", out)
 	}
 	if errs != "weir: the directory can be served again, but some losses could not be identified: see above\n" {
 		t.Errorf("stderr: %q", errs)
@@ -117,7 +117,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 		t.Error("the revoked key is accepted again")
 	}
 	if _, err := a.Authenticate([]string{"Bearer " + used.Reveal()}); err != nil {
-		t.Errorf("the other key: %v", err)
+		t.Errorf("the key that was not revoked is refused: %v", err)
 	}
 }
 

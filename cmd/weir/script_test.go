@@ -135,7 +135,7 @@ func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []str
 		case <-r.exited:
 			ts.Fatalf("serve: %v\n%s", r.err, r.log)
 		case <-late:
-			ts.Fatalf("serve: no %s after a minute\n%s", pattern, r.log)
+			ts.Fatalf("serve: the log has no match of %s after a minute\n%s", pattern, r.log)
 		}
 	}
 }

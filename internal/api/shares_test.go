@@ -200,7 +200,7 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 		t.Errorf("another key of the project got %d for its second subscription", resp.StatusCode)
 	}
 	if got := s.API.Stats(); got.Refused["share"] != 1 || got.Refused["full"] != 0 || got.Places != 40 {
-		t.Errorf("refused subscriptions: %v, places: %d; want 1 refused because of its share, none because all were full, and 40 places", got.Refused, got.Places)
+		t.Errorf("refused subscriptions: %v, places: %d; want 1 refused because of the share of its key, none because all places were taken, and 40 places", got.Refused, got.Places)
 	}
 }
 

@@ -26,7 +26,7 @@ type ender struct {
 	mu      sync.Mutex
 	over    bool                     // end was called
 	cancel  context.CancelFunc       // nil while the subscription is parked
-	control *http.ResponseController // nil also for a long poll, which writes its response after the wait
+	control *http.ResponseController // nil while the subscription is parked, and for a long poll, which writes its response after the wait
 	parked  interface{ Cut() }       // nil unless the subscription is parked
 	of      listener
 
