@@ -103,14 +103,14 @@ type Loan struct {
 
 	// Guarded by b.mu.
 	pool  *pool // nil while the loan holds nothing
-	key   *key  // the key of the holder, in pool
+	key   *key  // the entry for the holder's key in pool
 	size  int64
 	token bool  // the loan has a token: further memory comes from the reserve
-	extra int64 // part of size that comes from the reserve
+	extra int64 // how much of the field size comes from the reserve
 	wait  *waiter
 	watch bool      // the loan must send or receive enough; see Watch
 	since time.Time // start of the current measurement of the loan's speed
-	seen  int64     // value of moved at that start
+	seen  int64     // value of the field moved at that start
 
 	sharers map[*Loan]struct{} // loans that use the memory of this loan, see Share
 }

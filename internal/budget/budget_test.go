@@ -385,7 +385,7 @@ func TestConcurrentUse(t *testing.T) {
 					}
 					size++
 					if s := b.Stats(); s.Held > s.Total {
-						t.Errorf("%d of %d bytes are held", s.Held, s.Total)
+						t.Errorf("loans hold %d bytes, more than the budget of %d", s.Held, s.Total)
 					}
 				}
 				l.Shrink(1000)

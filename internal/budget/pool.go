@@ -23,7 +23,7 @@ type pool struct {
 type waiter struct {
 	loan  *Loan
 	pool  *pool // pool that the memory will come from
-	key   *key  // the key of the holder, in pool
+	key   *key  // the entry for the holder's key in pool
 	size  int64 // wanted size of the loan
 	ready chan struct{}
 }

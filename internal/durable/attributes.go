@@ -14,15 +14,15 @@ import (
 // attributes are the settings that only a stream under /ds has.
 type attributes struct {
 	Path      string `json:"path,omitempty"`
-	Type      string `json:"type,omitempty"`    // content type, as the client sent it
-	TTL       *int64 `json:"ttl,omitempty"`     // seconds
-	Expires   string `json:"expires,omitempty"` // as the client sent it
-	Inherited bool   `json:"inherited,omitempty"`
-	From      string `json:"from,omitempty"`   // path of the source if this stream is a fork
-	Offset    string `json:"offset,omitempty"` // where the fork begins to differ from its source, as the client sent it
-	Sub       int64  `json:"sub,omitempty"`
-	Gone      bool   `json:"gone,omitempty"`    // the stream was deleted, and an empty one is kept because of its forks
-	Pending   bool   `json:"pending,omitempty"` // the first content is not complete
+	Type      string `json:"type,omitempty"`      // content type, as the client sent it
+	TTL       *int64 `json:"ttl,omitempty"`       // seconds
+	Expires   string `json:"expires,omitempty"`   // as the client sent it
+	Inherited bool   `json:"inherited,omitempty"` // TTL and Expires are those of the source of the fork
+	From      string `json:"from,omitempty"`      // path of the source if this stream is a fork
+	Offset    string `json:"offset,omitempty"`    // where the fork begins to differ from its source, as the client sent it
+	Sub       int64  `json:"sub,omitempty"`       // how many messages or bytes of the batch at Offset the fork inherits
+	Gone      bool   `json:"gone,omitempty"`      // the stream was deleted, and an empty one is kept because of its forks
+	Pending   bool   `json:"pending,omitempty"`   // the first content is not complete
 }
 
 const (

@@ -67,7 +67,7 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 		if err != nil {
 			return err
 		}
-		if e.Gone { // the copies may have a hole
+		if e.Gone { // batches may be missing between the copies
 			return from.gone(ctx, pos)
 		}
 		for _, p := range copies {

@@ -73,7 +73,7 @@ func (a *audience) next(ctx context.Context, pos weir.Seq, read func() (*frame, 
 		return read()
 	}
 	var f *frame
-	defer func() { a.land(own, f) }() // also if read panics
+	defer func() { a.land(own, f) }() // runs even if the function read panics
 	f, err := read()
 	return f, err
 }

@@ -27,10 +27,10 @@ func TestSlowReaderDelaysNoOther(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		if f, err := a.next(t.Context(), 6, at(6, nil)); err != nil || f.from != 6 || time.Since(start) > 0 {
-			t.Errorf("a reader at another position got %+v, %v after %v", f, err, time.Since(start))
+			t.Errorf("a reader at another position got %+v, %v after %v, want a frame at once", f, err, time.Since(start))
 		}
 		if f, err := a.next(t.Context(), 7, at(7, nil)); err != nil || f.from != 7 || time.Since(start) > shareWait {
-			t.Errorf("a reader at the same position got %+v, %v after %v", f, err, time.Since(start))
+			t.Errorf("a reader at the same position got %+v, %v after %v, want a frame after shareWait at most", f, err, time.Since(start))
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -78,7 +78,7 @@ func TestMessagesAgain(t *testing.T) {
 		text := string(first)
 		again, m, err := messages(first)
 		if err != nil || m != n || string(again) != text {
-			t.Errorf("%s gives %s, and then %s (%d, %d messages), %v", body, text, again, n, m, err)
+			t.Errorf("%s gives %s with %d messages, and then %s with %d messages, %v", body, text, n, again, m, err)
 		}
 	}
 }
