@@ -40,7 +40,7 @@ type call struct {
 	ack     weir.Ack    // the outcome of a publish that an event loop has begun; valid if failure is nil
 	failure error
 
-	proposed hub.Publish // what a publish endpoint asks of the hub
+	proposed hub.Publish // the publish that an endpoint proposes to the hub
 
 	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
 	status   int          // HTTP status of the response

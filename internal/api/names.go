@@ -21,7 +21,7 @@ type nameSet struct {
 // name is the position and length of a name, in the body or in nameSet.plain.
 type name struct {
 	at   uint32
-	size uint32 // the length; escapedName is added if the name is in plain
+	size uint32 // the length, plus escapedName if the name is in plain
 }
 
 const escapedName = 1 << 31

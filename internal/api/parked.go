@@ -101,7 +101,7 @@ func (s *subscriber) Times() (idle, accept time.Duration) {
 
 // Continue implements parked.
 func (s *subscriber) Continue(b []byte, idle bool) (_ []byte, leaves, ends bool) {
-	w := writer{zip: s.zip} // for its methods that encode frames
+	w := writer{zip: s.zip} // only for its methods that encode frames
 	event, err := s.sub.Poll()
 	switch {
 	case err == nil && event.Gap != nil:

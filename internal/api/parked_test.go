@@ -61,7 +61,7 @@ func testParkedSubscribers(t *testing.T, loops bool) {
 				e = f.event()
 			}
 			if e.id != fmt.Sprint(i+1) || len(e.data) < size {
-				t.Fatalf("got event %s with %d bytes, want %d with %d", e.id, len(e.data), i+1, size)
+				t.Fatalf("got event %s with %d bytes, want event %d with at least %d bytes", e.id, len(e.data), i+1, size)
 			}
 		}
 	}

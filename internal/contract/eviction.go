@@ -149,7 +149,7 @@ var evictionCases = []Case{
 	{"a gap below an evicted batch", `D4: a gap below an evicted batch is closed`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		t.Post(SeqPath(s.ID, 3), RawBody(Filler(part))).Want(202)
-		t.Post(SeqPath(s.ID, 4), RawBody(Filler(MiB))).Want(202) // evicts 3
+		t.Post(SeqPath(s.ID, 4), RawBody(Filler(MiB))).Want(202) // evicts batch 3
 		for _, seq := range []int64{1, 2, 3} {
 			t.Post(SeqPath(s.ID, seq), RawBody(nil)).Refused(409, "invalid_sequence")
 		}

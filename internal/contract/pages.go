@@ -170,7 +170,7 @@ var pageCases = []Case{
 				}
 				from = p.Next
 				if limit == 1 && from > 10 {
-					from = max(from, n-3) // a few requests are enough
+					from = max(from, n-3) // skip to the end: a few requests are enough
 				}
 			}
 			if limit > 1 && len(got) != n || got[len(got)-1] != n {
@@ -213,7 +213,7 @@ var pageCases = []Case{
 		for seq := int64(1); seq <= 4; seq++ {
 			t.Publish(s.ID, `[]`)
 			times = append(times, t.checkTime(t.Batch(s.ID, seq).TS))
-			if seq < 4 { // the next batch gets a later time
+			if seq < 4 { // wait, so that the next batch gets a later time
 				Eventually(t, Patience, "the clock of the server moves on", func() bool { return time.Since(times[seq-1]) > 5*time.Millisecond })
 			}
 		}

@@ -77,7 +77,7 @@ var subscribeCases = []Case{
 		t.Subscribe(s.ID, "cursor=0").stands(0)
 		t.Subscribe(s.ID, "cursor=2").stands(2)
 		t.Subscribe(s.ID, "cursor=2", WithHeader("Last-Event-ID", "1")).stands(1)
-		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202) // evicts all others
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202) // evicts all other batches
 		t.Subscribe(s.ID, "cursor=0").stands(3)
 		t.Subscribe(s.ID, "cursor=1").stands(1)
 		zero := t.jsonStream()
