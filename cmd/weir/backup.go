@@ -207,7 +207,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	if err := t.checkFree(); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // creates the file with mode 0600
 	if err != nil {
 		return nil, err
 	}

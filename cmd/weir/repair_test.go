@@ -135,7 +135,7 @@ func TestRepairSetsStreamsAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Before.Orphans < 10 || r.Before.May_be_lost == 0 || len(r.Aside) < 2 {
-		t.Errorf("result: %+v", r)
+		t.Errorf("the repair reports %+v, want at least 10 orphans, possible losses, and 2 files set aside", r)
 	}
 	for _, name := range r.Aside {
 		if _, err := os.Stat(filepath.Join(r.Directory, name)); err != nil {
@@ -144,6 +144,6 @@ func TestRepairSetsStreamsAside(t *testing.T) {
 	}
 	holds(t, errs, "some losses could not be identified")
 	if out, _ := weirly(t, exitDone, "check", "--data", data); !strings.Contains(out, "no damage found\n") {
-		t.Errorf("output:\n%s", out)
+		t.Errorf("after the repair, weir check does not say that there is no damage:\n%s", out)
 	}
 }
