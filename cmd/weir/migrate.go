@@ -84,7 +84,8 @@ func leaveCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSO
 	return enterCluster(ctx, c, data, into, asJSON)
 }
 
-// copyCluster takes a backup of a cluster and restores it into the directory data.
+// copyCluster takes a backup of a cluster and restores it into the directory that the parameter
+// data names.
 func copyCluster(ctx context.Context, c *cobra.Command, data, dir string) (migration, error) {
 	start := time.Now()
 	source, total, _, err := openBackup(ctx, dir, 0, nil)

@@ -88,7 +88,7 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 	return err
 }
 
-// pageRun is about how many bytes of payload sendPage reads at a time.
+// pageRun is the approximate number of payload bytes that sendPage reads at a time.
 const pageRun = 64 << 10
 
 // sendPage sends a page. It reads the first run before the response begins, so that it can still
@@ -167,8 +167,8 @@ func (c *call) reserve(bytes int) error {
 	return c.borrowToSend(int64(bytes))
 }
 
-// borrowToSend makes the loan of the call large enough for the part of the response that the call
-// reads next. That part has this size.
+// borrowToSend gives the loan of the call this size, for the part of the response that is read
+// next.
 func (c *call) borrowToSend(size int64) error {
 	if c.loan == nil {
 		control := http.NewResponseController(c.w)

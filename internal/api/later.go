@@ -13,7 +13,7 @@ import (
 type laterWriter interface {
 	http.ResponseWriter
 
-	// Ready makes the loop call f.Finish in its own goroutine, and then send the response.
+	// Ready makes the event loop call f.Finish in the loop's goroutine, and then send the response.
 	Ready(f interface{ Finish() })
 }
 

@@ -19,7 +19,7 @@ import (
 // fields, error objects and rate limits of /v1. There is no CORS, because a management token must
 // not be used in a browser.
 
-// note records a change in the audit log, as made by the caller.
+// note records in the audit log that the caller has made a change.
 func (c *call) note(what, detail string) { c.h.Note(c.r.Context(), c.grant.String(), what, detail) }
 
 // object reads a request body that is a JSON object, and calls the function member for each of its

@@ -72,7 +72,7 @@ func methodPlace(method string) int {
 var statuses = [...]int{200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 429, 431, 500, 503}
 
 // statusPlace maps a status to its index in statuses. It maps unknown statuses to the index after
-// the last.
+// the last one.
 var statusPlace = func() (places [600]uint8) {
 	for i := range places {
 		places[i] = uint8(len(statuses))

@@ -185,8 +185,8 @@ type T struct {
 // machine may be busy.
 const Patience = 20 * time.Second
 
-// Eventually calls condition every 20 ms until it returns true. If that takes longer than limit,
-// the test fails with a message that contains the description.
+// Eventually calls the function condition every 20 ms until it returns true. If that takes longer
+// than limit, the test fails with a message that contains the description.
 func Eventually(t testing.TB, limit time.Duration, description string, condition func() bool) {
 	t.Helper()
 	deadline := time.After(limit)

@@ -19,7 +19,7 @@ type BatchPage struct {
 	Gap     *PageGap          `json:"gap"`
 }
 
-// PageGap is the range of sequences in front of a page that can no longer be read.
+// PageGap is a range of sequences that can no longer be read. It lies before the batches of a page.
 type PageGap struct {
 	From   int64  `json:"from"`
 	To     int64  `json:"to"`
@@ -238,7 +238,8 @@ var pageCases = []Case{
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `[]`)
 		t.PublishAt(s.ID, 4, `[]`)
-		// The gap may close at any time, so the page is checked only if the gap was open afterwards.
+		// The gap may close at any time, so the page is checked only if the gap is still open
+// afterwards.
 		p, above := t.Page(s.ID, "from=1"), t.Page(s.ID, "from=3")
 		last := t.Page(s.ID, "last=1")
 		if t.Post(SeqPath(s.ID, 2), JSONBody(`{"events":[]}`)).Status == 202 {
