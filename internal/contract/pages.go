@@ -239,7 +239,7 @@ var pageCases = []Case{
 		t.PublishAt(s.ID, 1, `[]`)
 		t.PublishAt(s.ID, 4, `[]`)
 		// The gap may close at any time, so the page is checked only if the gap is still open
-// afterwards.
+		// afterwards.
 		p, above := t.Page(s.ID, "from=1"), t.Page(s.ID, "from=3")
 		last := t.Page(s.ID, "last=1")
 		if t.Post(SeqPath(s.ID, 2), JSONBody(`{"events":[]}`)).Status == 202 {
