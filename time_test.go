@@ -85,7 +85,7 @@ func TestTimeOfTruncates(t *testing.T) {
 		t.Error("TimeOf depends on the time zone")
 	}
 	if zone := weir.Time(5).Std().Location(); zone != time.UTC {
-		t.Errorf("Std is in %s", zone)
+		t.Errorf("Std is in %s, want UTC", zone)
 	}
 }
 

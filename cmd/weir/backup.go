@@ -152,7 +152,7 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, o back
 }
 
 // say prints the result, and the damage that was found in the data. If there is damage, it returns
-// an error with the text fault.
+// an error with the text in the parameter fault.
 func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fault string) error {
 	if !asJSON {
 		fmt.Fprintln(w, line)
@@ -207,7 +207,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	if err := t.checkFree(); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // creates the file with mode 0600
 	if err != nil {
 		return nil, err
 	}

@@ -157,8 +157,9 @@ func (l *load) stream(ctx context.Context, cl *client.Client) (weir.StreamID, er
 	return s.ID, err
 }
 
-// publisher publishes one-event batches until the context ends and records the latency of each. It
-// waits for the duration pause between two events. If pause is 0, it publishes as fast as possible.
+// publisher publishes one-event batches until the context ends and records the latency of each. The
+// parameter pause is the time between two events. If it is 0, publisher publishes as fast as
+// possible.
 func (l *load) publisher(ctx context.Context, cl *client.Client, id weir.StreamID, m *meter, event func() json.RawMessage, pause time.Duration) error {
 	var mu sync.Mutex
 	var began []time.Time // start times of the events in flight, in order

@@ -83,9 +83,9 @@ func (l *load) fanOut(ctx context.Context, cl *client.Client) error {
 	return err
 }
 
-// listen subscribes to a stream and records how long each event took to arrive. It calls ready when
-// it receives the "begin" event and returns when it receives the "end" event. It does not count
-// these two.
+// listen subscribes to a stream and records how long each event took to arrive. It calls the
+// function ready when it receives the "begin" event, and returns when it receives the "end" event.
+// It does not count these two events.
 func (l *load) listen(ctx context.Context, cl *client.Client, id weir.StreamID, m *meter, start time.Time, ready func()) error {
 	begin := sync.OnceFunc(ready)
 	defer begin()

@@ -45,6 +45,7 @@ func (c *canaries) key() string {
 	return "svc_live_0000" + middle + "0000"
 }
 
+// song matches the text of any canary.
 var song = regexp.MustCompile(`ca(?:nary[a-z]+[0-9]{4}|4a4b[0-9a-f]{18})`)
 
 // find returns the canaries that a text contains, ignoring case. If inData is true, the text is
@@ -232,7 +233,7 @@ func TestCanaries(t *testing.T) {
 	})
 }
 
-// watch reads everything that the operator's address serves.
+// watch reads everything that the address for metrics serves, and searches it for canaries.
 func (s *caged) watch() {
 	s.t.Helper()
 	for _, path := range []string{

@@ -12,14 +12,15 @@ import (
 	"weir/internal/settings"
 )
 
-// These functions offer what the running server has to shell completion. If there is no server, they
-// offer nothing.
+// The functions below are for shell completion. They offer the names and ids of the things that the
+// running server has. If no server is running, they offer nothing.
 
 // completer is a function of cobra that completes an argument or the value of a flag.
 type completer func(c *cobra.Command, got []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// completeFrom returns a completer that asks the server of the data directory for a list, and offers
-// what the function offer makes of its elements. An argument is offered only if it is the first.
+// completeFrom returns a completer that asks the server of the data directory for a list. For each
+// element it calls the function offer, which returns a completion, and whether to offer it. Unless
+// isFlag is true, only the first argument of the command is completed.
 func completeFrom[T any](data *string, path string, isFlag bool, offer func(T) (cobra.Completion, bool)) completer {
 	return func(c *cobra.Command, got []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const nothingElse = cobra.ShellCompDirectiveNoFileComp

@@ -111,7 +111,7 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 		t.Fatalf("weir publish: %v\n%s", err, &publishOut)
 	}
 	if want := fmt.Sprintf("%d events stored", n); !strings.Contains(publishOut.String(), want) {
-		t.Errorf("output of weir publish:\n%s", &publishOut)
+		t.Errorf("the output of weir publish lacks %q:\n%s", want, &publishOut)
 	}
 
 	var want strings.Builder

@@ -76,7 +76,8 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 				spec.Permissions = append(spec.Permissions, access.Permission(p))
 			}
 			if spec.RevokeAfter, err = settings.Seconds("--revoke-after", revokeAfter); err != nil || spec.RevokeAfter == 0 && c.Flags().Changed("revoke-after") {
-				return misuse{cmp.Or(err, fmt.Errorf(`--revoke-after "": not a time such as 1h`)), c.CommandPath()} // an empty variable of a script must not mean never
+				// If a script passes an empty variable, the key must not be valid forever.
+				return misuse{cmp.Or(err, fmt.Errorf(`--revoke-after "": not a time such as 1h`)), c.CommandPath()}
 			}
 			for _, s := range streams {
 				spec.Streams = append(spec.Streams, weir.StreamID(s))

@@ -56,9 +56,9 @@ of one of its running nodes. Stop the publishers first: batches that are publish
 // of another cluster before the node copies it.
 const migrationDir = "migration.tmp"
 
-// leaveCluster copies the data of the cluster that the node with the data directory dir belongs to.
-// The directory data becomes the data directory of a single server, or belongs to a running node of
-// another cluster.
+// leaveCluster copies all data of a cluster. The parameter dir is the data directory of one of its
+// running nodes. The parameter data is a directory that becomes the data directory of a single
+// server, or it is the data directory of a running node of another cluster.
 func leaveCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSON bool) error {
 	if !admin.Running(data) {
 		m, err := copyCluster(ctx, c, data, dir)
@@ -84,7 +84,8 @@ func leaveCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSO
 	return enterCluster(ctx, c, data, into, asJSON)
 }
 
-// copyCluster takes a backup of a cluster and restores it into the directory data.
+// copyCluster takes a backup of a cluster and restores it into the directory that the parameter
+// data names.
 func copyCluster(ctx context.Context, c *cobra.Command, data, dir string) (migration, error) {
 	start := time.Now()
 	source, total, _, err := openBackup(ctx, dir, 0, nil)

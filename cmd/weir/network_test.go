@@ -82,7 +82,8 @@ func TestTailInterrupted(t *testing.T) {
 	}
 }
 
-// untilText is a writer that calls the function then when it has got the wanted text.
+// untilText is a writer. Once it has received the text in the field want, it calls the function in
+// the field then.
 type untilText struct {
 	bytes.Buffer
 	want string

@@ -9,7 +9,7 @@ import (
 
 // notify works with a socket that is a file and with an abstract socket.
 func TestNotify(t *testing.T) {
-	notify("READY=1") // NOTIFY_SOCKET is not set
+	notify("READY=1") // has no effect, because NOTIFY_SOCKET is not set
 	for _, name := range []string{filepath.Join(t.TempDir(), "n"), "@weir-test-" + filepath.Base(t.TempDir()) + t.Name()} {
 		addr := &net.UnixAddr{Name: name, Net: "unixgram"}
 		if name[0] == '@' {
@@ -17,7 +17,7 @@ func TestNotify(t *testing.T) {
 		}
 		l, err := net.ListenUnixgram("unixgram", addr)
 		if err != nil {
-			t.Skipf("no such socket here: %v", err)
+			t.Skipf("this system has no such socket: %v", err)
 		}
 		defer l.Close()
 		t.Setenv("NOTIFY_SOCKET", name)
@@ -26,7 +26,7 @@ func TestNotify(t *testing.T) {
 		b := make([]byte, 100)
 		n, err := l.Read(b)
 		if err != nil || string(b[:n]) != "READY=1" {
-			t.Errorf("%s: %q, %v", name, b[:n], err)
+			t.Errorf("%s: got %q, %v; want READY=1", name, b[:n], err)
 		}
 	}
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))

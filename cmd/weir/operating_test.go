@@ -47,7 +47,7 @@ func TestCommandsInManual(t *testing.T) {
 	}
 	var known []string
 	root := program(io.Discard, io.Discard)
-	root.InitDefaultHelpCmd() // cobra adds these two commands only when it runs
+	root.InitDefaultHelpCmd() // cobra itself adds help and completion only when a command runs
 	root.InitDefaultCompletionCmd()
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {

@@ -320,8 +320,9 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 	}
 }
 
-// notices returns a function that reports a retry. The function does not report further retries
-// until the counter progress has increased, except those that wait for a rate limit.
+// notices returns a function that reports retries. The function reports every retry that waits for
+// a rate limit. After any other retry, it reports the next one only if the counter in the parameter
+// progress has increased since.
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)

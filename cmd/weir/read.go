@@ -63,7 +63,8 @@ oldest stored batch. The output has the same form as that of weir tail, which al
 	return t.r.flags(c)
 }
 
-// parseSince parses a timestamp, or a period before now. An empty text is no time.
+// parseSince parses a timestamp, or a period before now. For an empty text it returns the zero
+// time.
 func parseSince(s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

@@ -103,7 +103,8 @@ func withScheme(address string) string {
 	return "https://" + address
 }
 
-// trustHint adds to a certificate error which flag makes the command trust the certificate.
+// trustHint adds a hint to a certificate error: the flag that makes the command trust the
+// certificate.
 func trustHint(err error, ca string) error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok && ca == "" {
 		return fmt.Errorf("%w; if the service has its own certificate authority, set --cacert to its file tls/ca.pem", err)

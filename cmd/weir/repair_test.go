@@ -99,7 +99,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	holds(t, out, "revoked key ", `named "leaked"`, "to replace it, run weir key create\n",
 		"lost from stream "+string(stream)+": ", "no damage found\n")
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
-		t.Errorf("output:\n%s", out)
+		t.Errorf("the output says that nothing is lost, or names a key that was not revoked:\n%s", out)
 	}
 	if errs != "weir: the directory can be served again, but some losses could not be identified: see above\n" {
 		t.Errorf("stderr: %q", errs)
@@ -117,7 +117,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 		t.Error("the revoked key is accepted again")
 	}
 	if _, err := a.Authenticate([]string{"Bearer " + used.Reveal()}); err != nil {
-		t.Errorf("the other key: %v", err)
+		t.Errorf("the key that was not revoked is refused: %v", err)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestRepairSetsStreamsAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Before.Orphans < 10 || r.Before.May_be_lost == 0 || len(r.Aside) < 2 {
-		t.Errorf("result: %+v", r)
+		t.Errorf("the repair reports %+v, want at least 10 orphans, possible losses, and 2 files set aside", r)
 	}
 	for _, name := range r.Aside {
 		if _, err := os.Stat(filepath.Join(r.Directory, name)); err != nil {
@@ -144,6 +144,6 @@ func TestRepairSetsStreamsAside(t *testing.T) {
 	}
 	holds(t, errs, "some losses could not be identified")
 	if out, _ := weirly(t, exitDone, "check", "--data", data); !strings.Contains(out, "no damage found\n") {
-		t.Errorf("output:\n%s", out)
+		t.Errorf("after the repair, weir check does not say that there is no damage:\n%s", out)
 	}
 }

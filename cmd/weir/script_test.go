@@ -135,7 +135,7 @@ func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []str
 		case <-r.exited:
 			ts.Fatalf("serve: %v\n%s", r.err, r.log)
 		case <-late:
-			ts.Fatalf("serve: no %s after a minute\n%s", pattern, r.log)
+			ts.Fatalf("serve: the log has no match of %s after a minute\n%s", pattern, r.log)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	r := ts.Value(servers{}).(map[string]*running)[args[0]]
 	if r == nil {
-		ts.Fatalf("no server %s", args[0])
+		ts.Fatalf("there is no server %s", args[0])
 	}
 	r.await(ts, regexp.MustCompile(args[1]))
 }
@@ -310,7 +310,7 @@ func subscribe(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Defer(func() { resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK {
-		ts.Fatalf("status %s", resp.Status)
+		ts.Fatalf("the subscription got status %s", resp.Status)
 	}
 	*ts.Value(opened{}).(*[]io.Reader) = append(*ts.Value(opened{}).(*[]io.Reader), resp.Body)
 }
@@ -338,6 +338,6 @@ func stall(ts *testscript.TestScript, neg bool, args []string) {
 	line, err := bufio.NewReader(c).ReadString('\n') // the response 100 Continue arrives when the handler begins to read the body
 	ts.Check(err)
 	if !strings.Contains(line, " 100 ") {
-		ts.Fatalf("got %s", line)
+		ts.Fatalf("got %s, want 100 Continue", line)
 	}
 }

@@ -76,9 +76,9 @@ func allFlags(c *cobra.Command) (names []string) {
 // touches it.
 const ballast = 32 << 20
 
-// welcome shows what the first start created. If the output is not a terminal, it may end up in a
-// log, so welcome writes to a file instead. If the file cannot be written, the operator can still
-// create a key and set a password.
+// welcome shows the key and the password that the first start created. If the output is not a
+// terminal, they might end up in a log, so welcome writes them to a file instead. If the file
+// cannot be written, the operator can still create a key and set a password.
 func welcome(svc *service.Service, out io.Writer, logger *slog.Logger) {
 	if isTerminal(out) {
 		svc.Welcome(out)

@@ -164,7 +164,8 @@ func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (ended b
 	return t.follow, nil
 }
 
-// restore returns the position in the state file. If there is no such file, it returns start.
+// restore returns the position in the state file. If there is no such file, it returns the
+// parameter start.
 func (t *tailing) restore(start client.From) (client.From, error) {
 	if t.state == "" {
 		return start, nil

@@ -54,7 +54,7 @@ func (t *terminal) show(format string, a ...any) {
 	fmt.Fprintf(t.w, "\r\x1b[K%s", line)
 }
 
-// say writes a line above the status line. This line stays.
+// say writes a line above the status line. Unlike the status line, the line is not overwritten.
 func (t *terminal) say(format string, a ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 func TestCount(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
 		if got := count(n); got != want {
-			t.Errorf("%d is %s", n, got)
+			t.Errorf("%d is %s, want %s", n, got, want)
 		}
 	}
 }
@@ -20,7 +20,7 @@ func TestCount(t *testing.T) {
 func TestSizes(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 256 << 20: "256 MiB", 4 << 30: "4 GiB"} {
 		if got := size(n); got != want {
-			t.Errorf("%d is %s", n, got)
+			t.Errorf("%d is %s, want %s", n, got, want)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestEscapeControls(t *testing.T) {
 	for live, want := range map[bool]string{true: `{"a":"\u009b31m\u007fé"}`, false: string(event)} {
 		tail := &tailing{screen: &terminal{live: live}}
 		if got := tail.escapeControls(event); string(got) != want {
-			t.Errorf("on a terminal %t: %q", live, got)
+			t.Errorf("on a terminal: %t: got %q, want %q", live, got, want)
 		}
 	}
 }
@@ -61,12 +61,12 @@ func TestEscapeControls(t *testing.T) {
 func TestParseFrom(t *testing.T) {
 	for s, want := range map[string]client.From{"head": client.Head, "0": client.Oldest, "7": client.After(7)} {
 		if got, err := parseFrom(s); err != nil || got != want {
-			t.Errorf("%s is %v, %v", s, got, err)
+			t.Errorf("%s is %v, %v; want %v", s, got, err, want)
 		}
 	}
 }
 
-// refresh calls show, and stop leaves no goroutine behind.
+// refresh calls the function show. The function that refresh returns ends its goroutine.
 func TestRefresh(t *testing.T) {
 	term := &terminal{live: true, w: new(bytes.Buffer)}
 	shown := make(chan struct{}, 100)

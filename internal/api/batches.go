@@ -21,10 +21,10 @@ import (
 // subscription does, and is refused if there is none (429, 503). If the key is revoked meanwhile,
 // the response is 401 (D18).
 //
-// A page that does not fit into one run is read and sent run by run, so it needs little memory. It
-// can end after any batch: if a later run cannot be read, for example because its batches were
-// evicted or because no memory is free, the page ends before that run, and the request for the next
-// page reports the reason.
+// A long page is read and sent in runs of about pageRun bytes, so it needs little memory. It can
+// end after any batch: if a later run cannot be read, for example because its batches were evicted
+// or because no memory is free, the page ends before that run, and the request for the next page
+// reports the reason.
 func (c *call) batches() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {
@@ -88,17 +88,17 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 	return err
 }
 
-// pageRun is about how many bytes of payload sendPage reads at a time.
+// pageRun is the approximate number of payload bytes that sendPage reads at a time.
 const pageRun = 64 << 10
 
 // sendPage sends a page. It reads the first run before the response begins, so that it can still
 // refuse the request. If the page is complete by then, the response has a Content-Length. The
-// function wait waits if the page is empty, as long as the request may wait.
+// function wait waits for a batch if the page is empty and the request may still wait.
 func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error {
 	p := buffers.Get().(*[]byte)
 	b := append(*p, `{"batches":[`...)
 	err := wait()
-	for page.Count() == 0 && !page.IsDone() && err == nil { // again if the run was evicted while it was read
+	for page.Count() == 0 && !page.IsDone() && err == nil { // repeats if the run was evicted while it was read
 		if b, err = c.readRun(b, mode, page); err == nil {
 			err = wait()
 		}
@@ -143,7 +143,7 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error
 // readRun reads the next run of a page, borrows the memory for it, and appends the batches to b.
 func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error) {
 	if bytes := page.Plan(pageRun); bytes > unlent {
-		// The memory holds the payloads in the store's buffer, and b.
+		// The loan is for the payloads in the store's buffer, and for their encoded form in b.
 		if err := c.borrowToSend(int64(bytes + hub.EncodedSize(mode, bytes))); err != nil {
 			return b, err
 		}
@@ -167,7 +167,8 @@ func (c *call) reserve(bytes int) error {
 	return c.borrowToSend(int64(bytes))
 }
 
-// borrowToSend makes the loan of the call as large as a response that is about to be read.
+// borrowToSend gives the loan of the call this size, for the part of the response that is read
+// next.
 func (c *call) borrowToSend(size int64) error {
 	if c.loan == nil {
 		control := http.NewResponseController(c.w)
@@ -272,8 +273,9 @@ func parseCount(value string, low, high weir.Seq) (int, error) {
 	return int(n), err
 }
 
-// parseSince parses an RFC 3339 time. It rounds up to the millisecond: batches have times in
-// milliseconds, and one with the time rounded down was stored before the given time.
+// parseSince parses an RFC 3339 time. It rounds up to the millisecond, the precision of the times
+// of batches. A time that is rounded down would include batches whose time is before the given
+// time.
 func parseSince(value string) (weir.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, value)
 	return weir.TimeOf(t.Add(time.Millisecond - 1)), err

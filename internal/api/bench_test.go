@@ -55,7 +55,7 @@ func BenchmarkHandler(b *testing.B) {
 			for b.Loop() {
 				reader.Reset(c.body)
 				clear(w.header)
-				if strings.HasSuffix(path, "/") { // the next sequence number
+				if strings.HasSuffix(path, "/") { // each publish needs the next sequence number
 					seq++
 					req.URL.Path = path + strconv.Itoa(seq)
 				}

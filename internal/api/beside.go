@@ -11,8 +11,8 @@ import (
 // The functions below let other packages, such as the dashboard, apply the rules of the API without
 // repeating them.
 
-// Loan is memory of the budget for responses (D34) that another package borrows for one request. The
-// caller must end it.
+// Loan is memory from the budget for responses (D34). Another package borrows it for one request
+// and must end the loan.
 type Loan struct{ c *call }
 
 // Lend returns a loan of no bytes for a request that the caller has authenticated itself.
@@ -20,8 +20,8 @@ func (h *Handler) Lend(w http.ResponseWriter, r *http.Request) *Loan {
 	return &Loan{&call{h: h, w: w, r: r}}
 }
 
-// Reserve makes the loan this large. Call it before the bytes are read from the store. It fails with
-// a *weir.Error if no memory becomes free in time.
+// Reserve makes the loan this many bytes large. Call it before the bytes are read from the store.
+// It fails with a *weir.Error if no memory becomes free in time.
 func (l *Loan) Reserve(bytes int) error { return l.c.reserve(bytes) }
 
 // Send sends a response body in pieces, each with a deadline of its own (D17). Memory that was

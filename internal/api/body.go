@@ -109,10 +109,11 @@ func (c *call) readBody(maxSize int64, tooLarge error) ([]byte, error) {
 	return nil, errBodyBroken
 }
 
-// takeBody returns a body that has already arrived. It borrows the memory of a large one.
+// takeBody returns a body that has already arrived. If the body is large, takeBody borrows memory
+// for it.
 func (c *call) takeBody(b interface{ Take() []byte }, length int64) ([]byte, error) {
 	if length > firstRead {
-		c.loan = c.h.Bodies.Open(c.holder(), length, func() {}) // nothing is left to read that the budget could cut off
+		c.loan = c.h.Bodies.Open(c.holder(), length, func() {}) // there is nothing to stop: the body has arrived
 		if err := c.borrow(length); err != nil {
 			return nil, err
 		}

@@ -37,10 +37,10 @@ type call struct {
 	ended <-chan struct{}
 
 	later   laterWriter // set if an event loop serves the request: see ServeLater
-	ack     weir.Ack    // the outcome of a publish that was begun with later, if failure is nil
+	ack     weir.Ack    // the outcome of a publish that an event loop has begun; valid if failure is nil
 	failure error
 
-	proposed hub.Publish // what a publish endpoint asks of the hub
+	proposed hub.Publish // the publish that an endpoint proposes to the hub
 
 	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
 	status   int          // HTTP status of the response

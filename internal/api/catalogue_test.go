@@ -184,9 +184,9 @@ func TestPaths(t *testing.T) {
 	rows = append(rows, row{"D19: id before type", "POST", "/v1/streams/bad/x", []string{rawBody}, "", 400, weir.InvalidStreamID})
 	svc.run(t, rows)
 	svc.run(t, []row{
-		{"U9", "GET", "/", nil, "", 404, weir.NotFound}, // the handler alone; a whole service has pages at / and /docs
+		{"U9", "GET", "/", nil, "", 404, weir.NotFound}, // this row tests the handler alone; a whole service has pages at / and /docs
 		{"U9", "GET", "/docs", nil, "", 404, weir.NotFound},
-		{"U15", "GET", "/v1/streams?" + strings.Repeat("a=1&", 20_000), nil, "", 200, ""}, // the handler alone; a listener would answer 431
+		{"U15", "GET", "/v1/streams?" + strings.Repeat("a=1&", 20_000), nil, "", 200, ""}, // this row tests the handler alone; a listener would answer 431
 	}, noListener)
 	svc.preflights(t)
 }

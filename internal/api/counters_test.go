@@ -61,7 +61,7 @@ func BenchmarkCount(b *testing.B) {
 		c := c
 		for pb.Next() {
 			c.id[len(c.id)-1]++                                                  // the last byte of the id selects the shard of the counters
-			c.status, c.received, c.written, c.window.At = 202, 1000, 100, 1<<62 // in the future, so that no request is slow
+			c.status, c.received, c.written, c.window.At = 202, 1000, 100, 1<<62 // At is in the future, so that no request is slow
 			c.count()
 		}
 	})

@@ -38,7 +38,7 @@ func TestHealth(t *testing.T) {
 		}{{false, `{"status":"ok","uptime_s":`, 200}, {true, `{"status":"read_only","uptime_s":`, 503}} {
 			store.readOnly.Store(c.readOnly)
 			if a := svc.do(protocol, svc.request("GET", "/v1/health", nil, "")); a.status != c.status || !strings.HasPrefix(a.body, c.body) {
-				t.Errorf("/v1/health got %d %s", a.status, a.body)
+				t.Errorf("/v1/health got %d %s, want %d %s", a.status, a.body, c.status, c.body)
 			}
 		}
 		a := svc.do(protocol, svc.request("GET", "/v1/version", []string{noKey}, ""))

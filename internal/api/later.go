@@ -13,7 +13,7 @@ import (
 type laterWriter interface {
 	http.ResponseWriter
 
-	// Ready makes the loop call f.Finish in its own goroutine, and then send the response.
+	// Ready makes the event loop call f.Finish in the loop's goroutine, and then send the response.
 	Ready(f interface{ Finish() })
 }
 
@@ -22,8 +22,9 @@ var errPending = errors.New("the outcome is pending")
 
 // ServeLater begins to answer a publish and never waits, neither for the disk nor for another
 // request. If the outcome of the publish is still to come, taken is true and done is false, and the
-// response is complete once w has called Finish. ServeLater does not take requests that may have to
-// wait before they are proposed to the store. Then both results are false:
+// response is complete once the event loop has called Finish. ServeLater does not take the
+// following requests, because they may have to wait before the store can begin with them. For
+// these, both results are false:
 //
 //   - requests that are not publishes
 //   - bodies that need memory from the budget

@@ -19,7 +19,7 @@ type loopWriter struct {
 
 func (w loopWriter) Ready(f interface{ Finish() }) { w.ready <- f }
 
-// arrived is a body that has arrived.
+// arrived is a request body whose bytes have all arrived.
 type arrived struct{ io.Reader }
 
 func (b arrived) Take() []byte { p, _ := io.ReadAll(b); return p }
@@ -41,9 +41,9 @@ func TestServeLater(t *testing.T) {
 		{"next sequence", "POST", "/v1/streams/{id}/publish", events, nil, true, false, 202},
 		{"chosen sequence", "POST", "/v1/streams/{id}/4", events, nil, true, false, 202},
 		{"contiguous", "POST", "/v1/streams/{id}/5", events, []string{"x-svc-contiguous: true"}, true, false, 202},
-		{"not next, which is known after some patience", "POST", "/v1/streams/{id}/99", events, []string{"x-svc-contiguous: true"}, true, false, 412},
-		{"duplicate, which is read from the log", "POST", "/v1/streams/{id}/1", events, nil, true, false, 200},
-		{"too far ahead, which only Decide tells", "POST", "/v1/streams/{id}/5000", events, nil, true, false, 422},
+		{"not next, refused after a wait", "POST", "/v1/streams/{id}/99", events, []string{"x-svc-contiguous: true"}, true, false, 412},
+		{"duplicate, answered from the log", "POST", "/v1/streams/{id}/1", events, nil, true, false, 200},
+		{"too far ahead, refused by Stream.Decide", "POST", "/v1/streams/{id}/5000", events, nil, true, false, 422},
 		{"bad body", "POST", "/v1/streams/{id}/publish", "{", nil, true, true, 400},
 		{"bad sequence", "POST", "/v1/streams/{id}/x", events, nil, true, true, 409},
 		{"no such stream", "POST", "/v1/streams/0000000000000000000000/publish", events, nil, true, true, 404},
@@ -76,6 +76,6 @@ func TestServeLater(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	if taken, _ := svc.API.ServeLater(w, svc.request(http.MethodPost, "/v1/streams/{id}/publish", []string{jsonBody}, events)); taken {
-		t.Error("ServeLater took a request whose response writer cannot wait")
+		t.Error("ServeLater took a request whose response writer has no method Ready")
 	}
 }

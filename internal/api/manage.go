@@ -14,12 +14,12 @@ import (
 	"weir"
 )
 
-// This file has what the endpoints under /manage/v1 share (D36). Programs use them to manage
-// projects and keys, with a management token. The responses have the header fields, error objects
-// and rate limits of /v1. There is no CORS, because a management token must not be used in a
-// browser.
+// This file has the parts that the endpoints under /manage/v1 share (D36). Programs use these
+// endpoints to manage projects and keys, with a management token. The responses have the header
+// fields, error objects and rate limits of /v1. There is no CORS, because a management token must
+// not be used in a browser.
 
-// note records a change in the audit log, as made by the caller.
+// note records in the audit log that the caller has made a change.
 func (c *call) note(what, detail string) { c.h.Note(c.r.Context(), c.grant.String(), what, detail) }
 
 // object reads a request body that is a JSON object, and calls the function member for each of its
@@ -76,8 +76,8 @@ type page[T any] struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
-// place is the place of an object in a list: newest first, and by id if two objects were created in
-// the same millisecond.
+// place is the position of an object in a list. A list has the newest objects first. Objects that
+// were created in the same millisecond are ordered by id.
 type place struct {
 	created weir.Time
 	id      string
@@ -87,16 +87,16 @@ func (p place) compare(q place) int {
 	return cmp.Or(cmp.Compare(q.created, p.created), cmp.Compare(q.id, p.id))
 }
 
-// pageOf sorts a list, and returns the page that the query parameters limit and cursor ask for. The
-// parameter of is the name of the list. A cursor is valid only for the list that it came from.
-func pageOf[T any](query, of string, all []T, at func(*T) place) (page[T], error) {
+// pageOf sorts a list, and returns the page that the query parameters limit and cursor ask for. A
+// cursor is valid only for the list that it came from, which the parameter listName identifies.
+func pageOf[T any](query, listName string, all []T, at func(*T) place) (page[T], error) {
 	limit, err := parseLimit(query)
 	if err != nil {
 		return page[T]{}, err
 	}
 	slices.SortFunc(all, func(a, b T) int { return at(&a).compare(at(&b)) })
 	if value, given, ok := queryParameter(query, "cursor"); given {
-		after, valid := parsePlace(of, value)
+		after, valid := parsePlace(listName, value)
 		if !ok || !valid {
 			return page[T]{}, errPlace
 		}
@@ -113,7 +113,7 @@ func pageOf[T any](query, of string, all []T, at func(*T) place) (page[T], error
 		p.Data = []T{}
 	}
 	if p.HasMore = len(all) > limit; p.HasMore {
-		next := at(&all[limit-1]).token(of)
+		next := at(&all[limit-1]).token(listName)
 		p.NextCursor = &next
 	}
 	return p, nil
@@ -123,20 +123,20 @@ var errPlace = &weir.Error{Code: weir.InvalidRequest, Message: "invalid cursor: 
 
 // token returns a page token that contains the place. Like pageToken, it ends with a hash that
 // detects malformed tokens and tokens of another list.
-func (p place) token(of string) string {
+func (p place) token(listName string) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.created))
 	b = append(b, p.id...)
-	sum := sha256.Sum256(append(b[:len(b):len(b)], "weir page token of "+of...))
+	sum := sha256.Sum256(append(b[:len(b):len(b)], "weir page token of "+listName...))
 	return tokenText.EncodeToString(append(b, sum[:8]...))
 }
 
-func parsePlace(of, token string) (p place, ok bool) {
+func parsePlace(listName, token string) (p place, ok bool) {
 	b, err := tokenText.DecodeString(token)
 	if err != nil || len(b) < 16 {
 		return place{}, false
 	}
 	p = place{weir.Time(binary.BigEndian.Uint64(b)), string(b[8 : len(b)-8])}
-	return p, p.token(of) == token
+	return p, p.token(listName) == token
 }
 
 // projectList serves GET /manage/v1/projects: a page of the projects, newest first, without the
@@ -153,7 +153,8 @@ func (c *call) projectList() error {
 }
 
 // projectCreate serves POST /manage/v1/projects. It creates a project and responds with 201 and the
-// project, or with 200 if a project of this name exists: so a program can repeat the request.
+// project. If a project of this name exists, it responds with 200 and that project, so that a
+// program can repeat the request.
 func (c *call) projectCreate() error {
 	name, named := "", false
 	err := c.object(func(member string, value jsontext.Value) (bool, error) {

@@ -22,9 +22,9 @@ func unsupported(message string) error {
 	return &weir.Error{Code: weir.UnsupportedMediaType, Message: message}
 }
 
-// contentType checks that the Content-Type is the type want, and that the body has no
-// Content-Encoding other than identity. It returns the Content-Type as the client sent it, with its
-// parameters (D7).
+// contentType checks that the Content-Type of a request has the media type in the parameter want,
+// and that the body has no Content-Encoding other than identity. It returns the Content-Type as the
+// client sent it, with its parameters (D7).
 func contentType(h http.Header, want string) (string, error) {
 	if e := h["Content-Encoding"]; e != nil && (len(e) != 1 || !strings.EqualFold(e[0], "identity")) {
 		return "", unsupported("the Content-Encoding is not supported; send the body unencoded")

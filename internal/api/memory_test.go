@@ -11,9 +11,9 @@ import (
 	"weir/internal/budget"
 )
 
-// While the memory budget is used up, the API refuses large bodies, and reads and pages of large
-// batches (D26). Part of the budget is reserved for small bodies, so they are still accepted (D34).
-// Every call returns the memory that it has borrowed.
+// While the memory budget is used up, the API refuses large bodies and requests for large batches
+// (D26). Part of the budget is reserved for small bodies, so they are still accepted (D34). Every
+// call returns the memory that it has borrowed.
 func TestMemoryOfBodies(t *testing.T) {
 	bodies, batches := budget.New(8<<20, 1<<20), budget.New(8<<20, 1<<20)
 	svc := startService(t)

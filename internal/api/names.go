@@ -21,7 +21,7 @@ type nameSet struct {
 // name is the position and length of a name, in the body or in nameSet.plain.
 type name struct {
 	at   uint32
-	size uint32 // the length; escapedName is added if the name is in plain
+	size uint32 // the length, plus escapedName if the name is in plain
 }
 
 const escapedName = 1 << 31
@@ -31,7 +31,7 @@ const escapedName = 1 << 31
 type object struct {
 	first uint32
 	plain uint32   // length of nameSet.plain when the object was opened
-	table []uint32 // hash table with open addressing: each entry is an index in list plus one, or 0; nil for few names
+	table []uint32 // hash table with open addressing: an entry is 0 or an index in list plus one; nil if there are few names
 }
 
 const (

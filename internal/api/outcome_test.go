@@ -13,7 +13,7 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// silent is an engine that does not answer to entries.
+// silent is an engine that cannot say whether it has stored an entry.
 type silent struct{ engine.Engine }
 
 type silentLog struct{ engine.Log }
@@ -27,8 +27,8 @@ func (silentLog) Append(context.Context, *engine.Entry) error { return engine.Er
 
 func (silentLog) Propose(_ *engine.Entry, done func(error)) { done(engine.ErrUnavailable) }
 
-// The response to a publish whose batch may have been stored says so, and says whether the batch may
-// be sent again (D5). The same holds under /ds.
+// If the batch of a failed publish may have been stored, the response says so. If sending the batch
+// again could store it twice, the response says that too (D5). The same holds under /ds.
 func TestUnknownOutcome(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Engine: silent{memory.New()}})
 	id := string(s.NewStream(hub.Spec{}))
@@ -62,10 +62,10 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		h := resp.Header
 		if resp.StatusCode != 503 || h.Get("X-Svc-Outcome") != "unknown" || strings.Contains(string(b), "twice") != c.twice {
-			t.Errorf("%s with key %q: %d, %q, %s", c.path, c.key, resp.StatusCode, h.Get("X-Svc-Outcome"), b)
+			t.Errorf("%s with key %q: got %d, x-svc-outcome %q, %s", c.path, c.key, resp.StatusCode, h.Get("X-Svc-Outcome"), b)
 		}
 		if !strings.Contains(h.Get("Access-Control-Expose-Headers"), "x-svc-outcome") {
-			t.Errorf("%s: scripts cannot read the field: %v", c.path, h)
+			t.Errorf("%s: scripts cannot read x-svc-outcome: %v", c.path, h)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

@@ -27,7 +27,7 @@ type parkingWriter interface {
 	Park(p parked) bool
 }
 
-// parked is what an event loop needs; see Parked in package loop.
+// parked has the methods that an event loop calls; see Parked in package loop.
 type parked = interface {
 	Enter(by interface {
 		Wake()
@@ -101,7 +101,7 @@ func (s *subscriber) Times() (idle, accept time.Duration) {
 
 // Continue implements parked.
 func (s *subscriber) Continue(b []byte, idle bool) (_ []byte, leaves, ends bool) {
-	w := writer{zip: s.zip} // for its methods that encode frames
+	w := writer{zip: s.zip} // only for its methods that encode frames
 	event, err := s.sub.Poll()
 	switch {
 	case err == nil && event.Gap != nil:
@@ -118,7 +118,7 @@ func (s *subscriber) Continue(b []byte, idle bool) (_ []byte, leaves, ends bool)
 		s.why = endOf(s.ended, err)
 		return append(b, w.last(frame)...), false, true
 	}
-	return b, true, false // the method follow reports what is wrong, or gets what Poll could not get
+	return b, true, false // a goroutine calls follow, which reports the error or does what Poll could not do without waiting
 }
 
 // Left implements parked.
@@ -133,7 +133,7 @@ func (s *subscriber) Left(err error) {
 func (s *subscriber) Resume(rw http.ResponseWriter) {
 	parked := false
 	w := writer{w: rw, control: http.NewResponseController(rw), timeout: s.h.WriteTimeout, lasting: true, zip: s.zip}
-	why := endFailed // if follow panics
+	why := endFailed // the reason if follow panics
 	defer func() {
 		if !parked {
 			s.finish(why)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// If a small payload is part of a large body, events returns a copy of the payload. Otherwise the
-// batch would keep the whole body in memory.
+// If a small payload is part of a large body, the function events returns a copy of the payload.
+// Otherwise the batch would keep the whole body in memory.
 func TestPayloadIsCopiedOutOfLargeBody(t *testing.T) {
 	body := []byte(`{"pad":"` + strings.Repeat("x", 1000) + `","events":[1, 2]}`)
 	payload, _, err := events(body)

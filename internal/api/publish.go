@@ -42,9 +42,9 @@ func (c *call) store(s *hub.Stream, p *hub.Publish) (weir.Ack, error) {
 		return weir.Ack{}, err
 	}
 	if c.loan != nil {
-		// The store uses the body until the batch is written, even if the client disconnects. So
-		// store waits for the write even then. Otherwise finish would return the memory to the
-		// budget while the store still uses it.
+		// The engine uses the body until the batch is written, even if the client disconnects. So
+		// the method store waits for the write even then. Otherwise finish would return the
+		// memory to the budget while the engine still uses it.
 		ctx = context.WithoutCancel(ctx)
 	}
 	return s.Publish(ctx, p)

@@ -12,9 +12,9 @@ import (
 // requestLog holds the most recent requests, so that an operator can look up a request by its id.
 // It consists of shards, each with its own lock, so that concurrent requests rarely wait for each
 // other. A shard holds requests in rings, which overwrite the oldest request when they are full.
-// Refused, failed and slow requests have their own rings, because the many successful requests would
-// overwrite them. So no request is left out at random: under load, the log of successful requests
-// covers a shorter time.
+// Refused, failed and slow requests have their own rings, because the many successful requests
+// would overwrite them. A ring never leaves out a request: under load, the ring of the successful
+// requests just reaches back a shorter time.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {

@@ -53,7 +53,7 @@ func TestRequestLog(t *testing.T) {
 	}
 }
 
-// Requests lists what a query selects, newest first, and no more than asked for.
+// Requests lists the requests that a query selects, newest first, up to the given number.
 func TestRequestQuery(t *testing.T) {
 	svc := startService(t)
 	send := func(method, path, key string) string {
@@ -97,6 +97,6 @@ func TestRequestQuery(t *testing.T) {
 		}
 	}
 	if list := svc.API.Requests(api.RequestQuery{Since: begun}, 1); len(list) != 1 || list[0].ID != shown {
-		t.Errorf("one request: %+v", list)
+		t.Errorf("a query for the newest request returned %+v", list)
 	}
 }

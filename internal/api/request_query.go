@@ -28,8 +28,8 @@ const slowAfter = int64(time.Second)
 func (c *call) isSlow(took int64) bool { return took >= slowAfter && c.ended == nil }
 
 // Requests returns the latest requests of the last 24 hours that a query selects, newest first. It
-// returns at most the given number of them. It looks at each part of the log for some tens of
-// microseconds, during which requests that end at the same time may have to wait.
+// returns at most the given number of them. It locks each part of the log for some tens of
+// microseconds. Requests that end at the same time may have to wait for that lock.
 func (h *Handler) Requests(q RequestQuery, most int) []Request {
 	now, meterNow := time.Now(), meter.Now()
 	m := matcher{RequestQuery: q, route: -1, from: meterNow - int64(requestLife), to: meterNow + int64(time.Hour)}
@@ -85,7 +85,7 @@ func (s *requestShard) rings(q *RequestQuery) []*requestRing {
 	return []*requestRing{&s.failed, &s.refused, &s.slow, &s.served}
 }
 
-// matcher is a query in the form of the notes.
+// matcher is a query in a form that can be compared with a requestNote.
 type matcher struct {
 	RequestQuery
 	route    int   // -1 for all routes
@@ -109,8 +109,8 @@ func (m *matcher) matches(n *requestNote) bool {
 // RouteNames returns the names of the routes in the log.
 func RouteNames() []string { return append(slices.Clone(routeNames[1:]), other) }
 
-// source returns the client's address for the log. Without a proxy it is the address with its port,
-// a string that the requests of a connection share. So a publish does not have to parse it.
+// source returns the client's address for the log. Without a proxy this is RemoteAddr, the address
+// with its port. Only addressOf parses it, so that a publish does not have to.
 func (c *call) source() string {
 	if len(c.r.Header["X-Forwarded-For"]) > 0 {
 		return c.client().String()

@@ -36,7 +36,7 @@ const (
 	projectsRoute           // /manage/v1/projects
 	keysRoute               // /manage/v1/keys
 	revokeRoute             // /manage/v1/keys/{id}/revoke
-	besideRoute             // a path outside /v1 that another room serves (visit.go)
+	besideRoute             // a path outside /v1 that another package serves (visit.go)
 )
 
 // routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path

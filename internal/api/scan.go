@@ -13,10 +13,10 @@ const maxDepth = 1000
 // not build a value in memory. Besides the body, the scanner needs one bit for every open array or
 // object, and a few bytes for every member name of the open objects.
 //
-// It is written by hand because no library does all of the following. It finds duplicate names in
-// bounded memory: an object of 600,000 names costs jsontext 109 MiB, and this scanner 8 to 16 bytes
-// per name. It counts the events. And it removes the white space between tokens in place. A fuzz
-// test compares the scanner with jsontext.
+// It is written by hand because no library does all of this: find duplicate names in bounded
+// memory, count the events, and remove the white space between tokens in place. For an object of
+// 600,000 names, jsontext needs 109 MiB, and this scanner about 9 MiB. A fuzz test compares the
+// scanner with jsontext.
 type scanner struct {
 	buf   []byte
 	pos   int                          // position of the next byte to read
@@ -37,8 +37,8 @@ type scanner struct {
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // events checks the body of a publish. It returns the array of events, without the white space
-// between its tokens but otherwise unchanged, and the number of events. The array may be a part of
-// body. The rest of body is overwritten.
+// between its tokens but otherwise unchanged, and the number of events. It overwrites body, and the
+// array may share the memory of body.
 func events(body []byte) (payload []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)

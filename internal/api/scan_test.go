@@ -152,7 +152,7 @@ func TestEventsMemory(t *testing.T) {
 
 // The loops of the scanner examine eight bytes at a time. So the test tries every byte value at
 // every offset of a string and of white space, and then random mixtures of bytes that matter. The
-// scanner accepts a body if encoding/json accepts it and it is valid UTF-8.
+// scanner must accept a body exactly if encoding/json accepts it and the body is valid UTF-8.
 func TestEventsAgainstEncodingJSON(t *testing.T) {
 	compare := func(body string) {
 		t.Helper()
@@ -198,7 +198,7 @@ func TestEventsAgainstEncodingJSON(t *testing.T) {
 }
 
 // FuzzEvents compares the scanner with jsontext. Both must accept the same bodies and return the
-// same array of events. They differ only in the allowed depth, which oracle takes into account. A
+// same array of events. They differ only in the allowed depth, which the function oracle checks. A
 // body that the scanner accepts must also be valid for encoding/json.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{`{"events":[]}`, `{"a":[{"b":"\u00e9é\ud83d\ude00"}],"events":[ 1 , {"x" : -1.5e-7 , "y":null} ],"c":true}`,

@@ -48,8 +48,8 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// startService starts a service with these arguments for weir serve. Unless an argument changes
-// them, the grace period for gaps is longer than any test, and a project can have 50 streams.
+// startService starts a service with these arguments for weir serve. Unless they say otherwise, the
+// grace period for gaps is longer than any test, and a project can have 50 streams.
 func startService(t testing.TB, args ...string) *testService {
 	t.Helper()
 	return startServiceWith(t, servicetest.Options{Args: args})

@@ -144,10 +144,10 @@ func TestStalledReadersLeaveMemory(t *testing.T) {
 	}
 	for range 5 {
 		if b := call(t, s, "GET", "/v1/streams/"+small+"/batches/1", reader, nil, http.StatusOK); len(b) != 100<<10 {
-			t.Errorf("a reader of the small batch got %d bytes", len(b))
+			t.Errorf("a reader of the small batch got %d bytes, want 100 KiB", len(b))
 		}
 		if b := call(t, s, "GET", "/v1/streams/"+large+"/batches/1", s.Key, nil, http.StatusOK); len(b) != 8*mib {
-			t.Errorf("a reader of the large batch got %d bytes", len(b))
+			t.Errorf("a reader of the large batch got %d bytes, want 8 MiB", len(b))
 		}
 		if m := s.API.Batches.Stats(); m.Held > m.Total {
 			t.Errorf("readers use %d bytes of a budget of %d", m.Held, m.Total)
@@ -197,10 +197,10 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 	for end := time.Now().Add(time.Minute); s.API.Subscribers() == 31 && time.Now().Before(end); <-time.After(time.Millisecond) {
 	}
 	if _, resp := subscribe(t, s, id, second); resp.StatusCode != http.StatusOK {
-		t.Errorf("another key of the project got %d for its second subscription", resp.StatusCode)
+		t.Errorf("another key of the project got status %d for its second subscription, want 200", resp.StatusCode)
 	}
 	if got := s.API.Stats(); got.Refused["share"] != 1 || got.Refused["full"] != 0 || got.Places != 40 {
-		t.Errorf("refused subscriptions: %v, places: %d; want 1 refused because of its share, none because all were full, and 40 places", got.Refused, got.Places)
+		t.Errorf("refused subscriptions: %v, places: %d; want 1 refused because of the share of its key, none because all places were taken, and 40 places", got.Refused, got.Places)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestDemoDoesNotTakeAllPlaces(t *testing.T) {
 		}
 	}
 	if _, resp := subscribe(t, s, string(access.DemoStream), s.Key); resp.StatusCode != http.StatusOK {
-		t.Errorf("a subscription to the demo with a key of a project got %d", resp.StatusCode)
+		t.Errorf("a subscription to the demo with a key of a project got status %d, want 200", resp.StatusCode)
 	}
 }
 

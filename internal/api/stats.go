@@ -67,12 +67,12 @@ func methodPlace(method string) int {
 	return 0
 }
 
-// statuses are the statuses that the API and the rooms beside it (visit.go) send. A test compares them
-// with the table of faults.
+// statuses are the statuses that the API sends, and that other packages send with it (visit.go). A
+// test compares them with the table of faults.
 var statuses = [...]int{200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 429, 431, 500, 503}
 
 // statusPlace maps a status to its index in statuses. It maps unknown statuses to the index after
-// the last.
+// the last one.
 var statusPlace = func() (places [600]uint8) {
 	for i := range places {
 		places[i] = uint8(len(statuses))
@@ -135,8 +135,8 @@ func (s *subscriber) whyEnded(err error, w *writer) end {
 }
 
 // endOf returns the reason why a subscription ended, given the channel that is closed when its key
-// is revoked, and the error that ended the subscription. Any other error means that the client is
-// gone.
+// is revoked, and the error that ended the subscription. An error that endOf does not know means
+// that the client is gone.
 func endOf(revoked <-chan struct{}, err error) end {
 	select {
 	case <-revoked:

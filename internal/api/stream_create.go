@@ -88,9 +88,9 @@ func parseSpec(body []byte) (hub.Spec, error) {
 	return change.Apply(spec), err
 }
 
-// parseSettings parses the members of a body that can be changed later. It passes each other member
-// to the function other. The error is RetentionOutOfRange only if nothing else is wrong with the
-// body (D10).
+// parseSettings parses the members of a body that can be changed later. It passes every other
+// member to the function other. The error is RetentionOutOfRange only if nothing else is wrong with
+// the body (D10).
 func parseSettings(body []byte, other func(member string, value jsontext.Value) error) (c hub.Change, err error) {
 	outOfRange := false
 	err = eachMember(body, func(member string, value jsontext.Value) (err error) {
@@ -120,8 +120,9 @@ func parseSettings(body []byte, other func(member string, value jsontext.Value) 
 	return c, err
 }
 
-// eachMember calls the function visit for each member of a JSON object, and ends with its first error.
-// A body is at most 64 KiB, so jsontext's own check for duplicate names is cheap enough.
+// eachMember calls the function visit for each member of a JSON object, and ends with the first
+// error that visit returns. A body is at most 64 KiB, so jsontext's own check for duplicate names
+// is cheap enough.
 func eachMember(body []byte, visit func(member string, value jsontext.Value) error) error {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	if d.PeekKind() != '{' {

@@ -235,7 +235,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 	if _, err := svc.Access.Revoke(context.Background(), svc.records["reader"].ID); err != nil {
 		t.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(time.Minute)) // an idle connection is closed later than this
+	c.SetReadDeadline(time.Now().Add(time.Minute)) // the server closes an idle connection later than this
 	_, err := io.Copy(io.Discard, c)
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		t.Error("the connection of the subscription is still open")

@@ -12,7 +12,7 @@ import (
 	"weir/internal/meter"
 )
 
-// listener says who a subscription or a long poll belongs to.
+// listener describes a subscription or a long poll: its request, its stream and its caller.
 type listener struct {
 	id     [requestIDLength]byte
 	stream *hub.Stream
@@ -22,7 +22,7 @@ type listener struct {
 	sub    *hub.Subscription // nil for a long poll, and until the hub has begun the subscription
 }
 
-// listener returns who this call belongs to.
+// listener returns the description of this call, which reads the stream s.
 func (c *call) listener(s *hub.Stream) listener {
 	return listener{id: c.id, stream: s, grant: c.grant, from: c.client(), since: meter.Now()}
 }
@@ -48,9 +48,9 @@ func (l *listener) subscriber() Subscriber {
 	return s
 }
 
-// SubscribersOf returns the open subscriptions to a stream on this node, those that are furthest
-// behind first, and of these the oldest first. It returns at most the given number of them, and how
-// many there are.
+// SubscribersOf returns the open subscriptions to a stream on this node. Those that are furthest
+// behind come first. If several are equally far behind, the oldest comes first. The list has at
+// most the given number of subscriptions. The result all is the number of all of them.
 func (h *Handler) SubscribersOf(id weir.StreamID, most int) (list []Subscriber, all int) {
 	cut := func() {
 		slices.SortFunc(list, func(a, b Subscriber) int {
@@ -65,7 +65,7 @@ func (h *Handler) SubscribersOf(id weir.StreamID, most int) (list []Subscriber, 
 		}
 	})
 	for i := range open {
-		if list = append(list, open[i].subscriber()); len(list) >= 4*most { // a stream may have 100,000 subscribers
+		if list = append(list, open[i].subscriber()); len(list) >= 4*most { // so that the list stays short for a stream with 100,000 subscribers
 			cut()
 		}
 	}
@@ -86,7 +86,7 @@ func (h *Handler) EndSubscriber(stream weir.StreamID, id string) (ended Subscrib
 	return ended, ok
 }
 
-// each calls visit for each open subscription, with s.mu held.
+// each calls the function visit for each open subscription, with s.mu held.
 func (s *subscriptions) each(visit func(*ender)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,9 +24,9 @@ type watched struct {
 // ender ends one subscription, or the wait of a long poll.
 type ender struct {
 	mu      sync.Mutex
-	over    bool                     // end was called
+	over    bool                     // the method end was called
 	cancel  context.CancelFunc       // nil while the subscription is parked
-	control *http.ResponseController // nil also for a long poll, which writes its response after the wait
+	control *http.ResponseController // nil while the subscription is parked, and for a long poll, which writes its response after the wait
 	parked  interface{ Cut() }       // nil unless the subscription is parked
 	of      listener
 
@@ -102,7 +102,7 @@ func (s *subscriptions) remove(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.keys[ended]
-	if w == nil { // the key was revoked, and watch has ended its subscriptions
+	if w == nil { // the key was revoked, and the method watch has ended its subscriptions
 		return
 	}
 	delete(w.open, e)

@@ -7,8 +7,8 @@ import (
 )
 
 // string skips a string literal and reports whether the literal contains escapes. Both the literal
-// and its decoded value must be valid UTF-8. So string refuses an escaped surrogate without its
-// other half (D8).
+// and its decoded value must be valid UTF-8. So an escaped surrogate without its other half is
+// refused (D8).
 func (s *scanner) string() (escaped bool, err error) {
 	buf, p := s.buf, s.pos+1
 	for {
@@ -76,7 +76,7 @@ func plain(b []byte) int {
 	return n
 }
 
-// longString is the length from which a call of long is worthwhile.
+// longString is the length of a string from which on the function long is faster than plain.
 const longString = 64
 
 // long does the same as plain for the rest of a long string. It examines 32 bytes at a time, and

@@ -93,7 +93,7 @@ func (v *Visit) Send(status int, contentType string, body []byte) error {
 	return nil
 }
 
-// Refuse sends an error with a status of the caller's choice.
+// Refuse sends an error with a status of the caller's choice. It always returns nil.
 func (v *Visit) Refuse(status int, code weir.Code, message string) error {
 	f := *faultOf[code]
 	f.status = status
@@ -141,9 +141,9 @@ func (e *Events) Reserve(bytes int) error {
 	return nil
 }
 
-// Stay sends events until the function follow returns. It takes a place of a subscription (D34). The
-// context of follow ends when the client leaves or its key is revoked. If follow returns nil, the
-// client is expected to reconnect.
+// Stay sends events until the function follow returns. The request counts as a subscription (D34).
+// The context of follow ends when the client leaves or its key is revoked. If follow returns nil,
+// the client is expected to reconnect.
 func (v *Visit) Stay(s *hub.Stream, follow func(ctx context.Context, sub *hub.Subscription, out *Events) error) error {
 	c := v.c
 	c.ended = c.grant.Ended()

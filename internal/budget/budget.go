@@ -102,23 +102,23 @@ type Loan struct {
 	ended  bool
 
 	// Guarded by b.mu.
-	pool  *pool // nil while nothing is held
-	key   *key  // the key of the holder, in pool
+	pool  *pool // nil while the loan holds nothing
+	key   *key  // the entry for the holder's key in pool
 	size  int64
 	token bool  // the loan has a token: further memory comes from the reserve
-	extra int64 // part of size that comes from the reserve
+	extra int64 // how much of the field size comes from the reserve
 	wait  *waiter
 	watch bool      // the loan must send or receive enough; see Watch
 	since time.Time // start of the current measurement of the loan's speed
-	seen  int64     // value of moved at that start
+	seen  int64     // value of the field moved at that start
 
 	sharers map[*Loan]struct{} // loans that use the memory of this loan, see Share
 }
 
-// Open returns an empty loan. The loan will not exceed maxSize, which is negative if that size is
-// not known. If the loan is cut, the budget calls the function stop in another goroutine. stop must
-// make the code that uses the loan call End soon, for example by setting a deadline in the past. It
-// is not called after End has returned.
+// Open returns an empty loan. The parameter maxSize is the largest size that the loan can reach, or
+// negative if that is not known. If the loan is cut, the budget calls the function stop in another
+// goroutine. This function must make the code that uses the loan call End soon, for example by
+// setting a deadline in the past. It is not called after End has returned.
 func (b *Budget) Open(of Holder, maxSize int64, stop func()) *Loan {
 	if b == nil {
 		return nil

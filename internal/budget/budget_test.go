@@ -56,7 +56,7 @@ func (b *Budget) check(t *testing.T) {
 	t.Helper()
 	for name, p := range map[string]*pool{"lane": &b.small, "large": &b.large} {
 		if p.free != p.total || p.held != 0 || p.projects != 0 || len(p.of) != 0 || len(p.queue) != 0 || len(p.loans) != 0 {
-			t.Errorf("%s: %d of %d bytes are free, %d held by %d projects (%d known), %d wait, %d loans; want all free", name,
+			t.Errorf("%s: %d of %d bytes are free; %d bytes are held by %d of %d projects; %d loans wait, %d hold memory; want all free", name,
 				p.free, p.total, p.held, p.projects, len(p.of), len(p.queue), len(p.loans))
 		}
 	}
@@ -220,7 +220,7 @@ func TestSlowHoldersAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
 		var held []*body
-		for range 5 { // 40 MiB: four loans from the 48 MiB for large loans, and one with the token
+		for range 5 { // 40 MiB: four loans fit into the share of the key, and one gets the token
 			l := open(b, "p", "k", 8*mib)
 			l.must(t, 8*mib)
 			held = append(held, l)
@@ -338,7 +338,7 @@ func TestSharersAreCutTogether(t *testing.T) {
 		Unshare(payer.Loan, gone.Loan)
 		stop, cancel := context.WithCancel(ctx)
 		var waiting []*body
-		for i := range 20 { // more than the budget has
+		for i := range 20 { // together they need more than the budget has
 			l := open(b, fmt.Sprint(i), "k", 8*mib)
 			l.Watch(false)
 			l.grow(stop, 8*mib)
@@ -349,11 +349,11 @@ func TestSharersAreCutTogether(t *testing.T) {
 			fast.Moved(leastBytes)
 		}
 		if !payer.IsCut() || !slow.IsCut() || gone.IsCut() || fast.IsCut() {
-			t.Errorf("cut: payer %v, slow %v, gone %v, fast %v; want the first two", payer.IsCut(), slow.IsCut(), gone.IsCut(), fast.IsCut())
+			t.Errorf("cut: payer %v, slow %v, gone %v, fast %v; want only payer and slow", payer.IsCut(), slow.IsCut(), gone.IsCut(), fast.IsCut())
 		}
 		Move(payer.Loan, fast.Loan, 8*mib)
 		if len(fast.sharers) != 1 || len(payer.sharers) != 0 || fast.size != 8*mib {
-			t.Errorf("after Move: %d and %d sharers, %d bytes; want 1 and 0, 8 MiB", len(fast.sharers), len(payer.sharers), fast.size)
+			t.Errorf("after Move: fast has %d sharers, payer has %d, and fast has %d bytes; want 1, 0 and 8 MiB", len(fast.sharers), len(payer.sharers), fast.size)
 		}
 		cancel()
 		synctest.Wait()
@@ -385,7 +385,7 @@ func TestConcurrentUse(t *testing.T) {
 					}
 					size++
 					if s := b.Stats(); s.Held > s.Total {
-						t.Errorf("%d of %d bytes are held", s.Held, s.Total)
+						t.Errorf("loans hold %d bytes, more than the budget of %d", s.Held, s.Total)
 					}
 				}
 				l.Shrink(1000)

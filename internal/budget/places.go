@@ -87,8 +87,8 @@ func (p *Places) Give(of Holder, at netip.Addr) {
 	k := p.join(of)
 	p.free++
 	p.add(k, -1)
-	p.leave(k) // ends the use that Take began
-	p.leave(k)
+	p.leave(k) // for the join in Take
+	p.leave(k) // for the join above
 	if p.o.Address > 0 {
 		if p.addresses[at]--; p.addresses[at] == 0 {
 			delete(p.addresses, at)

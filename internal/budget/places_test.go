@@ -35,7 +35,7 @@ func TestPlacesAreShared(t *testing.T) {
 		p.Give(Holder{"p", "greedy"}, home)
 	}
 	if n, err := fill(p, Holder{"p", "greedy"}, home); n == 0 || !errors.Is(err, ErrShare) {
-		t.Errorf("after the key returned all its places, it got %d places, then %v", n, err)
+		t.Errorf("after the key returned all its places, it got %d places, then %v; want at least 1, then ErrShare", n, err)
 	}
 }
 

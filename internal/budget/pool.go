@@ -22,8 +22,8 @@ type pool struct {
 // waiter is a loan that waits in Grow.
 type waiter struct {
 	loan  *Loan
-	pool  *pool // pool that the memory comes from
-	key   *key  // the key of the holder, in pool
+	pool  *pool // pool that the memory will come from
+	key   *key  // the entry for the holder's key in pool
 	size  int64 // wanted size of the loan
 	ready chan struct{}
 }

@@ -8,11 +8,11 @@ type Holder struct{ Project, Key string }
 // take more (D34):
 //
 //   - While more than a quarter of the resource is free, any key may take more.
-//   - The last quarter is for a key that holds less than its fair share (see isLight), and no more
-//     than the amount that is still free. The second condition makes each newcomer leave room for
-//     the next one. Without it, two greedy keys would take everything.
-//   - The last eighth is for keys of a project that holds less than its fair share. Without this
-//     rule, a project with many keys could take everything, each key a little.
+//   - In the last quarter, a key may take more only if it holds less than its fair share (see
+//     isLight), and at most as much as is still free. The second condition makes each newcomer
+//     leave room for the next one. Without it, two greedy keys would take everything.
+//   - In the last eighth, the project of the key must also hold less than its fair share. Without
+//     this rule, a project with many keys could take everything, each key a little.
 //
 // shares has no lock of its own. Its user must guard it.
 type shares struct {

@@ -71,7 +71,7 @@ var authCases = []Case{
 		t.Publish(s.ID, `[1]`, WithKey(t.Test))
 		t.Get("/v1/streams/"+s.ID, WithKey(t.Test)).Want(200)
 		t.Subscribe(s.ID, "cursor=0", WithKey(t.Test)).Batch(1)
-		t.Get("/v1/streams/"+s.ID, WithKey(t.Live)).Want(200) // same project
+		t.Get("/v1/streams/"+s.ID, WithKey(t.Live)).Want(200) // a live key of the same project
 		t.Delete("/v1/streams/"+s.ID, WithKey(t.Test)).Want(204)
 	}},
 	{"errors do not repeat the key", `spec: error.message is "Human-readable text"; no key appears in it`, func(t *T) {

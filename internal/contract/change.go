@@ -54,7 +54,7 @@ var changeCases = []Case{
 			}
 		}
 	}},
-	{"smaller limits", `D37: smaller bounds evict at once`, func(t *T) {
+	{"smaller limits", `D37: smaller limits evict batches at once`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":8388608`)
 		for range 6 {
 			t.Post(NextPath(s.ID), RawBody(Filler(part))).Want(202)
@@ -79,7 +79,7 @@ var changeCases = []Case{
 		t.Post(NextPath(s.ID), RawBody(Filler(part))).Want(202)
 		sub.raw(7)
 	}},
-	{"bodies", `D37: the rules and errors of create: D10`, func(t *T) {
+	{"bodies", `D37: a change has the rules and errors of create (D10)`, func(t *T) {
 		s := t.jsonStream()
 		for _, body := range []string{``, `[]`, `null`, `{`, `{}{}`, `{"name":""}`, `{"name":null}`, `{"name":1}`, `{"name":"` + strings.Repeat("x", 129) + `"}`,
 			`{"name":"a","name":"b"}`, `{"retention_seconds":"60"}`, `{"retention_seconds":60.0}`, `{"retention_seconds":null}`, `{"max_bytes":1048575}`,

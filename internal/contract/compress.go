@@ -84,7 +84,7 @@ var compressCases = []Case{
 		for _, path := range []string{BatchPath(s.ID, 1), BatchPath(raw.ID, 1), BatchPath(raw.ID, 2), PagePath(s.ID, ""), PagePath(raw.ID, "from=1"), PagePath(raw.ID, "from=2")} {
 			plain, zipped := t.Get(path).Want(200), t.Get(path, gzipped).Want(200)
 			if got := zipped.Header.Get("Content-Encoding"); got != "gzip" || plain.Header.Get("Content-Encoding") != "" {
-				t.Errorf("%s: content-encoding is %q, and %q if nothing is asked for", path, got, plain.Header.Get("Content-Encoding"))
+				t.Errorf("%s: content-encoding is %q, and without accept-encoding it is %q; want gzip and none", path, got, plain.Header.Get("Content-Encoding"))
 			}
 			if !bytes.Equal(plain.Body, zipped.Body) || plain.Header.Get("Content-Type") != zipped.Header.Get("Content-Type") {
 				t.Errorf("%s: the compressed response has other content", path)

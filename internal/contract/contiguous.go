@@ -170,7 +170,7 @@ func (t *T) inPipeline(id string, seq int64) bool {
 		}
 		cancel()
 		switch {
-		case (err != nil || status == 412) && tries < 1000: // aborted, or too early
+		case (err != nil || status == 412) && tries < 1000: // the request was aborted, or the batch came too early
 		case (status == 202 || status == 200) && publisher == "pipeline":
 			return true
 		default:

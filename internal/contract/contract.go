@@ -75,9 +75,9 @@ type subject struct {
 	alone bool // run the cases one at a time, because they use up a limit that all of them share
 }
 
-// nodeLocal lists the subjects in which a node answers a request without the other nodes of its
-// cluster. Spreading these requests over several nodes tests nothing new, and they need most of the
-// suite's CPU time. If Target.Spread is set, these subjects run only if Target.Slow is set too.
+// nodeLocal lists the subjects in which a node answers requests without asking the other nodes of
+// its cluster. Spreading these requests over several nodes tests nothing new, and they need most of
+// the suite's CPU time. If Target.Spread is set, these subjects run only if Target.Slow is set too.
 var nodeLocal = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
 
 // Run checks everything that a service must do while it stays below its limits. RunLimits checks
@@ -185,8 +185,8 @@ type T struct {
 // machine may be busy.
 const Patience = 20 * time.Second
 
-// Eventually calls condition every 20 ms until it returns true. If that takes longer than limit,
-// the test fails with a message that contains the description.
+// Eventually calls the function condition every 20 ms until it returns true. If that takes longer
+// than limit, the test fails with a message that contains the description.
 func Eventually(t testing.TB, limit time.Duration, description string, condition func() bool) {
 	t.Helper()
 	deadline := time.After(limit)

@@ -113,7 +113,7 @@ func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 			t.Fatalf("the limit changed from %d to %d", limit, w.limit)
 		}
 		if w.reset == last.reset && w.remaining != max(last.remaining-1, 0) {
-			t.Errorf("remaining went from %d to %d", last.remaining, w.remaining)
+			t.Errorf("within one window, remaining went from %d to %d, want one less", last.remaining, w.remaining)
 		}
 		spent := w.reset == last.reset && last.remaining == 0
 		if a.Status == 429 {
@@ -138,7 +138,7 @@ func (t *T) checkLimited(a *Answer) {
 	wait, err := strconv.ParseInt(a.Header.Get("Retry-After"), 10, 64)
 	w := a.window()
 	if err != nil || wait < 1 || wait > 60 || w.remaining != 0 {
-		t.Errorf("retry-after is %q with %d remaining", a.Header.Get("Retry-After"), w.remaining)
+		t.Errorf("retry-after is %q with %d remaining, want 1 to 60 with 0 remaining", a.Header.Get("Retry-After"), w.remaining)
 	}
 	if until := w.reset - time.Now().Unix(); wait < until-2 || wait > until+2 {
 		t.Errorf("retry-after is %d s, but the window resets in %d s", wait, until)

@@ -138,7 +138,7 @@ var evictionCases = []Case{
 			case "gap":
 				var from, to int64
 				if _, err := fmt.Sscanf(e.Data, `{"from":%d,"to":%d`, &from, &to); err != nil || from != next || to < from {
-					t.Fatalf("got gap %s at %d", e.Data, next)
+					t.Fatalf("got gap %s, want a gap that begins at %d", e.Data, next)
 				}
 				next = to + 1
 			default:
@@ -149,7 +149,7 @@ var evictionCases = []Case{
 	{"a gap below an evicted batch", `D4: a gap below an evicted batch is closed`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		t.Post(SeqPath(s.ID, 3), RawBody(Filler(part))).Want(202)
-		t.Post(SeqPath(s.ID, 4), RawBody(Filler(MiB))).Want(202) // evicts 3
+		t.Post(SeqPath(s.ID, 4), RawBody(Filler(MiB))).Want(202) // evicts batch 3
 		for _, seq := range []int64{1, 2, 3} {
 			t.Post(SeqPath(s.ID, seq), RawBody(nil)).Refused(409, "invalid_sequence")
 		}
@@ -166,7 +166,7 @@ var evictionCases = []Case{
 	}},
 	{"by age", `D12: a batch can no longer be read once it is older than retention_seconds`, func(t *T) {
 		if !t.Slow {
-			t.Skip("takes more than a minute; Target.Slow runs it")
+			t.Skip("this case takes more than a minute, so it runs only with Target.Slow")
 		}
 		s := t.create(`"retention_seconds":60`)
 		t.Publish(s.ID, `["old"]`, Idempotent("k"))

@@ -98,7 +98,7 @@ var idempotencyCases = []Case{
 		s := t.rawStream()
 		t.Post(NextPath(s.ID), RawBody([]byte("one")), Idempotent("k")).Want(202)
 		if k := t.Ack(t.Post(NextPath(s.ID), RawBody([]byte("two")), Idempotent("k")).Want(200), s.ID); k.Seq != 1 || k.Accepted != 1 {
-			t.Errorf("acknowledged as %+v, want sequence 1, which is 1 event", k)
+			t.Errorf("acknowledged as %+v, want sequence 1 with 1 event", k)
 		}
 	}},
 	{"refused with a key", `D25: the server remembers a key only with a stored batch: after a refused publish, the key can be used again`, func(t *T) {

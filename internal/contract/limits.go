@@ -32,7 +32,7 @@ var limitCases = []Case{
 			made = append(made, t.jsonStream())
 		}
 		t.Post("/v1/streams", JSONBody(`{"name":"one too many"}`)).Refused(403, "stream_limit_reached")
-		t.Post("/v1/streams", JSONBody(`{"name":"taken","id":"`+made[0].ID+`"}`)).Refused(409, "stream_name_taken") // D10: 409 before 403
+		t.Post("/v1/streams", JSONBody(`{"name":"taken","id":"`+made[0].ID+`"}`)).Refused(409, "stream_name_taken") // D10: 409 has priority over 403
 		t.Post("/v1/streams", JSONBody(`{"name":"bad","retention_seconds":1}`)).Refused(422, "retention_out_of_range")
 		t.CreateBody(`{"name":"of another project"}`, WithKey(t.OtherLive))
 		t.Delete("/v1/streams/" + made[0].ID).Want(204)
@@ -75,7 +75,7 @@ var limitCases = []Case{
 				return false
 			}
 		}
-		for range n - n/4 { // subscriptions of earlier cases may still be closing
+		for range n - n/4 { // this may take some time, because subscriptions of earlier cases may still be closing
 			Eventually(t, Patience, "a subscription is accepted", take(s.ID))
 		}
 		t.refusedPlace(s.ID, 429, "rate_limited")

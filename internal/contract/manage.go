@@ -94,8 +94,8 @@ func (a *Answer) madeKey() madeKey {
 	return k
 }
 
-// isRevoked checks that a key or token is refused because it was revoked. In a cluster, D18 allows
-// the other nodes 2 seconds.
+// isRevoked checks that a key or token is refused because it was revoked. In a cluster, the other
+// nodes may learn of the revocation 2 seconds later (D18).
 func isRevoked(t *T, path string, o Option) {
 	t.Helper()
 	if t.Spread {
@@ -108,7 +108,7 @@ func isRevoked(t *T, path string, o Option) {
 const stated = `D36: `
 
 var manageCases = []Case{
-	{"tokens", stated + `a management token is needed, which is no API key; errors have the same shape as under /v1`, func(t *T) {
+	{"tokens", stated + `requests need a management token, and an API key is not accepted; errors have the same shape as under /v1`, func(t *T) {
 		o, revoke := newToken(t)
 		for _, path := range []string{"/manage/v1/projects", "/manage/v1/keys", "/manage/v1/nowhere"} {
 			t.Get(path, WithKey("")).Refused(401, "missing_api_key")
@@ -127,7 +127,7 @@ var manageCases = []Case{
 		revoke()
 		isRevoked(t, "/manage/v1/keys", o)
 	}},
-	{"no pages", stated + `a management token does not belong into a browser: pages from other origins get no permission`, func(t *T) {
+	{"no CORS", stated + `a management token does not belong in a browser: responses have no CORS header fields`, func(t *T) {
 		o, _ := newToken(t)
 		origin := WithHeader("Origin", "https://elsewhere.example")
 		for _, a := range []*Answer{
@@ -241,7 +241,7 @@ var manageCases = []Case{
 			a := t.Post("/manage/v1/keys", JSONBody(strings.ReplaceAll(bad, "$", project)), o)
 			a.Refused(400, "invalid_request_error")
 			if strings.Contains(string(a.Body), "CANARY") {
-				t.Errorf("the error for %s repeats it: %s", bad, a.Body)
+				t.Errorf("the error for %s repeats a part of it: %s", bad, a.Body)
 			}
 		}
 		t.Post("/manage/v1/keys", JSONBody(fmt.Sprintf(`{"project":%q}`, project)), o, WithHeader("Idempotency-Key", "a b")).Refused(400, "invalid_request_error")
@@ -271,7 +271,7 @@ var manageCases = []Case{
 			t.Error("another Idempotency-Key got the same key")
 		}
 	}},
-	{"keys that revoke themselves", stated + `a key with revoke_after is revoked then by itself (401 key_revoked); D18: its subscriptions end within 2 s`, func(t *T) {
+	{"keys that revoke themselves", stated + `a key with revoke_after revokes itself after that time (401 key_revoked); D18: its subscriptions end within 2 s`, func(t *T) {
 		o, _ := newToken(t)
 		project, id := newProject(t, o), NewID()
 		owner := createKey(t, fmt.Sprintf(`{"project":%q}`, project), o)

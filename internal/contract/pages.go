@@ -19,7 +19,7 @@ type BatchPage struct {
 	Gap     *PageGap          `json:"gap"`
 }
 
-// PageGap is the range of sequences in front of a page that can no longer be read.
+// PageGap is a range of sequences that can no longer be read. It lies before the batches of a page.
 type PageGap struct {
 	From   int64  `json:"from"`
 	To     int64  `json:"to"`
@@ -135,7 +135,7 @@ var pageCases = []Case{
 		pageOf(t, s.ID, "last=1000", 6, 5, 1, 2, 3, 4, 5)
 		pageOf(t, s.ID, "last=4&limit=2", 4, 5, 2, 3)
 	}},
-	{"sequence 0", `D37: from=0 includes a stored 0; D15: if nothing was ever stored, reading from head misses no batch`, func(t *T) {
+	{"sequence 0", `D37: from=0 includes batch 0 if it is stored; D15: if nothing was ever stored, reading from head misses no batch`, func(t *T) {
 		s := t.jsonStream()
 		next := pageOf(t, s.ID, "from=head", 0, 0).Next
 		t.PublishAt(s.ID, 0, `["zero"]`)
@@ -170,7 +170,7 @@ var pageCases = []Case{
 				}
 				from = p.Next
 				if limit == 1 && from > 10 {
-					from = max(from, n-3) // a few requests are enough
+					from = max(from, n-3) // skip to the end: a few requests are enough
 				}
 			}
 			if limit > 1 && len(got) != n || got[len(got)-1] != n {
@@ -207,13 +207,13 @@ var pageCases = []Case{
 			from = p.Next
 		}
 	}},
-	{"since", `D37: since=<RFC 3339 timestamp> are the batches stored at that moment or later`, func(t *T) {
+	{"since", `D37: since=<RFC 3339 timestamp> gives the batches that were stored at that time or later`, func(t *T) {
 		s := t.jsonStream()
 		var times []time.Time
 		for seq := int64(1); seq <= 4; seq++ {
 			t.Publish(s.ID, `[]`)
 			times = append(times, t.checkTime(t.Batch(s.ID, seq).TS))
-			if seq < 4 { // the next batch gets a later time
+			if seq < 4 { // wait, so that the next batch gets a later time
 				Eventually(t, Patience, "the clock of the server moves on", func() bool { return time.Since(times[seq-1]) > 5*time.Millisecond })
 			}
 		}
@@ -238,7 +238,8 @@ var pageCases = []Case{
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `[]`)
 		t.PublishAt(s.ID, 4, `[]`)
-		// The gap may close at any time, so the page is checked only if the gap was open afterwards.
+		// The gap may close at any time, so the page is checked only if the gap is still open
+		// afterwards.
 		p, above := t.Page(s.ID, "from=1"), t.Page(s.ID, "from=3")
 		last := t.Page(s.ID, "last=1")
 		if t.Post(SeqPath(s.ID, 2), JSONBody(`{"events":[]}`)).Status == 202 {
@@ -307,7 +308,7 @@ var pageCases = []Case{
 			t.Errorf("an empty page was returned after %v, want 1 s", waited)
 		}
 	}},
-	{"deleted while waiting", `D31: requests in flight get 404`, func(t *T) {
+	{"deleted while waiting", `D31: requests in flight to a deleted stream get 404`, func(t *T) {
 		s := t.jsonStream()
 		got := make(chan *Answer, 1)
 		go func() { got <- poll(t, s.ID, "wait=30") }()

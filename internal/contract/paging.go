@@ -124,10 +124,10 @@ func (t *T) page(query string, options ...Option) Page {
 	return p
 }
 
-// walk reads page after page until it has seen all streams whose ids are in mine, and returns these
-// ids in the order of the list. After each page it calls afterPage with the number of these streams
-// seen so far. It skips all other streams, because other cases create and delete streams in the
-// same project at the same time.
+// walk reads page after page until it has seen all streams whose ids are in the parameter mine, and
+// returns these ids in the order of the list. After each page it calls the function afterPage with
+// the number of these streams seen so far. It skips all other streams, because other cases create
+// and delete streams in the same project at the same time.
 func (t *T) walk(query string, mine []string, afterPage func(seen int)) []string {
 	t.Helper()
 	var got []string

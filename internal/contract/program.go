@@ -49,8 +49,8 @@ func TokensOf(binary, data string) func(testing.TB) (string, func()) {
 }
 
 // KeysOf returns a function for Target.NewKey. That function creates and revokes keys of the
-// project named "a": it runs binary with the commands for operators on the server's data directory.
-// The server must run on this machine.
+// project named "a": it runs commands for operators on the server's data directory. The parameter
+// binary is the path of the weir program. The server must run on this machine.
 func KeysOf(binary, data string) func(testing.TB, Key) (string, func()) {
 	return func(t testing.TB, k Key) (string, func()) {
 		t.Helper()

@@ -31,7 +31,7 @@ var rateCases = []Case{
 	{"test keys have lower limits", `spec: "Test keys: lower rate limits than live keys"`, func(t *T) {
 		live, test := t.Get("/v1/streams?limit=1").window(), t.Get("/v1/streams?limit=1", WithKey(t.Test)).window()
 		if test.limit >= live.limit {
-			t.Errorf("the limit of a test key is %d, of a live key %d", test.limit, live.limit)
+			t.Errorf("the limit of a test key is %d, want less than the %d of a live key", test.limit, live.limit)
 		}
 	}},
 	{"counted per key", `D23: each key has its own rate-limit window of 60 s; every request of the key counts, and a subscription counts as one request`, func(t *T) {
@@ -45,10 +45,10 @@ var rateCases = []Case{
 				t.Skip("this target does not limit test keys")
 			}
 			if last.reset == w.reset && w.remaining != last.remaining-1 {
-				t.Errorf("%s: remaining went from %d to %d", what, last.remaining, w.remaining)
+				t.Errorf("%s: remaining went from %d to %d, want one less", what, last.remaining, w.remaining)
 			}
 			if last.reset != w.reset && w.remaining != w.limit-1 {
-				t.Errorf("%s: the first request of a window leaves %d of %d", what, w.remaining, w.limit)
+				t.Errorf("%s: the first request of a window left %d of %d requests, want all but one", what, w.remaining, w.limit)
 			}
 			last = w
 		}

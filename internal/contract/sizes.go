@@ -88,7 +88,7 @@ var sizeCases = []Case{
 // heavy skips the case if Target.Light is set. Cases that need much CPU call it.
 func (t *T) heavy() {
 	if t.Light {
-		t.Skip("needs much CPU and is the same on every transport; another transport runs it")
+		t.Skip("this case needs much CPU and gives the same result on every transport; it runs on another transport")
 	}
 }
 

@@ -77,13 +77,13 @@ var subscribeCases = []Case{
 		t.Subscribe(s.ID, "cursor=0").stands(0)
 		t.Subscribe(s.ID, "cursor=2").stands(2)
 		t.Subscribe(s.ID, "cursor=2", WithHeader("Last-Event-ID", "1")).stands(1)
-		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202) // evicts all others
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202) // evicts all other batches
 		t.Subscribe(s.ID, "cursor=0").stands(3)
 		t.Subscribe(s.ID, "cursor=1").stands(1)
 		zero := t.jsonStream()
 		t.PublishAt(zero.ID, 0, `[]`)
 		t.Subscribe(zero.ID, "").stands(0)
-		t.Subscribe(zero.ID, "cursor=0").standsNowhere() // there is no position below a stored 0
+		t.Subscribe(zero.ID, "cursor=0").standsNowhere() // there is no sequence below a stored batch 0
 	}},
 	{"reconnect before the first batch", `D16: a client that loses its connection before the first batch resumes at the id of the first frame and misses nothing`, func(t *T) {
 		s := t.jsonStream()

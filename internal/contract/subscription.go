@@ -85,7 +85,7 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 func (s *Subscription) stands(at int64) {
 	s.t.Helper()
 	if want := strconv.FormatInt(at, 10); s.start.ID != want {
-		s.t.Errorf("the first frame has id %q (%v), want %s", s.start.ID, s.start.HasID, want)
+		s.t.Errorf("the first frame has id %q (it has an id: %v), want %s", s.start.ID, s.start.HasID, want)
 	}
 }
 

@@ -138,7 +138,7 @@ func headers(h http.Header, now time.Time) (faults []string) {
 		bad("x-ratelimit-reset is %d s from now, but a window lasts 60 s", away)
 	}
 	if h.Get("Set-Cookie") != "" {
-		bad("set-cookie under /v1")
+		bad("the response sets a cookie")
 	}
 	return faults
 }

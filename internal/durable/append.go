@@ -53,7 +53,8 @@ func (c *call) append() error {
 	if err != nil {
 		return err
 	}
-	c.body = p.Batch.Payload // publish has overwritten the body, and serve may call append again
+	// publish may have overwritten the body. If serve calls append again, append uses this content.
+	c.body = p.Batch.Payload
 	p.Writer, p.Ends = w, ends
 	ack, err := t.Publish(c.r.Context(), p)
 	if err != nil {
@@ -79,7 +80,7 @@ func (c *call) append() error {
 
 var errNoMessage = &weir.Error{Code: weir.InvalidRequest, Message: "the array is empty: there is no message to append"}
 
-// publish returns the publish that stores a body, in the form in which the stream stores batches.
+// publish returns the hub.Publish that stores a body as a batch of the stream.
 func (t *target) publish(body []byte) (*hub.Publish, error) {
 	if !t.isJSON() {
 		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.Type, Payload: body}}, nil
@@ -138,7 +139,8 @@ func (c *call) closed(t target) error {
 	return c.Refuse(http.StatusConflict, weir.StreamClosed, "the stream is closed")
 }
 
-// conflict refuses an append for the reason that the rules of the stream gave.
+// conflict answers an append or a close that the hub refused with err. If the writer w broke a rule
+// about producers or about Stream-Seq, s says which rule.
 func (c *call) conflict(t target, w *hub.Writer, s hub.WriterStanding, err error) error {
 	var known *weir.Error
 	if !errors.As(err, &known) {
@@ -202,8 +204,9 @@ func natural(s string) (uint64, bool) {
 
 func isTrue(s string) bool { return strings.EqualFold(strings.TrimSpace(s), "true") }
 
-// remove serves DELETE. If the stream has forks, a stream without content takes its place: its path
-// answers 410 as long as the forks exist. A fork has its own copy of what it inherited.
+// remove serves DELETE. If the stream has forks, an empty stream takes its place, so that the path
+// answers 410 as long as the forks exist. The forks do not need the deleted content, because each
+// has its own copy.
 func (c *call) remove() error {
 	t, ok, err := c.find(access.DeleteStream)
 	if !ok {
@@ -216,7 +219,9 @@ func (c *call) remove() error {
 	if !c.h.referenced(t) {
 		err = c.h.collect(ctx, t)
 	} else if err = t.Delete(ctx); err == nil {
-		_ = c.mark(ctx, t) // the stream is deleted, even if a full store takes no mark: then its path answers 404
+		// If mark fails, for example because the store is full, the path answers 404 instead of
+		// 410.
+		_ = c.mark(ctx, t)
 	}
 	if err != nil {
 		return err
@@ -224,7 +229,8 @@ func (c *call) remove() error {
 	return c.Send(http.StatusNoContent, "", nil)
 }
 
-// mark creates a stream that stands for a deleted one, unless a new stream has its path already.
+// mark creates an empty stream in the place of the deleted stream t. If a new stream has the path
+// already, mark does nothing.
 func (c *call) mark(ctx context.Context, t target) error {
 	spec := t.Spec()
 	spec.TTLSeconds, spec.ExpiresAt = 0, 0

@@ -14,15 +14,15 @@ import (
 // attributes are the settings that only a stream under /ds has.
 type attributes struct {
 	Path      string `json:"path,omitempty"`
-	Type      string `json:"type,omitempty"`    // content type, as it was given
-	TTL       *int64 `json:"ttl,omitempty"`     // seconds
-	Expires   string `json:"expires,omitempty"` // as it was given
-	Inherited bool   `json:"inherited,omitempty"`
-	From      string `json:"from,omitempty"`   // path of the stream that this one is a fork of
-	Offset    string `json:"offset,omitempty"` // where the fork begins to differ, as it was given
-	Sub       int64  `json:"sub,omitempty"`
-	Gone      bool   `json:"gone,omitempty"`    // the stream was deleted, and is kept because it has forks
-	Pending   bool   `json:"pending,omitempty"` // the first content is not complete
+	Type      string `json:"type,omitempty"`      // content type, as the client sent it
+	TTL       *int64 `json:"ttl,omitempty"`       // seconds
+	Expires   string `json:"expires,omitempty"`   // as the client sent it
+	Inherited bool   `json:"inherited,omitempty"` // TTL and Expires are those of the source of the fork
+	From      string `json:"from,omitempty"`      // path of the source if this stream is a fork
+	Offset    string `json:"offset,omitempty"`    // where the fork begins to differ from its source, as the client sent it
+	Sub       int64  `json:"sub,omitempty"`       // how many messages or bytes of the batch at Offset the fork inherits
+	Gone      bool   `json:"gone,omitempty"`      // the stream was deleted, and an empty one is kept because of its forks
+	Pending   bool   `json:"pending,omitempty"`   // the first content is not complete
 }
 
 const (
@@ -68,7 +68,7 @@ func mediaType(s string) string {
 	return strings.ToLower(strings.TrimSpace(m))
 }
 
-// referenced reports whether the stream has a fork that is not deleted.
+// referenced reports whether a fork of the stream exists, or a fork of a fork.
 func (h *Handler) referenced(t target) bool { return h.hasForks(t.Project, t.Path, 0) }
 
 // deepest is the length of the longest chain of forks that hasForks follows.
@@ -91,15 +91,15 @@ func (h *Handler) hasForks(p weir.ProjectID, path string, depth int) (found bool
 	return found
 }
 
-// collect deletes a stream, and the streams that were deleted before and kept only because it is their
-// fork.
+// collect deletes a stream. If it is the last fork of a source that was deleted before, collect
+// also removes the empty stream that was kept for the source.
 func (h *Handler) collect(ctx context.Context, t target) error {
 	if err := t.Delete(ctx); err != nil || t.From == "" {
 		return err
 	}
 	if s, err := h.Hub.Stream(h.idOf(t.Project, t.From)); err == nil {
 		if source := (target{s, attributesOf(s)}); source.Gone && !h.referenced(source) {
-			_ = h.collect(ctx, source) // the next request to the source tries again
+			_ = h.collect(ctx, source) // the error can be ignored: the next request to the source calls collect again
 		}
 	}
 	return nil

@@ -47,29 +47,29 @@ func elements(array []byte) (all []jsontext.Value, err error) {
 // JSON array of all messages.
 type content struct {
 	json bool
-	data []byte  // of a JSON stream: the array without its closing bracket
-	lent *[]byte // memory of the pool that data may use
+	data []byte  // in a JSON stream, the array without its closing bracket
+	lent *[]byte // memory from the pool buffers that data uses; nil if there is none
 }
 
-// pooled is the smallest content whose memory is used again.
+// pooled is the size of the smallest content that takes its memory from the pool buffers.
 const pooled = 64 << 10
 
 // buffers has memory for contents. Allocating it for each read would take longer than the read.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// grow makes room for batches of this many bytes.
+// grow makes room for batches with this many bytes in total.
 func (k *content) grow(bytes int) {
 	if bytes < pooled || k.lent != nil {
 		return
 	}
 	k.lent = buffers.Get().(*[]byte)
-	if bytes += 2; cap(*k.lent) < bytes { // the brackets of an array
+	if bytes += 2; cap(*k.lent) < bytes { // 2 for the brackets of an array
 		*k.lent = make([]byte, 0, bytes)
 	}
 	k.data = (*k.lent)[:0]
 }
 
-// release ends the use of the content.
+// release empties the content and returns its memory to the pool.
 func (k *content) release() {
 	if k.lent != nil {
 		buffers.Put(k.lent)

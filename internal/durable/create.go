@@ -16,13 +16,13 @@ import (
 // wanted is what a PUT asks for.
 type wanted struct {
 	attributes
-	typed bool // Content-Type was given
-	ends  bool
-	pos   weir.Seq // position of a fork, if Offset is given
+	typed bool     // the request has a Content-Type
+	ends  bool     // the request closes the stream
+	pos   weir.Seq // the position that Offset names, if Offset is not empty
 }
 
 // create serves PUT: it creates a stream, or confirms that a stream with the same configuration
-// exists. The body is its first content.
+// exists. The body is the first content of a new stream.
 func (c *call) create() error {
 	w, err := c.wants()
 	if err != nil {
@@ -94,8 +94,8 @@ func (c *call) wants() (w wanted, err error) {
 	return w, nil
 }
 
-// sourcePath returns the path of the source of a fork, which may be given with or without the prefix
-// of the protocol.
+// sourcePath returns the path of the source of a fork. The client may send it with or without
+// Prefix.
 func sourcePath(s string) string {
 	if u, err := url.Parse(s); err == nil {
 		s = u.Path
@@ -113,7 +113,7 @@ func (c *call) confirm(t target, w wanted) error {
 	}
 	switch {
 	case t.Gone && !c.h.referenced(t):
-		_ = c.h.collect(c.r.Context(), t) // a retry tries again
+		_ = c.h.collect(c.r.Context(), t) // the error can be ignored: when the client retries, confirm calls collect again
 		return weir.Errorf(weir.Overloaded, "the stream was being deleted; retry")
 	case t.Pending && time.Since(t.CreatedAt.Std()) > abandoned:
 		if err := t.Delete(c.r.Context()); err != nil {
@@ -132,8 +132,8 @@ func (c *call) confirm(t target, w wanted) error {
 	return c.Send(http.StatusOK, t.Type, nil)
 }
 
-// abandoned is the age at which a stream counts as abandoned if its first content is not complete.
-// The server must have stopped while the stream was created.
+// A stream whose first content is still incomplete at the age abandoned counts as abandoned: it
+// seems that a server stopped while it was creating the stream.
 const abandoned = time.Minute
 
 // matches reports whether a stream has the configuration that a PUT asks for.
@@ -158,8 +158,8 @@ func timeOf(s string) weir.Time {
 	return weir.TimeOf(t)
 }
 
-// make creates a stream. A stream with content is pending until the content is complete, so that a
-// crash in between leaves no stream with half of its content.
+// make creates a stream. A stream with content is pending until the content is complete, so that
+// after a crash clients never see a stream with half of its content.
 func (c *call) make(w wanted, from *target, body []byte) error {
 	a := w.attributes
 	if from != nil {
@@ -191,7 +191,9 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		return err
 	}
 	if first != nil {
-		c.body = first.Batch.Payload // firstContent has overwritten the body, and serve may call create again
+		// firstContent may have overwritten the body. If serve calls create again, create uses this
+		// content.
+		c.body = first.Batch.Payload
 	}
 	if _, err := c.h.Hub.Create(ctx, spec); err != nil {
 		var known *weir.Error
@@ -207,7 +209,7 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 	t, e := target{s, a}, hub.Extent{}
 	if a.Pending {
 		if err := c.fill(ctx, &t, w, from, first); err != nil {
-			_ = t.Delete(ctx) // a retry begins again
+			_ = t.Delete(ctx) // so that a retry can create the stream again
 			return err
 		}
 		if _, e, err = t.Bounds(ctx); err != nil {
@@ -222,7 +224,7 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 	return c.Send(http.StatusCreated, t.Type, nil)
 }
 
-// firstContent returns the publish that stores the body of a PUT, or nil if there is nothing to
+// firstContent returns the hub.Publish that stores the body of a PUT, or nil if there is nothing to
 // store.
 func firstContent(a attributes, body []byte) (*hub.Publish, error) {
 	if len(body) == 0 {
@@ -258,7 +260,7 @@ func (c *call) fill(ctx context.Context, t *target, w wanted, from *target, firs
 	return t.SetAttributes(ctx, func(string) (string, error) { return t.encode(), nil })
 }
 
-// nameOf returns the name of a stream for people: the end of its path.
+// nameOf returns the name of a stream: its path, or the end of a path that is too long for a name.
 func nameOf(path string) string {
 	name := []rune(strings.ToValidUTF8(path, "?"))
 	if len(name) > weir.MaxName {

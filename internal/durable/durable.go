@@ -2,8 +2,9 @@
 // caller's project: its id is a hash of the project and the path. So a batch that is written through
 // /ds can be read through /v1, and the other way round (docs/manual/durable.md).
 //
-// The package only translates. Order, deduplication of producers and closing are rules of package
-// stream, lifetimes are up to the hub, and keys, rate limits and header fields to package api.
+// The package only translates. Package stream has the rules about order, repeated appends of
+// producers, and closing. The hub ends the lifetimes of streams. Package api checks keys and rate
+// limits, and sets the header fields that all responses have.
 package durable
 
 import (
@@ -29,7 +30,7 @@ type Options struct {
 	Access *access.Access
 	API    *api.Handler
 
-	Open     string        // name of a project that callers without a key may use; empty if all need a key
+	Open     string        // name of a project that callers without a key may use; empty if all callers need a key
 	LongPoll time.Duration // how long a read waits for data; 0 means 20 s
 }
 
@@ -62,8 +63,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.path, c.id = path, h.idOf(v.Grant().Project(), path)
 		err := c.serve()
 		if c.found && isNotFound(err) && h.Hub.CatchUp(r.Context()) == nil {
-			// Another node may have deleted the stream and left a mark for its forks, made a new
-			// stream, or completed this one. This node knows of that now.
+			// Another node may have deleted, replaced or completed the stream. CatchUp has told
+			// this node about that, so serve can give the right answer now.
 			err = c.serve()
 		}
 		return err
@@ -79,8 +80,8 @@ type call struct {
 	id    weir.StreamID
 	found bool // this node knew a stream of this id when the request began
 
-	body    []byte // set by content
-	hasBody bool
+	body    []byte // the body of the request
+	hasBody bool   // the method content has read the body
 }
 
 // serve serves the request by its method.
@@ -118,7 +119,7 @@ func isNotFound(err error) bool {
 
 const (
 	maxPath  = 1024
-	reserved = "__ds" // first part of the paths of the protocol's subscriptions, which Weir does not have
+	reserved = "__ds" // the protocol has paths for subscriptions that begin with this part; Weir does not serve them
 )
 
 func validPath(path string) bool {
@@ -150,8 +151,9 @@ type target struct {
 	attributes
 }
 
-// find returns the stream of the request. It refuses with 410 a stream that was deleted while forks
-// of it exist, and with 404 one that is still being created.
+// find returns the stream of the request. If the result ok is false and err is nil, find has
+// already answered with 410, because the stream was deleted and has forks. A stream that is still
+// being created does not exist yet for clients (404).
 func (c *call) find(action access.Action) (t target, ok bool, err error) {
 	s, err := c.Stream(c.id, action)
 	if err != nil {
@@ -162,7 +164,7 @@ func (c *call) find(action access.Action) (t target, ok bool, err error) {
 	case t.Pending:
 		return t, false, weir.Errorf(weir.StreamNotFound, "the stream is still being created")
 	case t.Gone && !c.h.referenced(t):
-		_ = c.h.collect(c.r.Context(), t) // the next request to the stream tries again
+		_ = c.h.collect(c.r.Context(), t) // the error can be ignored: the next request to the stream calls collect again
 		return t, false, weir.Errorf(weir.StreamNotFound, "the stream was deleted")
 	case t.Gone:
 		return t, false, c.Refuse(http.StatusGone, weir.StreamNotFound, "the stream was deleted, and forks of it exist")
@@ -170,7 +172,8 @@ func (c *call) find(action access.Action) (t target, ok bool, err error) {
 	return t, true, nil
 }
 
-// head serves HEAD: what is known about a stream. It does not count as a use of the stream (D37).
+// head serves HEAD: it describes a stream in header fields. The request does not count as a use of
+// the stream (D37).
 func (c *call) head() error {
 	t, ok, err := c.find(access.ReadStream)
 	if !ok {

@@ -59,13 +59,14 @@ func (a answer) want(t *testing.T, status int, body string) answer {
 	return a
 }
 
-// The keys, permissions and projects of /v1 hold under /ds, and every response has a request id.
+// Keys, permissions and projects have the same effect under /ds as under /v1, and every response
+// has a request id.
 func TestAccess(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	all, reader, writer := s.NewKey(), s.NewKey(access.Read), s.NewKey(access.Publish)
 	url, text := s.URL()+"/ds/a/b", []string{"Content-Type", "text/plain"}
 	if a := send(t, "PUT", url, "", "", text...).want(t, 401, ""); !strings.HasPrefix(a.header.Get("X-Request-Id"), "req_") {
-		t.Errorf("the header is %v", a.header)
+		t.Errorf("the header fields are %v, want a request id", a.header)
 	}
 	send(t, "PUT", url, reader, "", text...).want(t, 403, "")
 	send(t, "PUT", url, all, "one", text...).want(t, 201, "")
@@ -98,16 +99,17 @@ func TestTwoFaces(t *testing.T) {
 	for _, path := range []string{"orders", id} {
 		a := send(t, "GET", s.URL()+"/ds/"+path+"?offset=-1", key, "").want(t, 200, `[{"n":1},{"n":2},3,[4]]`)
 		if got := a.header.Get("Stream-Next-Offset"); got != "0000000000000002_0000000000000000" {
-			t.Errorf("the next offset is %s", got)
+			t.Errorf("the next offset is %s, want the position after batch 2", got)
 		}
 	}
 	send(t, "POST", s.URL()+"/v1/streams/"+id+"/close", key, "").want(t, 200, "")
 	if a := send(t, "POST", s.URL()+"/ds/orders", key, `1`, json...).want(t, 409, ""); a.header.Get("Stream-Closed") != "true" {
-		t.Errorf("the header is %v", a.header)
+		t.Errorf("the header fields are %v, want Stream-Closed: true", a.header)
 	}
 }
 
-// Evicted data is 410, and a read from the start begins with what is kept.
+// A read at an offset whose data was evicted gets 410. A read from the start begins with the oldest
+// data that is kept.
 func TestEvicted(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	key, raw := s.NewKey(), []string{"Content-Type", "application/octet-stream"}
@@ -119,7 +121,7 @@ func TestEvicted(t *testing.T) {
 	}
 	send(t, "GET", url+"?offset=0000000000000001_0000000000000000", key, "").want(t, 410, "")
 	if got := send(t, "GET", url, key, "").want(t, 200, "").body; len(got) != 800_000 || got[0] != 'c' {
-		t.Errorf("got %d bytes that begin with %.1s", len(got), got)
+		t.Errorf("got %d bytes that begin with %.1s, want 800000 bytes that begin with c", len(got), got)
 	}
 }
 
@@ -157,13 +159,13 @@ func TestStats(t *testing.T) {
 			t.Errorf("the requests are %v, want %v", got, want)
 		}
 		if stats.Ended["reconnect"] != 1 || stats.Ended["failed"] != 0 {
-			t.Errorf("subscriptions ended: %v", stats.Ended)
+			t.Errorf("ended subscriptions are %v, want 1 reconnect and 0 failed", stats.Ended)
 		}
 		return
 	}
 }
 
-// A long poll takes a place of a subscription (D34), and ends when its key is revoked (D18).
+// A long poll counts as a subscription (D34), and ends when its key is revoked (D18).
 func TestLongPollIsASubscription(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "1", "--ds-long-poll", "5m"}})
 	record, key, err := s.Access.CreateKey(t.Context(), access.KeySpec{Project: s.Project, Kind: access.Live, Permissions: []access.Permission{access.Read}})

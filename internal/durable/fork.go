@@ -67,7 +67,7 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 		if err != nil {
 			return err
 		}
-		if e.Gone { // the copies may have a hole
+		if e.Gone { // batches may be missing between the copies
 			return from.gone(ctx, pos)
 		}
 		for _, p := range copies {
@@ -103,8 +103,8 @@ func (t *target) gone(ctx context.Context, pos weir.Seq) error {
 	return weir.Errorf(weir.Overloaded, "the source of the fork evicted data while it was copied; retry")
 }
 
-// part returns the part of the batch at the offset of a fork that the fork inherits: its first
-// messages, or its first bytes.
+// part returns the part that a fork with a sub-offset inherits of the batch at its offset: the
+// first messages, or the first bytes.
 func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 	var p *hub.Publish
 	e, err := t.Read(ctx, w.pos, 1, unreserved, func(b *weir.Batch) {
@@ -145,5 +145,6 @@ func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 	return p, nil
 }
 
-// unreserved is for reads that need little memory, which is freed at once.
+// unreserved is passed to Read to reserve no memory, for reads that need little and free it at
+// once.
 func unreserved(int) error { return nil }

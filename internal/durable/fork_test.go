@@ -65,7 +65,7 @@ func TestForkOfAnEvictingStream(t *testing.T) {
 	send(t, "GET", s.URL()+"/ds/fork", key, "").want(t, 404, "")
 	fork().want(t, 201, "")
 	if got := send(t, "GET", s.URL()+"/ds/fork?offset=-1", key, ""); got.body != body("b")+body("c") {
-		t.Errorf("the fork has %d bytes that begin with %.1s", len(got.body), got.body)
+		t.Errorf("the fork has %d bytes that begin with %.1s, want the batches b and c", len(got.body), got.body)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"weir/internal/hub"
 )
 
-// audience is the readers of live reads of one stream. Those that are up to date share the frames that
-// they get: one of them reads and encodes a frame, and the others use it too.
+// audience stands for all live readers of one stream. Readers that are up to date share frames: one
+// of them reads and encodes a frame, and the others use it too.
 type audience struct {
 	readers int // guarded by audiences.mu
 
@@ -26,18 +26,18 @@ type frame struct {
 	data []byte // a data event; empty if there is nothing to read
 }
 
-// flight is a read at a position that is going on.
+// flight is a read in progress at one position.
 type flight struct {
 	from weir.Seq
-	over chan struct{}
+	over chan struct{} // closed at the end of the read
 }
 
 const (
-	// maxShared is the size of the largest frame that is kept for other readers. Frames of this
-	// size need no memory of the budget (D34), so a slow reader may hold one.
+	// maxShared is the size of the largest frame that is kept for other readers. A frame of this
+	// size may be used without memory from the budget (D34), so a slow reader may hold one.
 	maxShared = 32 << 10
-	// shareWait is how long a reader waits for the result of another. The other one may itself wait
-	// for memory that its key has used up.
+	// shareWait is how long a reader waits for the result of another reader, which may itself be
+	// waiting for memory because its key has used up its share.
 	shareWait = time.Second
 )
 
@@ -73,12 +73,13 @@ func (a *audience) next(ctx context.Context, pos weir.Seq, read func() (*frame, 
 		return read()
 	}
 	var f *frame
-	defer func() { a.land(own, f) }() // also if read panics
+	defer func() { a.land(own, f) }() // runs even if the function read panics
 	f, err := read()
 	return f, err
 }
 
-// land ends a read. It keeps the frame for the others, if it is not nil and not too large.
+// land ends a read. It keeps the frame for other readers, unless the frame is nil, empty or too
+// large.
 func (a *audience) land(own *flight, f *frame) {
 	close(own.over)
 	a.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"weir"
 )
 
-// A reader whose read takes long, because its key has no memory left, delays neither readers at other
-// positions nor, for long, those at its own.
+// The read of one reader takes long, because its key has no memory left. That does not delay
+// readers at other positions. It delays readers at the same position by at most shareWait.
 func TestSlowReaderDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &audience{}
@@ -27,10 +27,10 @@ func TestSlowReaderDelaysNoOther(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		if f, err := a.next(t.Context(), 6, at(6, nil)); err != nil || f.from != 6 || time.Since(start) > 0 {
-			t.Errorf("a reader at another position got %+v, %v after %v", f, err, time.Since(start))
+			t.Errorf("a reader at another position got %+v, %v after %v, want a frame at once", f, err, time.Since(start))
 		}
 		if f, err := a.next(t.Context(), 7, at(7, nil)); err != nil || f.from != 7 || time.Since(start) > shareWait {
-			t.Errorf("a reader at the same position got %+v, %v after %v", f, err, time.Since(start))
+			t.Errorf("a reader at the same position got %+v, %v after %v, want a frame after shareWait at most", f, err, time.Since(start))
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -50,7 +50,7 @@ func TestReadersShareAFlight(t *testing.T) {
 		for range cap(got) {
 			go func() {
 				f, _ := a.next(t.Context(), 7, func() (*frame, error) {
-					reads++ // the others must wait, so there is no race
+					reads++ // the other readers wait meanwhile, so there is no race
 					time.Sleep(shareWait / 2)
 					return &frame{from: 7, data: []byte("x")}, nil
 				})
@@ -63,7 +63,7 @@ func TestReadersShareAFlight(t *testing.T) {
 			}
 		}
 		if reads != 1 {
-			t.Errorf("%d readers read, want 1", reads)
+			t.Errorf("%d readers called read, want 1", reads)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestMessagesAgain(t *testing.T) {
 		text := string(first)
 		again, m, err := messages(first)
 		if err != nil || m != n || string(again) != text {
-			t.Errorf("%s gives %s, and then %s (%d, %d messages), %v", body, text, again, n, m, err)
+			t.Errorf("%s gives %s with %d messages, and then %s with %d messages, %v", body, text, n, again, m, err)
 		}
 	}
 }

@@ -41,10 +41,10 @@ func parseOffset(s string) (weir.Seq, bool) {
 
 // start is where a read begins.
 type start struct {
-	given  bool
-	oldest bool
-	now    bool
-	pos    weir.Seq
+	given  bool     // the request has the parameter offset
+	oldest bool     // begin with the oldest data that is kept
+	now    bool     // begin at the end of the stream
+	pos    weir.Seq // the position; if oldest or now is true, the method read sets it
 }
 
 // parseStart parses the parameter offset.

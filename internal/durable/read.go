@@ -17,14 +17,14 @@ import (
 	"weir/internal/hub"
 )
 
-// chunk is about the maximum number of bytes in one response of a read, and liveChunk in one event
-// of a live read.
+// A response to a read has at most about chunk bytes. An event of a live read has at most about
+// liveChunk bytes.
 const (
 	chunk     = 4 << 20
 	liveChunk = 256 << 10
 )
 
-// read serves GET: what is stored from an offset on, or what comes next.
+// read serves GET: it sends the data that is stored from an offset on, or waits for new data.
 func (c *call) read() error {
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *call) catchUp(t target, from start, cursor string) error {
 	k := content{json: t.isJSON()}
 	defer k.release()
 	reserve := func(bytes int) error {
-		if err := c.Reserve(2 * bytes); err != nil { // the payloads, and the response
+		if err := c.Reserve(2 * bytes); err != nil { // half for the payloads, and half for the response
 			return err
 		}
 		k.grow(bytes)
@@ -119,7 +119,7 @@ func matchesTag(values []string, tag string) bool {
 	return false
 }
 
-// poll waits until there is something at the position, and sends it.
+// poll waits until there is data at the position, and sends it.
 func (c *call) poll(t target, from start, cursor string) error {
 	next := nextCursor(cursor)
 	sub, err := t.Subscribe(c.r.Context(), hub.Head)
@@ -159,7 +159,8 @@ const cursorEvery = 20 * time.Second
 
 var cursorEpoch = time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)
 
-// nextCursor returns the cursor of this moment, or a later one if the client already has that one.
+// nextCursor returns the cursor of this moment. If the client already has this cursor or a later
+// one, nextCursor returns a cursor that is greater than the client's.
 func nextCursor(client string) string {
 	now := uint64(time.Since(cursorEpoch) / cursorEvery)
 	if n, ok := natural(client); ok && n >= now {
@@ -222,12 +223,12 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 	})
 }
 
-// frame reads what a live read gets at a position.
+// frame reads the frame that a live read gets at a position.
 func (t *target) frame(ctx context.Context, pos weir.Seq, out *api.Events) (*frame, error) {
 	k := content{json: t.isJSON()}
 	defer k.release()
 	reserve := func(bytes int) error {
-		if err := out.Reserve(4 * bytes); err != nil { // the payloads, and frames that may be base64
+		if err := out.Reserve(4 * bytes); err != nil { // for the payloads and for frames, which may be in base64
 			return err
 		}
 		k.grow(bytes)
@@ -274,7 +275,7 @@ func line(b, data []byte) []byte {
 	return append(append(b, data...), '\n')
 }
 
-// control returns a control event, which says where the client is.
+// control returns a control event, which tells the client its position in the stream.
 func control(pos weir.Seq, cursor string, upToDate, closed bool) []byte {
 	b := []byte("event: control\ndata:{\"streamNextOffset\":\"" + offset(pos) + `"`)
 	switch {
