@@ -131,9 +131,13 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 	default:
 		return e, nil
 	}
-	bytes, missing := 0, 0
+	bytes, missing, last := 0, 0, step.Last
 	f.log.Headers(step.First, func(h engine.Header) bool {
-		if h.Seq > step.Last || bytes >= limit {
+		if h.Seq > last {
+			return false
+		}
+		if bytes >= limit {
+			last = h.Seq - 1
 			return false
 		}
 		if h.Kind == engine.Batch {
@@ -142,21 +146,19 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		}
 		return true
 	})
+	if e.Gone, err = f.evictedFrom(step.First); e.Gone || err != nil {
+		return e, err // Headers may have left out what was trimmed before it got there
+	}
 	if err := reserve(bytes); err != nil {
 		return e, err
 	}
-	bytes, e.Next = 0, step.Last+1
+	e.Next = last + 1
 	err = f.log.Scan(ctx, step.First, min(limit, 1<<20), func(entry *engine.Entry) bool {
-		if entry.Seq > step.Last {
-			return false
-		}
-		if bytes >= limit {
-			e.Next = entry.Seq
+		if entry.Seq > last { // a batch that Headers did not count must not stand for one that is missing
 			return false
 		}
 		if entry.Kind == engine.Batch {
 			b := batch(entry)
-			bytes += len(b.Payload)
 			missing--
 			visit(&b)
 		}

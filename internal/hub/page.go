@@ -87,6 +87,23 @@ func (p *Page) start() error {
 // refresh skips what the page does not have: evicted and lost batches, which it records in p.Gap, and
 // batches that were stored before query.Since.
 func (p *Page) refresh() error {
+	for {
+		first, err := p.locate()
+		if err != nil {
+			return err
+		}
+		// The log may have been trimmed before locate got there. Then p.next is above batches that p.Gap
+		// does not have.
+		if evicted, err := p.f.evictedFrom(first); err != nil || !evicted {
+			return err
+		}
+		p.next = first
+	}
+}
+
+// locate is refresh, except that batches may be evicted while locate runs. It returns the first
+// sequence above p.Gap.
+func (p *Page) locate() (weir.Seq, error) {
 	f := p.f
 	if p.Gap != nil { // the new gap includes the sequences of this one
 		p.next, p.Gap = p.Gap.From, nil
@@ -94,7 +111,7 @@ func (p *Page) refresh() error {
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
-		return notFound(f.s.ID)
+		return 0, notFound(f.s.ID)
 	}
 	f.evict(f.hub.now())
 	p.cursor, p.stored, p.ended = f.state.Cursor().Cursor, f.state.Resolve(Head), stream.Ended(f.state)
@@ -111,15 +128,15 @@ func (p *Page) refresh() error {
 		p.next, p.end = step.First, step.Last+1
 	}
 	p.run = p.next
-	first := p.end
-	f.log.Headers(p.next, func(h engine.Header) bool {
+	start, first := p.next, p.end
+	f.log.Headers(start, func(h engine.Header) bool {
 		if h.Seq < p.end && p.has(&h) {
 			first = h.Seq
 		}
 		return h.Seq < first
 	})
 	p.next = first
-	return nil
+	return start, nil
 }
 
 // asksForKept reports whether the query asks for batches that are kept, whatever their sequences are.
