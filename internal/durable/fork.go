@@ -130,18 +130,11 @@ func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
 		p.Batch.Payload = p.Batch.Payload[:w.Sub]
 		return p, nil
 	}
-	all, err := elements(p.Batch.Payload)
-	if err != nil {
-		return nil, err
-	}
-	if w.Sub > int64(len(all)) {
+	first, ok := firstMessages(p.Batch.Payload, w.Sub)
+	if !ok {
 		return nil, beyond
 	}
-	k := content{json: true}
-	for _, v := range all[:w.Sub] {
-		k.add(&weir.Batch{Payload: append(append([]byte{'['}, v...), ']')})
-	}
-	p.Batch.Payload, p.Batch.Events = k.bytes(), uint32(w.Sub)
+	p.Batch.Payload, p.Batch.Events = first, uint32(w.Sub)
 	return p, nil
 }
 
