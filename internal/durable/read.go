@@ -185,6 +185,7 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 		for {
 			var f *frame
 			var err error
+			sub.Reached(pos)
 			if upToDate {
 				f, err = all.next(ctx, pos, read)
 			} else {

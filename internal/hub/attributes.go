@@ -174,11 +174,19 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 	return e, err
 }
 
+// Reached records, for Lag and Stats, that the caller has sent everything before the position next. It
+// is for callers that do not use Next.
+func (s *Subscription) Reached(next weir.Seq) {
+	s.next = next
+	s.position.Store(uint64(next))
+}
+
 // Await waits until there is something at the position next: batches, a loss, or the end of the
 // stream. It returns false if there is nothing after the time wait. It fails as Next does, except
 // with ErrEnded.
 func (s *Subscription) Await(ctx context.Context, next weir.Seq, wait time.Duration) (bool, error) {
-	s.since, s.next = time.Now(), next
+	s.since = time.Now()
+	s.Reached(next)
 	step, _, err := s.await(ctx, wait)
 	return err == nil && step.Kind != stream.Wait, err
 }
