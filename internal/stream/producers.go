@@ -22,6 +22,8 @@ type producers struct {
 	at   map[string]int32 // the index of each producer in ring
 	ring []producer       // linked by before and after; the element 0 joins the newest and the oldest
 	free int32            // the first unused element of ring, linked by after; 0 if there is none
+
+	noted int // at most this many bytes of a note are for producers
 }
 
 // producer is the last batch of a producer.
@@ -33,8 +35,17 @@ type producer struct {
 }
 
 // MaxProducers is the number of producers that a stream remembers. Beyond it, the producer that has
-// not written for the longest time is forgotten.
-const MaxProducers = 10_000
+// not written for the longest time is forgotten. If names are longer than 80 bytes on average, the
+// limit is maxNoted: a note with the producers and with weir.MaxEvictedKeys keys, which are up to 27
+// bytes each, must be short enough for every engine (engine.MaxNote).
+const (
+	MaxProducers = 10_000
+	maxNoted     = 1 << 20
+)
+
+// noted returns how many bytes of a note the producer may take: its name, and at most 24 bytes for
+// the length of the name, two numbers up to 2^53 and the time.
+func (p *producer) noted() int { return len(p.name) + 24 }
 
 func (ps *producers) len() int { return len(ps.at) }
 
@@ -55,12 +66,13 @@ func (ps *producers) take(p producer) {
 	} else {
 		i = ps.unused()
 		ps.at[p.name] = i
+		ps.noted += p.noted()
 	}
 	newest := ps.ring[0].before
 	p.before, p.after = newest, 0
 	ps.ring[i] = p
 	ps.ring[newest].after, ps.ring[0].before = i, i
-	for len(ps.at) > MaxProducers {
+	for len(ps.at) > MaxProducers || ps.noted > maxNoted {
 		ps.forget(ps.ring[0].after)
 	}
 }
@@ -73,6 +85,7 @@ func (ps *producers) unlink(i int32) {
 
 func (ps *producers) forget(i int32) {
 	ps.unlink(i)
+	ps.noted -= ps.ring[i].noted()
 	delete(ps.at, ps.ring[i].name)
 	ps.ring[i] = producer{after: ps.free}
 	ps.free = i
@@ -104,17 +117,11 @@ func (ps *producers) all() iter.Seq[*producer] {
 }
 
 func (ps *producers) clone() producers {
-	return producers{maps.Clone(ps.at), slices.Clone(ps.ring), ps.free}
+	return producers{maps.Clone(ps.at), slices.Clone(ps.ring), ps.free, ps.noted}
 }
 
 // size returns about how many bytes the producers take, in memory and in a note.
-func (ps *producers) size() int {
-	n := 0
-	for p := range ps.all() {
-		n += len(p.name) + 64
-	}
-	return n
-}
+func (ps *producers) size() int { return ps.noted + 64*ps.len() }
 
 // encode appends the producers to a note.
 func (ps *producers) encode(b []byte) []byte {

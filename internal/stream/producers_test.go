@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -61,13 +62,13 @@ func TestProducerCost(t *testing.T) {
 // their order, that the state in memory does: whatever was trimmed, and however many were forgotten.
 func TestRestoredProducers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
-	for _, pool := range []int{100, MaxProducers + 10, 3 * MaxProducers} {
+	for _, c := range []struct{ pool, width int }{{100, 3}, {MaxProducers + 10, 5}, {3 * MaxProducers, 36}, {MaxProducers, 256}} {
 		s := New(wide, 0)
 		numbers := map[string]uint64{}
 		var log []Header
 		var note []byte
 		for i := range 4 * MaxProducers {
-			name := fmt.Sprintf("%0*d", 1+pool%200, rng.IntN(pool))
+			name := fmt.Sprintf("%0*d", c.width, rng.IntN(c.pool))
 			p := by(name, numbers[name])
 			v := s.Decide(p, weir.Time(i/50))
 			if v.Writer.Conflict == Skipped { // the producer was forgotten
@@ -99,13 +100,37 @@ func TestRestoredProducers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(Encoded(restored), Encoded(s)) {
-				t.Fatalf("pool of %d, %d entries: the restored state differs", pool, len(log))
+				t.Fatalf("%+v, %d entries: the restored state differs", c, len(log))
 			}
 		}
 	}
 }
 
-// Earlier versions wrote the producers of a note in no order.
+// Earlier versions wrote longer notes. Of such a note, a state remembers the newest producers.
+func TestTooManyNotedProducers(t *testing.T) {
+	s := New(wide, 0)
+	publish(t, s, Publish{Writer: &Writer{Order: "o"}}, 1)
+	note := Encoded(s)
+	note = binary.AppendUvarint(note[:len(note)-len("\x00\x01o")], MaxProducers)
+	for i := range MaxProducers {
+		note = appendText(note, fmt.Sprintf("%0256d", i))
+		note = binary.AppendVarint(append(note, 0, 0), int64(i))
+	}
+	restored := New(wide, 0)
+	if err := restored.load(appendText(note, "o")); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for p := range restored.wrote.producers.all() {
+		names = append(names, p.name)
+	}
+	most := maxNoted / (256 + 24)
+	if len(names) != most || names[0] != fmt.Sprintf("%0256d", MaxProducers-most) {
+		t.Errorf("the state remembers %d producers, beginning with %q; want the newest %d", len(names), names[:min(len(names), 1)], most)
+	}
+}
+
+// Earlier versions wrote the the producers of a note in no order.
 func TestUnorderedProducers(t *testing.T) {
 	s := New(wide, 0)
 	for i, name := range []string{"c", "a", "b"} {
