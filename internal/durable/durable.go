@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"weir"
@@ -37,6 +38,7 @@ type Options struct {
 type Handler struct {
 	Options
 	audiences audiences
+	filling   sync.Map // the ids of streams whose first content this process is storing
 }
 
 // New returns a handler. It holds no resources and needs no closing.

@@ -41,6 +41,10 @@ func (c *call) source(w wanted) (t target, ok bool, err error) {
 	return t, true, nil
 }
 
+// copied is about how many bytes of a source are copied at a time. Each batch takes some hundred bytes
+// of memory besides its payload, which may be a single byte.
+const copied = 64 << 10
+
 // inherit copies the batches of the source up to the offset of the fork, under the same sequences, so
 // that offsets mean the same in both.
 func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
@@ -56,12 +60,11 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 		return err
 	}
 	for pos := oldest; pos < end; {
-		var copies []*hub.Publish
-		e, err := from.Read(ctx, pos, 1<<20, unreserved, func(b *weir.Batch) {
+		var copies []weir.Batch
+		e, err := from.Read(ctx, pos, copied, unreserved, func(b *weir.Batch) {
 			if b.Seq < end {
-				p := &hub.Publish{Chosen: true, Seq: b.Seq, Batch: *b}
-				p.Batch.Payload = bytes.Clone(b.Payload)
-				copies = append(copies, p)
+				copies = append(copies, *b)
+				copies[len(copies)-1].Payload = bytes.Clone(b.Payload)
 			}
 		})
 		if err != nil {
@@ -70,10 +73,8 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 		if e.Gone { // the copies may have a hole
 			return from.gone(ctx, pos)
 		}
-		for _, p := range copies {
-			if _, err := t.Publish(ctx, p); err != nil {
-				return err
-			}
+		if err := hub.Copy(ctx, t.Stream, copies); err != nil {
+			return err
 		}
 		if e.Next <= pos {
 			break

@@ -1,0 +1,63 @@
+package hub
+
+import (
+	"context"
+	"sync"
+
+	"weir"
+)
+
+// copiesInFlight is the number of batches that Copy proposes before the first of them is durable.
+// These batches share syncs of the disk. More would delay the publishes of others.
+const copiesInFlight = 256
+
+// Copy stores copies of batches, in increasing order of sequence and under the same sequences, in a
+// stream to which nothing else is published. It returns when all are durable. If it fails, some of
+// them may be stored. Copy takes ownership of the payloads.
+func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	c := copies{flying: make(chan struct{}, copiesInFlight)}
+	for i := range batches {
+		c.flying <- struct{}{}
+		if c.failed() != nil {
+			<-c.flying
+			break
+		}
+		s.mu.Lock()
+		f.users++ // until the outcome is reported
+		s.mu.Unlock()
+		f.begin(&Publish{Chosen: true, Seq: batches[i].Seq, Batch: batches[i]}, &c)
+	}
+	for range copiesInFlight { // until none is in flight
+		c.flying <- struct{}{}
+	}
+	return c.failed()
+}
+
+// copies receives the outcomes of the batches that Copy proposes.
+type copies struct {
+	flying chan struct{} // one element per batch in flight
+
+	mu  sync.Mutex
+	err error // the first failure
+}
+
+// Published implements Outcome.
+func (c *copies) Published(_ weir.Ack, err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	<-c.flying
+}
+
+func (c *copies) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
