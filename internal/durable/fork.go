@@ -84,11 +84,11 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 	if w.Sub == 0 {
 		return nil
 	}
-	p, err := from.part(ctx, w)
-	if err == nil {
-		_, err = t.Publish(ctx, p)
+	part, err := from.part(ctx, w)
+	if err != nil {
+		return err
 	}
-	return err
+	return hub.Copy(ctx, t.Stream, []weir.Batch{part})
 }
 
 // gone returns the error of a fork that cannot inherit the batches at a position of its source t. If
@@ -106,37 +106,37 @@ func (t *target) gone(ctx context.Context, pos weir.Seq) error {
 
 // part returns the part of the batch at the offset of a fork that the fork inherits: its first
 // messages, or its first bytes.
-func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
-	var p *hub.Publish
+func (t *target) part(ctx context.Context, w wanted) (part weir.Batch, err error) {
+	found := false
 	e, err := t.Read(ctx, w.pos, 1, unreserved, func(b *weir.Batch) {
-		if p == nil {
-			p = &hub.Publish{Batch: *b}
-			p.Batch.Payload = bytes.Clone(b.Payload)
+		if !found {
+			found, part = true, *b
+			part.Payload = bytes.Clone(b.Payload)
 		}
 	})
 	if err != nil {
-		return nil, err
+		return part, err
 	}
 	beyond := weir.Errorf(weir.InvalidRequest, "Stream-Fork-Sub-Offset lies beyond the end of the append at the offset")
 	if e.Gone {
-		return nil, t.gone(ctx, w.pos)
+		return part, t.gone(ctx, w.pos)
 	}
-	if p == nil {
-		return nil, beyond
+	if !found {
+		return part, beyond
 	}
 	if !t.isJSON() {
-		if w.Sub > int64(len(p.Batch.Payload)) {
-			return nil, beyond
+		if w.Sub > int64(len(part.Payload)) {
+			return part, beyond
 		}
-		p.Batch.Payload = p.Batch.Payload[:w.Sub]
-		return p, nil
+		part.Payload = part.Payload[:w.Sub]
+		return part, nil
 	}
-	first, ok := firstMessages(p.Batch.Payload, w.Sub)
+	first, ok := firstMessages(part.Payload, w.Sub)
 	if !ok {
-		return nil, beyond
+		return part, beyond
 	}
-	p.Batch.Payload, p.Batch.Events = first, uint32(w.Sub)
-	return p, nil
+	part.Payload, part.Events = first, uint32(w.Sub)
+	return part, nil
 }
 
 // unreserved is for reads that need little memory, which is freed at once.

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,6 +116,52 @@ func TestForkOfAStreamWithoutItsBeginning(t *testing.T) {
 			t.Errorf("fork %s: %d %s, want %s", c.name, got.status, got.body, c.want)
 		}
 		send(t, "POST", fork, s.Key, "[4]", "Content-Type", "application/json").want(t, 204, "")
+	}
+}
+
+// Publishers of /v1 may leave gaps. A fork has the same gaps, closed, so all that it inherits can be
+// read at once and under the same offsets. The part of a batch has the sequence of the batch.
+func TestForkOfAStreamWithGaps(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "1m"}})
+	source, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"application/json"}`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seq := range []weir.Seq{5, 6, 8, 10} {
+		b := weir.Batch{Events: 2, Payload: fmt.Appendf(nil, "[%d,0]", seq)}
+		if _, err := source.Publish(t.Context(), &hub.Publish{Chosen: true, Seq: seq, Batch: b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := source.Close(t.Context()); err != nil { // closes the gaps
+		t.Fatal(err)
+	}
+	at := func(n int) string { return fmt.Sprintf("%016d_%016d", n, 0) }
+	for _, c := range []struct {
+		offset, sub string
+		next        int // the number in the offset at the end of the fork
+		from        int
+		want        string // what is stored after the offset of the number from
+	}{
+		{"", "", 10, 0, "[5,0,6,0,8,0,10,0]"},
+		{at(8), "", 8, 6, "[8,0]"},
+		{at(7), "1", 8, 6, "[8]"},
+		{at(6), "1", 8, 6, "[8]"},
+		{at(6), "", 6, 5, "[6,0]"},
+		{at(9), "1", 10, 9, "[10]"},
+	} {
+		fields := []string{"Stream-Forked-From", string(source.ID)}
+		if c.offset != "" {
+			fields = append(fields, "Stream-Fork-Offset", c.offset)
+		}
+		if c.sub != "" {
+			fields = append(fields, "Stream-Fork-Sub-Offset", c.sub)
+		}
+		fork := s.URL() + "/ds/fork" + c.offset + c.sub
+		if a := send(t, "PUT", fork, s.Key, "", fields...).want(t, 201, ""); a.header.Get("Stream-Next-Offset") != at(c.next) {
+			t.Errorf("%+v: the fork ends at %s", c, a.header.Get("Stream-Next-Offset"))
+		}
+		send(t, "GET", fork+"?offset="+at(c.from), s.Key, "").want(t, 200, c.want)
 	}
 }
 

@@ -131,18 +131,19 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 	default:
 		return e, nil
 	}
-	bytes, missing, last := 0, 0, step.Last
+	bytes, missing, last, newest := 0, 0, step.Last, step.First
 	f.log.Headers(step.First, func(h engine.Header) bool {
 		if h.Seq > last {
 			return false
 		}
 		if bytes >= limit {
-			last = h.Seq - 1
+			last = newest
 			return false
 		}
 		if h.Kind == engine.Batch {
 			bytes += int(h.Size)
 			missing++
+			newest = h.Seq
 		}
 		return true
 	})

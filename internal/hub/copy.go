@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"weir"
+	"weir/internal/engine"
 )
 
 // copiesInFlight is the number of batches that Copy proposes before the first of them is durable.
@@ -14,6 +15,9 @@ const copiesInFlight = 256
 // Copy stores copies of batches, in increasing order of sequence and under the same sequences, in a
 // stream to which nothing else is published. It returns when all are durable. If it fails, some of
 // them may be stored. Copy takes ownership of the payloads.
+//
+// The sequences that are missing between the batches are missing in the original too. Copy closes
+// these gaps at once, and not after the grace (D4), so that all copies can be read when it returns.
 func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -35,7 +39,22 @@ func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 	for range copiesInFlight { // until none is in flight
 		c.flying <- struct{}{}
 	}
-	return c.failed()
+	if err := c.failed(); err != nil {
+		return err
+	}
+	return f.closeOpenGaps(ctx)
+}
+
+// closeOpenGaps closes the open gaps, whatever is left of their grace.
+func (f *feed) closeOpenGaps(ctx context.Context) error {
+	f.mu.Lock()
+	_, open := f.ahead.NextDue()
+	f.mu.Unlock()
+	if !open {
+		return nil
+	}
+	e := &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}, Proposer: &closing{gaps: true}}
+	return clientError(f.s.ID, f.log.Append(ctx, e))
 }
 
 // copies receives the outcomes of the batches that Copy proposes.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"weir"
+	"weir/internal/engine"
 	"weir/internal/engine/memory"
 )
 
@@ -44,6 +46,33 @@ func TestCopy(t *testing.T) {
 		})
 		if err != nil || next != n+1 || got.Tail != n+1 {
 			t.Errorf("read up to %d: %+v, %v", next, got, err)
+		}
+	})
+}
+
+// What Copy has stored can be read at once, although the gaps between the copies are new. A position
+// after a read lies directly above a batch, and not inside or above a gap: in a fork at a position
+// above a gap, the next batch would get a sequence in the gap, and a reader would miss it.
+func TestCopyWithGaps(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{GapGrace: time.Hour})
+		defer h.Close()
+		s := made(t, h, nil)
+		var batches []weir.Batch
+		for _, seq := range []weir.Seq{3, 4, 9, 20} {
+			batches = append(batches, weir.Batch{Seq: seq, Events: 1, Payload: []byte("x")})
+		}
+		if err := Copy(ctx, s, batches); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, err := s.Bounds(ctx); err != nil || got.Tail != 21 {
+			t.Errorf("the end is %d, %v; want 21", got.Tail, err)
+		}
+		for limit, want := range map[int]weir.Seq{1: 4, 2: 5, 3: 10, 4: 21} {
+			got, err := s.Read(ctx, 1, limit, func(int) error { return nil }, func(*weir.Batch) {})
+			if err != nil || got.Next != want {
+				t.Errorf("after %d batches: %+v, %v; want the position %d", limit, got, err, want)
+			}
 		}
 	})
 }
