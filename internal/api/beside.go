@@ -43,6 +43,11 @@ func ParseSpec(body []byte) (hub.Spec, error) { return parseSpec(body) }
 // ParseEvents overwrites body, and the returned array may share the memory of body.
 func ParseEvents(body []byte) (array []byte, count uint32, err error) { return events(body) }
 
+// ParseMessages parses and checks a JSON value as ParseEvents checks the events of a body. If the
+// value is an array, its elements are the events, and otherwise the value is the only event. The
+// results are those of ParseEvents, and ParseMessages overwrites body as well.
+func ParseMessages(body []byte) (array []byte, count uint32, err error) { return messages(body) }
+
 // StatusOf returns the HTTP status for an error. The status is 500 unless the error is, or wraps, a
 // *weir.Error.
 func StatusOf(err error) int {

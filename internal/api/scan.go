@@ -21,6 +21,7 @@ type scanner struct {
 	buf   []byte
 	pos   int                          // position of the next byte to read
 	depth int                          // number of open arrays and objects
+	base  int                          // depth at the start and at the end of the value to check
 	kinds [(maxDepth + 63) / 64]uint64 // one bit per open array or object: 1 for an object
 	names nameSet
 
@@ -53,6 +54,37 @@ func events(body []byte) (payload []byte, count uint32, err error) {
 	return payload, count, err
 }
 
+// messages checks a JSON value, as events checks the elements of its array. It returns the value, if
+// that is an array, or an array of the value, and the number of elements. The nesting depth counts as
+// if the array was that of a publish.
+func messages(body []byte) (array []byte, count uint32, err error) {
+	s := scanners.Get().(*scanner)
+	s.reset(body)
+	isArray := s.space() == '['
+	if s.base = 2; isArray {
+		s.base = 1
+	}
+	s.depth, s.keeping = s.base, true
+	s.start, s.run, s.out = s.pos, s.pos, s.pos
+	if err = s.check(); err == nil {
+		if s.keeping { // close has not met the end of an array at depth 1
+			s.flush()
+			s.end = s.out
+		}
+		array, count = body[s.start:s.end:s.end], s.count
+	}
+	s.reset(nil)
+	scanners.Put(s)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case isArray:
+		return compact(array, body), count, nil
+	}
+	whole := make([]byte, 0, len(array)+2)
+	return append(append(append(whole, '['), array...), ']'), count, nil
+}
+
 func (s *scanner) reset(body []byte) {
 	names := s.names
 	names.reset()
@@ -73,6 +105,11 @@ func (s *scanner) scan() error {
 	if s.space() != '{' {
 		return badBody(`it is not a JSON object; send {"events":[...]}`)
 	}
+	return s.check()
+}
+
+// check checks the value at pos, and that nothing follows it.
+func (s *scanner) check() error {
 	next := wantValue
 	var err error
 	for err == nil {
@@ -85,7 +122,7 @@ func (s *scanner) scan() error {
 			next, err = s.more()
 		default:
 			if s.space(); s.pos < len(s.buf) {
-				return s.fault("unexpected data after the object")
+				return s.fault("unexpected data after the JSON value")
 			}
 			return nil
 		}
@@ -148,7 +185,15 @@ func (s *scanner) value() (want, error) {
 	default:
 		err = s.fault("a JSON value is expected")
 	}
-	return wantMore, err
+	return s.after(), err
+}
+
+// after returns what is expected after the end of a value.
+func (s *scanner) after() want {
+	if s.depth == s.base {
+		return wantEnd
+	}
+	return wantMore
 }
 
 // open enters an object or an array, whose opening bracket is at pos.
@@ -181,14 +226,11 @@ func (s *scanner) close() want {
 	if s.object(s.depth) {
 		s.names.close()
 	}
-	switch {
-	case s.depth == 0:
-		return wantEnd
-	case s.depth == 1 && s.keeping:
+	if s.depth == 1 && s.keeping {
 		s.flush()
 		s.keeping, s.end = false, s.out
 	}
-	return wantMore
+	return s.after()
 }
 
 // object reports whether the open value at this depth is an object.

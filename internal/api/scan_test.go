@@ -91,6 +91,42 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// The body of an append under /ds is an array of messages, or one message. What messages returns can
+// be parsed again with the same result, because a request may be handled twice.
+func TestMessages(t *testing.T) {
+	nest := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	object := func(n int) string { return strings.Repeat(`{"":`, n) + "0" + strings.Repeat(`}`, n) }
+	for _, c := range []struct {
+		body, want string // an empty want means that the body is refused
+		count      uint32
+	}{
+		{`[]`, `[]`, 0}, {" [\n] ", `[]`, 0}, {`[ [] , {} ]`, `[[],{}]`, 2}, {`[[1,2],3]`, `[[1,2],3]`, 2},
+		{`{"a": 1}`, `[{"a":1}]`, 1}, {` { "a" : [ 1 , 2 ] } `, `[{"a":[1,2]}]`, 1}, {`{"events": [1, 2]}`, `[{"events":[1,2]}]`, 1},
+		{`{"a":{"events":[1, 2]}, "b":[ ]}`, `[{"a":{"events":[1,2]},"b":[]}]`, 1},
+		{` "x y" `, `["x y"]`, 1}, {`7`, `[7]`, 1}, {"\ttrue\n", `[true]`, 1}, {`null`, `[null]`, 1},
+		{``, ``, 0}, {` `, ``, 0}, {`1 2`, ``, 0}, {`[1] 2`, ``, 0}, {`[1]]`, ``, 0}, {`{},`, ``, 0}, {`[1,]`, ``, 0}, {`[1`, ``, 0}, {`]`, ``, 0}, {`,`, ``, 0}, {`"x`, ``, 0},
+		{`{"a":1,"a":2}`, ``, 0}, {`[{"a":1, "\u0061":2}]`, ``, 0}, {"\"\xff\"", ``, 0},
+		{nest(999), nest(999), 1}, {nest(1000), ``, 0},
+		{object(998), `[` + object(998) + `]`, 1}, {object(999), ``, 0},
+	} {
+		short := c.body[:min(len(c.body), 60)]
+		got, count, err := messages([]byte(c.body))
+		var refusal *weir.Error
+		if c.want == "" {
+			if !errors.As(err, &refusal) || refusal.Code != weir.InvalidRequest {
+				t.Errorf("%q: got %q and error %v, want a refusal", short, got, err)
+			}
+			continue
+		}
+		if err != nil || string(got) != c.want || count != c.count {
+			t.Errorf("%q: %d messages %q, %v; want %d %q", short, count, got, err, c.count, c.want)
+		}
+		if again, n, err := messages(got); err != nil || string(again) != c.want || n != c.count {
+			t.Errorf("%q gives %q, and then %d messages %q, %v", short, c.want, n, again, err)
+		}
+	}
+}
+
 // The scanner finds a duplicate name among many names, at any two positions, whether or not it has
 // to remove white space.
 func TestEventsManyNames(t *testing.T) {
@@ -135,17 +171,22 @@ func TestEventsMemory(t *testing.T) {
 		{"white space", strings.Repeat(" ", weir.MaxBody-13) + `{"events":[]}`, 64 << 10},
 		{"a million names", names.String(), 64 << 20},
 	} {
-		body := []byte(c.body)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		if _, _, err := events(body); err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		runtime.ReadMemStats(&after)
-		spent := after.TotalAlloc - before.TotalAlloc
-		t.Logf("%s: %d KiB allocated", c.name, spent>>10)
-		if spent > c.most {
-			t.Errorf("%s: %d bytes allocated, want at most %d", c.name, spent, c.most)
+		for kind, parse := range map[string]func([]byte) ([]byte, uint32, error){"events": events, "messages": messages} {
+			body := []byte(c.body)
+			if kind == "messages" { // only the array
+				body = body[bytes.IndexByte(body, '[') : len(body)-1]
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if _, _, err := parse(body); err != nil {
+				t.Errorf("%s of %s: %v", kind, c.name, err)
+			}
+			runtime.ReadMemStats(&after)
+			spent := after.TotalAlloc - before.TotalAlloc
+			t.Logf("%s of %s: %d KiB allocated", kind, c.name, spent>>10)
+			if spent > c.most {
+				t.Errorf("%s of %s: %d bytes allocated, want at most %d", kind, c.name, spent, c.most)
+			}
 		}
 	}
 }
@@ -223,6 +264,9 @@ func FuzzEvents(f *testing.F) {
 		again, m, err := events([]byte(`{"events":` + string(got) + `}`))
 		if err != nil || !bytes.Equal(again, got) || m != n {
 			t.Fatalf("scanning %q again gives %q, %v", got, again, err)
+		}
+		if again, m, err = messages(bytes.Clone(got)); err != nil || !bytes.Equal(again, got) || m != n {
+			t.Fatalf("the messages of %q are %q, %v", got, again, err)
 		}
 	})
 }

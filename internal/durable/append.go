@@ -9,6 +9,7 @@ import (
 
 	"weir"
 	"weir/internal/access"
+	"weir/internal/api"
 	"weir/internal/hub"
 )
 
@@ -85,7 +86,7 @@ func (t *target) publish(body []byte) (*hub.Publish, error) {
 	if !t.isJSON() {
 		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.Type, Payload: body}}, nil
 	}
-	array, n, err := messages(body)
+	array, n, err := api.ParseMessages(body)
 	if err != nil {
 		return nil, err
 	}

@@ -9,38 +9,20 @@ import (
 	"weir"
 )
 
-// messages turns a JSON body into the array in which its messages are stored, and returns their
-// number. If the body is an array, each element is a message. Any other value is one message.
-// messages overwrites body, and the array may share its memory.
-func messages(body []byte) (array []byte, count uint32, err error) {
-	v := jsontext.Value(bytes.TrimSpace(body))
-	if err := v.Compact(); err != nil {
-		return nil, 0, weir.Errorf(weir.InvalidRequest, "invalid JSON: %v", err)
-	}
-	if !v.IsValid() {
-		return nil, 0, weir.Errorf(weir.InvalidRequest, "invalid JSON")
-	}
-	if v.Kind() != '[' {
-		return append(append([]byte{'['}, v...), ']'), 1, nil
-	}
-	parts, err := elements(v)
-	return v, uint32(len(parts)), err
-}
-
-// elements returns the elements of a JSON array.
-func elements(array []byte) (all []jsontext.Value, err error) {
-	d := jsontext.NewDecoder(bytes.NewReader(array))
+// firstMessages returns the array of the first n messages of a stored array. The second result is
+// false if the array has fewer.
+func firstMessages(array []byte, n int64) ([]byte, bool) {
+	// The names were checked when the array was stored. Checking them again takes much memory.
+	d := jsontext.NewDecoder(bytes.NewBuffer(array), jsontext.AllowDuplicateNames(true))
 	if _, err := d.ReadToken(); err != nil {
-		return nil, err
+		return nil, false
 	}
-	for d.PeekKind() != ']' {
-		v, err := d.ReadValue()
-		if err != nil {
-			return nil, err
+	for range n {
+		if d.PeekKind() == ']' || d.SkipValue() != nil {
+			return nil, false
 		}
-		all = append(all, v.Clone())
 	}
-	return all, nil
+	return append(bytes.Clone(array[:d.InputOffset()]), ']'), true
 }
 
 // content collects batches as a reader of the stream gets them: the bytes one after another, or one

@@ -115,26 +115,44 @@ func (c *call) confirm(t target, w wanted) error {
 	case t.Gone && !c.h.referenced(t):
 		_ = c.h.collect(c.r.Context(), t) // the error can be ignored: when the client retries, confirm calls collect again
 		return weir.Errorf(weir.Overloaded, "the stream was being deleted; retry")
-	case t.Pending && time.Since(t.CreatedAt.Std()) > abandoned:
-		if err := t.Delete(c.r.Context()); err != nil {
-			return err
-		}
-		return weir.Errorf(weir.Overloaded, "an unfinished stream was deleted; retry")
+	case t.Pending:
+		return c.unfinished(t)
 	}
 	_, e, err := t.Bounds(c.r.Context())
 	if err != nil {
 		return err
 	}
-	if t.Gone || t.Pending || e.Ended != w.ends || !t.matches(w) {
+	if t.Gone || e.Ended != w.ends || !t.matches(w) {
 		return c.Refuse(http.StatusConflict, weir.StreamNameTaken, "a stream with another configuration exists under this path")
 	}
 	c.describe(e)
 	return c.Send(http.StatusOK, t.Type, nil)
 }
 
-// A stream whose first content is still incomplete at the age abandoned counts as abandoned: it
-// seems that a server stopped while it was creating the stream.
+// unfinished answers a PUT to a stream whose first content is not complete. If the stream is
+// abandoned, unfinished deletes it, so that a retry creates it again.
+func (c *call) unfinished(t target) error {
+	cursor, err := t.Cursor(c.r.Context())
+	if err != nil {
+		return err
+	}
+	if _, filling := c.h.filling.Load(t.ID); filling || since(cursor.UpdatedAt.Std()) <= abandoned {
+		return errUnfinished
+	}
+	if err := t.Delete(c.r.Context()); err != nil {
+		return err
+	}
+	return weir.Errorf(weir.Overloaded, "an unfinished stream was deleted; retry")
+}
+
+var errUnfinished = &weir.Error{Code: weir.Overloaded, Message: "the stream is still being created; retry"}
+
+// abandoned is the time without a new batch after which a stream counts as abandoned if its first
+// content is not complete and this process is not storing it: it seems that the server that was
+// storing the content has stopped.
 const abandoned = time.Minute
+
+var since = time.Since // tests replace it
 
 // matches reports whether a stream has the configuration that a PUT asks for.
 func (a *attributes) matches(w wanted) bool {
@@ -194,6 +212,12 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		// firstContent may have overwritten the body. If serve calls create again, create uses this
 		// content.
 		c.body = first.Batch.Payload
+	}
+	if a.Pending {
+		if _, filling := c.h.filling.LoadOrStore(c.id, nil); filling {
+			return errUnfinished
+		}
+		defer c.h.filling.Delete(c.id)
 	}
 	if _, err := c.h.Hub.Create(ctx, spec); err != nil {
 		var known *weir.Error

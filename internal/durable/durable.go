@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"weir"
@@ -38,6 +39,7 @@ type Options struct {
 type Handler struct {
 	Options
 	audiences audiences
+	filling   sync.Map // the ids of streams whose first content this process is storing
 }
 
 // New returns a handler. It holds no resources and needs no closing.

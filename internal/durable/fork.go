@@ -41,6 +41,10 @@ func (c *call) source(w wanted) (t target, ok bool, err error) {
 	return t, true, nil
 }
 
+// copied is about how many bytes of a source are copied at a time. Each batch takes some hundred bytes
+// of memory besides its payload, which may be a single byte.
+const copied = 64 << 10
+
 // inherit copies the batches of the source up to the offset of the fork, under the same sequences, so
 // that offsets mean the same in both.
 func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
@@ -56,12 +60,11 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 		return err
 	}
 	for pos := oldest; pos < end; {
-		var copies []*hub.Publish
-		e, err := from.Read(ctx, pos, 1<<20, unreserved, func(b *weir.Batch) {
+		var copies []weir.Batch
+		e, err := from.Read(ctx, pos, copied, unreserved, func(b *weir.Batch) {
 			if b.Seq < end {
-				p := &hub.Publish{Chosen: true, Seq: b.Seq, Batch: *b}
-				p.Batch.Payload = bytes.Clone(b.Payload)
-				copies = append(copies, p)
+				copies = append(copies, *b)
+				copies[len(copies)-1].Payload = bytes.Clone(b.Payload)
 			}
 		})
 		if err != nil {
@@ -70,10 +73,8 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 		if e.Gone { // batches may be missing between the copies
 			return from.gone(ctx, pos)
 		}
-		for _, p := range copies {
-			if _, err := t.Publish(ctx, p); err != nil {
-				return err
-			}
+		if err := hub.Copy(ctx, t.Stream, copies); err != nil {
+			return err
 		}
 		if e.Next <= pos {
 			break
@@ -83,11 +84,11 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 	if w.Sub == 0 {
 		return nil
 	}
-	p, err := from.part(ctx, w)
-	if err == nil {
-		_, err = t.Publish(ctx, p)
+	part, err := from.part(ctx, w)
+	if err != nil {
+		return err
 	}
-	return err
+	return hub.Copy(ctx, t.Stream, []weir.Batch{part})
 }
 
 // gone returns the error of a fork that cannot inherit the batches at a position of its source t. If
@@ -105,44 +106,37 @@ func (t *target) gone(ctx context.Context, pos weir.Seq) error {
 
 // part returns the part that a fork with a sub-offset inherits of the batch at its offset: the
 // first messages, or the first bytes.
-func (t *target) part(ctx context.Context, w wanted) (*hub.Publish, error) {
-	var p *hub.Publish
+func (t *target) part(ctx context.Context, w wanted) (part weir.Batch, err error) {
+	found := false
 	e, err := t.Read(ctx, w.pos, 1, unreserved, func(b *weir.Batch) {
-		if p == nil {
-			p = &hub.Publish{Batch: *b}
-			p.Batch.Payload = bytes.Clone(b.Payload)
+		if !found {
+			found, part = true, *b
+			part.Payload = bytes.Clone(b.Payload)
 		}
 	})
 	if err != nil {
-		return nil, err
+		return part, err
 	}
 	beyond := weir.Errorf(weir.InvalidRequest, "Stream-Fork-Sub-Offset lies beyond the end of the append at the offset")
 	if e.Gone {
-		return nil, t.gone(ctx, w.pos)
+		return part, t.gone(ctx, w.pos)
 	}
-	if p == nil {
-		return nil, beyond
+	if !found {
+		return part, beyond
 	}
 	if !t.isJSON() {
-		if w.Sub > int64(len(p.Batch.Payload)) {
-			return nil, beyond
+		if w.Sub > int64(len(part.Payload)) {
+			return part, beyond
 		}
-		p.Batch.Payload = p.Batch.Payload[:w.Sub]
-		return p, nil
+		part.Payload = part.Payload[:w.Sub]
+		return part, nil
 	}
-	all, err := elements(p.Batch.Payload)
-	if err != nil {
-		return nil, err
+	first, ok := firstMessages(part.Payload, w.Sub)
+	if !ok {
+		return part, beyond
 	}
-	if w.Sub > int64(len(all)) {
-		return nil, beyond
-	}
-	k := content{json: true}
-	for _, v := range all[:w.Sub] {
-		k.add(&weir.Batch{Payload: append(append([]byte{'['}, v...), ']')})
-	}
-	p.Batch.Payload, p.Batch.Events = k.bytes(), uint32(w.Sub)
-	return p, nil
+	part.Payload, part.Events = first, uint32(w.Sub)
+	return part, nil
 }
 
 // unreserved is passed to Read to reserve no memory, for reads that need little and free it at

@@ -2,22 +2,26 @@ package durable_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"weir"
+	"weir/internal/durable"
 	"weir/internal/engine"
 	"weir/internal/engine/memory"
 	"weir/internal/hub"
 	"weir/internal/service/servicetest"
 )
 
-// hooked is an engine whose logs call the function scan before they scan, and the function trimmed
-// after they were trimmed.
+// hooked is an engine whose logs call the function scan before they scan, the function trimmed after
+// they were trimmed, and the function written, unless it is nil, before an entry is written.
 type hooked struct {
 	engine.Engine
-	scan, trimmed func()
+	scan, trimmed, written func()
 }
 
 type hookedLog struct {
@@ -38,6 +42,20 @@ func (l *hookedLog) Scan(ctx context.Context, start weir.Seq, run int, visit fun
 func (l *hookedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	defer l.e.trimmed()
 	return l.Log.Trim(ctx, low, note)
+}
+
+func (l *hookedLog) Append(ctx context.Context, e *engine.Entry) error {
+	if l.e.written != nil {
+		l.e.written()
+	}
+	return l.Log.Append(ctx, e)
+}
+
+func (l *hookedLog) Propose(e *engine.Entry, done func(error)) {
+	if l.e.written != nil {
+		l.e.written()
+	}
+	l.Log.Propose(e, done)
 }
 
 // A fork never has a hole: if the source evicts data during the copy, the fork is not made. A retry
@@ -101,10 +119,121 @@ func TestForkOfAStreamWithoutItsBeginning(t *testing.T) {
 	}
 }
 
+// Publishers of /v1 may leave gaps. A fork has the same gaps, closed, so all that it inherits can be
+// read at once and under the same offsets. The part of a batch has the sequence of the batch.
+func TestForkOfAStreamWithGaps(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "1m"}})
+	source, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"application/json"}`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seq := range []weir.Seq{5, 6, 8, 10} {
+		b := weir.Batch{Events: 2, Payload: fmt.Appendf(nil, "[%d,0]", seq)}
+		if _, err := source.Publish(t.Context(), &hub.Publish{Chosen: true, Seq: seq, Batch: b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := source.Close(t.Context()); err != nil { // closes the gaps
+		t.Fatal(err)
+	}
+	at := func(n int) string { return fmt.Sprintf("%016d_%016d", n, 0) }
+	for _, c := range []struct {
+		offset, sub string
+		next        int // the number in the offset at the end of the fork
+		from        int
+		want        string // what is stored after the offset of the number from
+	}{
+		{"", "", 10, 0, "[5,0,6,0,8,0,10,0]"},
+		{at(8), "", 8, 6, "[8,0]"},
+		{at(7), "1", 8, 6, "[8]"},
+		{at(6), "1", 8, 6, "[8]"},
+		{at(6), "", 6, 5, "[6,0]"},
+		{at(9), "1", 10, 9, "[10]"},
+	} {
+		fields := []string{"Stream-Forked-From", string(source.ID)}
+		if c.offset != "" {
+			fields = append(fields, "Stream-Fork-Offset", c.offset)
+		}
+		if c.sub != "" {
+			fields = append(fields, "Stream-Fork-Sub-Offset", c.sub)
+		}
+		fork := s.URL() + "/ds/fork" + c.offset + c.sub
+		if a := send(t, "PUT", fork, s.Key, "", fields...).want(t, 201, ""); a.header.Get("Stream-Next-Offset") != at(c.next) {
+			t.Errorf("%+v: the fork ends at %s", c, a.header.Get("Stream-Next-Offset"))
+		}
+		send(t, "GET", fork+"?offset="+at(c.from), s.Key, "").want(t, 200, c.want)
+	}
+}
+
 // A stream whose first content is not complete does not exist yet, so no fork of it can be made.
 func TestForkOfAPendingStream(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	id := string(s.NewStream(hub.Spec{Attributes: `{"type":"text/plain","pending":true}`}))
 	send(t, "GET", s.URL()+"/ds/"+id, s.Key, "").want(t, 404, "")
 	send(t, "PUT", s.URL()+"/ds/fork", s.Key, "", "Stream-Forked-From", id).want(t, 404, "")
+}
+
+// A stream whose first content takes long to store is not taken for one that a crash has left behind,
+// whatever its age: a client that repeats its PUT must not destroy it.
+func TestLongCopy(t *testing.T) {
+	durable.SetSince(t, func(time.Time) time.Duration { return time.Hour })
+	e := &hooked{Engine: memory.New(), scan: func() {}, trimmed: func() {}}
+	s := servicetest.Start(t, servicetest.Options{Engine: e})
+	source, fork := s.URL()+"/ds/source", s.URL()+"/ds/fork"
+	send(t, "PUT", source, s.Key, "content", "Content-Type", "text/plain").want(t, 201, "")
+	begun, free := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	e.written = func() {
+		once.Do(func() { close(begun) })
+		<-free
+	}
+	made := make(chan answer)
+	put := func() answer { return send(t, "PUT", fork, s.Key, "", "Stream-Forked-From", "source") }
+	go func() { made <- put() }()
+	<-begun
+	put().want(t, 503, "")
+	send(t, "GET", fork, s.Key, "").want(t, 404, "")
+	close(free)
+	(<-made).want(t, 201, "")
+	put().want(t, 200, "")
+	send(t, "GET", fork, s.Key, "").want(t, 200, "content")
+}
+
+// Another node may be storing the first content of a stream. Then the stream grows, and is not taken
+// for one that a crash has left behind until it has not grown for a minute.
+func TestAbandoned(t *testing.T) {
+	var grown atomic.Int64 // when the stream grew
+	durable.SetSince(t, func(when time.Time) time.Duration {
+		if weir.TimeOf(when) == weir.Time(grown.Load()) {
+			return 59 * time.Second
+		}
+		return 61 * time.Second
+	})
+	s := servicetest.Start(t, servicetest.Options{})
+	stream, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"text/plain","pending":true}`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for grown.Load() <= int64(stream.CreatedAt) { // until the time of a batch differs
+		if _, err := stream.Publish(t.Context(), &hub.Publish{Batch: weir.Batch{Events: 1, Payload: []byte("[1]")}}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := stream.Cursor(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		grown.Store(int64(c.UpdatedAt))
+	}
+	put := func() answer {
+		return send(t, "PUT", s.URL()+"/ds/"+string(stream.ID), s.Key, "", "Content-Type", "text/plain")
+	}
+	put().want(t, 503, "")
+	if _, err := s.Hub.Stream(stream.ID); err != nil {
+		t.Errorf("a stream that grows was deleted: %v", err)
+	}
+	grown.Store(0)
+	put().want(t, 503, "")
+	if _, err := s.Hub.Stream(stream.ID); err == nil {
+		t.Error("a stream that a crash left behind was not deleted")
+	}
 }

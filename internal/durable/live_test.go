@@ -67,18 +67,3 @@ func TestReadersShareAFlight(t *testing.T) {
 		}
 	})
 }
-
-// A body can be parsed again after messages has overwritten it, from the array that messages returned.
-func TestMessagesAgain(t *testing.T) {
-	for _, body := range []string{`{"a": 1}`, `[ {"a": 1}, 2 ]`, ` "x" `} {
-		first, n, err := messages([]byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := string(first)
-		again, m, err := messages(first)
-		if err != nil || m != n || string(again) != text {
-			t.Errorf("%s gives %s with %d messages, and then %s with %d messages, %v", body, text, n, again, m, err)
-		}
-	}
-}

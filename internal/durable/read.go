@@ -186,6 +186,7 @@ func (c *call) events(t target, pos weir.Seq, cursor string) error {
 		for {
 			var f *frame
 			var err error
+			sub.Reached(pos)
 			if upToDate {
 				f, err = all.next(ctx, pos, read)
 			} else {

@@ -132,32 +132,35 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 	default:
 		return e, nil
 	}
-	bytes, missing := 0, 0
+	bytes, missing, last, newest := 0, 0, step.Last, step.First
 	f.log.Headers(step.First, func(h engine.Header) bool {
-		if h.Seq > step.Last || bytes >= limit {
+		if h.Seq > last {
+			return false
+		}
+		if bytes >= limit {
+			last = newest
 			return false
 		}
 		if h.Kind == engine.Batch {
 			bytes += int(h.Size)
 			missing++
+			newest = h.Seq
 		}
 		return true
 	})
+	if e.Gone, err = f.evictedFrom(step.First); e.Gone || err != nil {
+		return e, err // Headers may have left out what was trimmed before it got there
+	}
 	if err := reserve(bytes); err != nil {
 		return e, err
 	}
-	bytes, e.Next = 0, step.Last+1
+	e.Next = last + 1
 	err = f.log.Scan(ctx, step.First, min(limit, 1<<20), func(entry *engine.Entry) bool {
-		if entry.Seq > step.Last {
-			return false
-		}
-		if bytes >= limit {
-			e.Next = entry.Seq
+		if entry.Seq > last { // a batch that Headers did not count must not stand for one that is missing
 			return false
 		}
 		if entry.Kind == engine.Batch {
 			b := batch(entry)
-			bytes += len(b.Payload)
 			missing--
 			visit(&b)
 		}
@@ -173,11 +176,19 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 	return e, err
 }
 
+// Reached records, for Lag and Stats, that the caller has sent everything before the position next. It
+// is for callers that do not use Next.
+func (s *Subscription) Reached(next weir.Seq) {
+	s.next = next
+	s.position.Store(uint64(next))
+}
+
 // Await waits until there is something at the position next: batches, a loss, or the end of the
 // stream. It returns false if there is still nothing when maxWait has passed. It fails as Next
 // does, except with ErrEnded.
 func (s *Subscription) Await(ctx context.Context, next weir.Seq, maxWait time.Duration) (bool, error) {
-	s.since, s.next = time.Now(), next
+	s.since = time.Now()
+	s.Reached(next)
 	step, _, err := s.await(ctx, maxWait)
 	return err == nil && step.Kind != stream.Wait, err
 }

@@ -9,8 +9,9 @@ import (
 	"weir/internal/stream"
 )
 
-// closing is the Proposer of the entry that closes a stream.
+// closing is the Proposer of the entry that closes a stream, or only its open gaps.
 type closing struct {
+	gaps    bool // only the gaps
 	writer  *Writer
 	verdict stream.Verdict // set by Admit
 }

@@ -10,10 +10,10 @@ import (
 	"weir/internal/engine"
 )
 
-// beforeScan is an engine whose logs call a function before they scan.
+// beforeScan is an engine whose logs call a function before they scan, or before they list headers.
 type beforeScan struct {
 	engine.Engine
-	call func()
+	call, list func()
 }
 
 type beforeScanLog struct {
@@ -33,22 +33,35 @@ func (l *beforeScanLog) Scan(ctx context.Context, start weir.Seq, run int, visit
 	return l.Log.Scan(ctx, start, run, visit)
 }
 
-// evicting returns a hub with a stream that has the batches 1 to 5. Just before the log of this
-// stream is next scanned, its oldest batches are evicted and trimmed.
-func evicting(t *testing.T, e engine.Engine) (*Hub, *Stream) {
+func (l *beforeScanLog) Headers(start weir.Seq, visit func(engine.Header) bool) {
+	if l.e.list != nil {
+		l.e.list()
+	}
+	l.Log.Headers(start, visit)
+}
+
+// evicting returns a stream to which the batches 1 to last were published, of which it keeps the
+// newest five. All but two of these are evicted and trimmed just before the log is scanned next or,
+// if early is set, before its headers are listed next.
+func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *Stream) {
 	t.Helper()
 	on := &beforeScan{Engine: e}
 	h := open(t, on, Options{})
 	s := made(t, h, func(s *Spec) { s.MaxBytes = 5000 })
-	for seq := weir.Seq(1); seq <= 5; seq++ {
+	for seq := weir.Seq(1); seq <= last; seq++ {
 		publish(t, s, at(seq, strings.Repeat("x", 1000)))
 	}
-	on.call = func() {
-		on.call = nil
+	evict := func() {
+		on.call, on.list = nil, nil
 		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte(strings.Repeat("y", 3000))}})
 		if err := s.openFeed().trim(); err != nil {
 			t.Error(err)
 		}
+	}
+	if early {
+		on.list = evict
+	} else {
+		on.call = evict
 	}
 	return h, s
 }
@@ -56,33 +69,40 @@ func evicting(t *testing.T, e engine.Engine) (*Hub, *Stream) {
 // If batches are evicted and trimmed while Read reads them, the scan of the log leaves them out. Read
 // must say so: otherwise its caller would take the rest for all that was stored.
 func TestEvictedDuringRead(t *testing.T) {
-	engines(t, func(t *testing.T, e engine.Engine) {
-		h, s := evicting(t, e)
-		defer h.Close()
-		var visited []weir.Seq
-		got, err := s.Read(ctx, 1, 1<<20, func(int) error { return nil }, func(b *weir.Batch) { visited = append(visited, b.Seq) })
-		if err != nil || !got.Gone || got.Next != 1 {
-			t.Errorf("Read visited %v and returned %+v, %v; want Gone and the position 1", visited, got, err)
+	for _, early := range []bool{false, true} {
+		for _, limit := range []int{1 << 20, 2000, 1} { // all batches, two, or one
+			engines(t, func(t *testing.T, e engine.Engine) {
+				h, s := evicting(t, e, 5, early)
+				defer h.Close()
+				var visited []weir.Seq
+				got, err := s.Read(ctx, 1, limit, func(int) error { return nil }, func(b *weir.Batch) { visited = append(visited, b.Seq) })
+				if err != nil || !got.Gone || got.Next != 1 {
+					t.Errorf("early %t, limit %d: Read visited %v and returned %+v, %v; want Gone and the position 1", early, limit, visited, got, err)
+				}
+			})
 		}
-	})
+	}
 }
 
 // The gap of a page has all sequences before its first batch that can no longer be read, also those
 // that were evicted while the page was read. A page that asks for what is kept has no gap (D37).
 func TestGapGrowsWhileReadingAPage(t *testing.T) {
 	for _, c := range []struct {
-		q   PageQuery
-		gap *Gap
+		q     PageQuery
+		gap   *Gap
+		early bool
 	}{
-		{PageQuery{From: After(0)}, &Gap{From: 1, To: 4}},
-		{PageQuery{From: Oldest}, nil},
-		{PageQuery{Last: 4}, nil},
-		{PageQuery{Since: 1}, nil},
+		{PageQuery{From: After(0)}, &Gap{From: 1, To: 4}, false},
+		{PageQuery{From: After(0)}, &Gap{From: 1, To: 4}, true},
+		{PageQuery{From: After(1)}, &Gap{From: 2, To: 4}, true},
+		{PageQuery{From: Oldest}, nil, false},
+		{PageQuery{From: Oldest}, nil, true},
+		{PageQuery{Last: 4}, nil, false},
+		{PageQuery{Since: 1}, nil, false},
 	} {
 		engines(t, func(t *testing.T, e engine.Engine) {
-			h, s := evicting(t, e)
+			h, s := evicting(t, e, 6, c.early)
 			defer h.Close()
-			publish(t, s, at(6, strings.Repeat("x", 1000))) // evicts batch 1
 			c.q.Limit, c.q.Bytes = 10, 1<<20
 			p, err := s.Page(ctx, c.q)
 			if err != nil {

@@ -135,12 +135,15 @@ func (f *feed) restartGrace() {
 }
 
 // admitMarker turns an entry into the marker that closes the gaps whose grace has ended, or, if c is
-// not nil, the whole stream. It refuses the entry if there is nothing to close. Since closeGaps
+// not nil, what c says. It refuses the entry if there is nothing to close. Since closeGaps
 // proposed the entry, the gaps may have been filled, or a request for one of the missing sequences
 // may have arrived.
 func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	m, due := f.ahead.Due(now, f.held.seq)
-	if c != nil {
+	switch {
+	case c != nil && c.gaps:
+		m, due = stream.CloseGaps(f.ahead, now)
+	case c != nil:
 		c.verdict = stream.Closing(f.ahead, c.writer, now)
 		m, due = c.verdict.Header, c.verdict.Outcome == stream.Stored
 	}

@@ -87,6 +87,23 @@ func (p *Page) start() error {
 // batch of the page was read. refresh skips what the page does not have: evicted and lost batches,
 // which it records in p.Gap, and batches that were stored before query.Since.
 func (p *Page) refresh() error {
+	for {
+		low, err := p.locate()
+		if err != nil {
+			return err
+		}
+		// The log may have been trimmed before locate got there. Then p.next is above batches that p.Gap
+		// does not have. This can be so only if low has risen.
+		if evicted, err := p.f.evictedFrom(max(low, p.run)); err != nil || !evicted {
+			return err
+		}
+		p.next = p.run
+	}
+}
+
+// locate is refresh, except that batches may be evicted while locate runs. It returns the sequence
+// below which all batches were evicted when locate began, and leaves the start of the range in p.run.
+func (p *Page) locate() (weir.Seq, error) {
 	f := p.f
 	if p.Gap != nil { // the new gap includes the sequences of this one
 		p.next, p.Gap = p.Gap.From, nil
@@ -94,7 +111,7 @@ func (p *Page) refresh() error {
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
-		return notFound(f.s.ID)
+		return 0, notFound(f.s.ID)
 	}
 	f.evict(f.hub.now())
 	p.cursor, p.stored, p.ended = f.state.Cursor().Cursor, f.state.Resolve(Head), stream.Ended(f.state)
@@ -106,6 +123,7 @@ func (p *Page) refresh() error {
 		p.next = step.Last + 1
 		step = f.state.Next(p.next)
 	}
+	low := f.state.Low()
 	f.mu.Unlock()
 	if p.end = p.next; step.Kind == stream.Read {
 		p.next, p.end = step.First, step.Last+1
@@ -119,7 +137,7 @@ func (p *Page) refresh() error {
 		return h.Seq < first
 	})
 	p.next = first
-	return nil
+	return low, nil
 }
 
 // asksForKept reports whether the query asks only for batches that are still kept, whatever their

@@ -47,6 +47,13 @@ func (s *Stream) Propose(p *Publish, outcome Outcome) {
 		go func() { outcome.Published(s.Publish(context.Background(), p)) }()
 		return
 	}
+	begin(f, p, outcome)
+}
+
+// begin proposes a batch to the log, and calls outcome.Published with the result. Then begin releases
+// the feed, which the caller has acquired. If a goroutine begins several batches one after another,
+// the log decides on them in this order.
+func begin(f *feed, p *Publish, outcome Outcome) {
 	b := newProposal(f, p.rules(int64(len(p.Batch.Payload))), p, false)
 	if b.feed, b.of, b.to = f, p, outcome; b.done == nil {
 		b.done = b.completed

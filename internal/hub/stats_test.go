@@ -109,3 +109,28 @@ func TestAudience(t *testing.T) {
 		}
 	}
 }
+
+// The position that a caller of Await has reached counts for Lag, whether or not it waits.
+func TestLagOfAwait(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		for seq := range weir.Seq(10) {
+			publish(t, s, at(seq+1, "x"))
+		}
+		for next, want := range map[weir.Seq]uint64{11: 0, 4: 7, 1: 10} {
+			if some, err := sub.Await(ctx, next, 0); err != nil || some != (want > 0) {
+				t.Errorf("Await at %d returned %t, %v", next, some, err)
+			}
+			if got := h.Stats(); sub.Lag() != want || got.SlowestLag != want || got.Backlog != want {
+				t.Errorf("at %d: the lag is %d, and %d and %d in Stats; want %d", next, sub.Lag(), got.SlowestLag, got.Backlog, want)
+			}
+		}
+	})
+}

@@ -31,7 +31,7 @@ import (
 // Version 3 also holds the producers and the last order mark (writers.go):
 //
 //	uvarint  number of producers
-//	then for each producer:
+//	then for each producer, in the order of their last batches, the oldest first:
 //	text     name: its length as a uvarint, and its bytes
 //	uvarint  epoch of its last batch
 //	uvarint  number of its last batch

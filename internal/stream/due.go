@@ -35,6 +35,17 @@ func (s *State) Due(now weir.Time, lowestHeld weir.Seq) (marker Header, ok bool)
 	return Header{Closed: true, First: first, Seq: last, Time: s.clock(now)}, true
 }
 
+// CloseGaps returns one marker that closes every open gap, whatever is left of its grace, for a stream
+// whose gaps cannot be filled because it is a copy. As after Due, the caller makes the marker durable
+// and then passes it to Apply.
+func CloseGaps(s *State, now weir.Time) (marker Header, ok bool) {
+	n := len(s.gaps.open)
+	if n == 0 {
+		return Header{}, false
+	}
+	return Header{Closed: true, First: s.gaps.open[0].from, Seq: s.gaps.open[n-1].to, Time: s.clock(now)}, true
+}
+
 // NextDue returns the time at which the grace of the lowest open gap ends. From then on, Due
 // returns a marker unless the first sequence of that gap is held. The second result is false if no
 // gap is open.

@@ -36,8 +36,8 @@ const (
 	closed                // nothing, permanently
 )
 
-// looked, if set, is called with the number of gaps that an operation examines or moves. Tests use
-// it to check the cost of operations, because measured times vary too much.
+// looked, if set, is called with the number of gaps or producers that an operation examines or
+// moves. Tests use it to check the cost of operations, because measured times vary too much.
 var looked func(n int)
 
 func look(n int) {

@@ -123,7 +123,8 @@ func TestNotesWithAndWithoutKeys(t *testing.T) {
 	}
 }
 
-// The longest possible note fits into the 4 MiB that engines can store.
+// The longest possible note fits into the 4 MiB that engines can store. A log that refuses the note of
+// a trim is never trimmed again.
 func TestLongestNote(t *testing.T) {
 	s := New(Rules{MaxBytes: 1 << 40, Retention: time.Hour, Keys: weir.MaxEvictedKeys}, 0)
 	for i := range weir.MaxEvictedKeys + 10 {
@@ -131,9 +132,16 @@ func TestLongestNote(t *testing.T) {
 	}
 	s.ever, s.cursor, s.low = true, weir.MaxSeq, weir.MaxSeq
 	s.keys.forget(s.low, 0, s.rules.Keys)
+	for i := range MaxProducers {
+		s.wrote.take(&Writer{fmt.Sprintf("%0256d", i), 1<<53 - 1, 1<<53 - 1, strings.Repeat("x", 512)}, 1<<41)
+	}
 	note := Encoded(s)
-	if got := New(s.rules, 0); got.load(note) != nil || got.keys.queue.len() != weir.MaxEvictedKeys || len(note) > 4<<20 {
+	got := New(s.rules, 0)
+	if got.load(note) != nil || got.keys.queue.len() != weir.MaxEvictedKeys || len(note) > 4<<20 {
 		t.Errorf("a note of %d bytes holds %d keys; want all keys in at most 4 MiB", len(note), got.keys.queue.len())
+	}
+	if n := got.wrote.producers.len(); n < MaxProducers/3 {
+		t.Errorf("the note holds %d producers with the longest names, want more than a third of all", n)
 	}
 }
 

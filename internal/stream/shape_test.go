@@ -51,7 +51,7 @@ func TestOutOfOrderBatchesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// steps counts the gaps that f examines or moves.
+// steps counts the gaps and producers that f examines or moves.
 func steps(f func()) (n int) {
 	looked = func(more int) { n += more }
 	defer func() { looked = nil }()

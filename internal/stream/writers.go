@@ -3,7 +3,6 @@ package stream
 import (
 	"cmp"
 	"encoding/binary"
-	"maps"
 
 	"weir"
 )
@@ -43,26 +42,16 @@ type Standing struct {
 	Epoch, Seq uint64 // last batch of the producer, which is this batch if there is no conflict; if Skipped, Seq is the expected number
 }
 
-// producer describes the last batch of a producer.
-type producer struct {
-	epoch, seq uint64
-	used       weir.Time
-}
-
 // writers are the producers of a stream, and the last order mark.
 type writers struct {
-	producers map[string]producer
+	producers producers
 	order     string
 }
-
-// MaxProducers is the number of producers that a stream remembers. Beyond it, the producer that has
-// not written for the longest time is forgotten.
-const MaxProducers = 10_000
 
 // judge compares a writer with the state. The first result is true if its batch is a duplicate.
 func (w *writers) judge(p *Writer) (duplicate bool, s Standing) {
 	if p.Producer != "" {
-		last, known := w.producers[p.Producer]
+		last, known := w.producers.find(p.Producer)
 		s = Standing{Epoch: last.epoch, Seq: last.seq}
 		switch {
 		case !known && p.Seq > 0:
@@ -93,73 +82,24 @@ func (w *writers) take(p *Writer, at weir.Time) {
 		return
 	}
 	if p.Producer != "" {
-		if w.producers == nil {
-			w.producers = map[string]producer{}
-		}
-		w.producers[p.Producer] = producer{p.Epoch, p.Seq, at}
-		w.forget()
+		w.producers.take(producer{name: p.Producer, epoch: p.Epoch, seq: p.Seq, used: at})
 	}
 	w.order = cmp.Or(p.Order, w.order)
 }
 
-// forget drops the producer that has not written for the longest time, if there are too many.
-func (w *writers) forget() {
-	if len(w.producers) <= MaxProducers {
-		return
-	}
-	oldest, found := "", false
-	for id, p := range w.producers {
-		o := w.producers[oldest]
-		if !found || p.used < o.used || p.used == o.used && id < oldest {
-			oldest, found = id, true
-		}
-	}
-	delete(w.producers, oldest)
-}
+func (w *writers) clone() writers { return writers{w.producers.clone(), w.order} }
 
-func (w *writers) clone() writers { return writers{maps.Clone(w.producers), w.order} }
-
-func (w *writers) empty() bool { return len(w.producers) == 0 && w.order == "" }
+func (w *writers) empty() bool { return w.producers.len() == 0 && w.order == "" }
 
 // size returns about how many bytes the writers take, in memory and in a note.
-func (w *writers) size() int {
-	n := len(w.order)
-	for id := range w.producers {
-		n += len(id) + 64
-	}
-	return n
-}
+func (w *writers) size() int { return len(w.order) + w.producers.size() }
 
 // encode appends the writers to a note.
-func (w *writers) encode(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(w.producers)))
-	for id, p := range w.producers {
-		b = appendText(b, id)
-		b = binary.AppendUvarint(b, p.epoch)
-		b = binary.AppendUvarint(b, p.seq)
-		b = binary.AppendVarint(b, int64(p.used))
-	}
-	return appendText(b, w.order)
-}
+func (w *writers) encode(b []byte) []byte { return appendText(w.producers.encode(b), w.order) }
 
 // writers reads the writers of a note.
 func (d *decoder) writers() (w writers) {
-	n := d.unsigned()
-	if n > MaxProducers {
-		d.bad = true
-		return w
-	}
-	for range n {
-		id := d.text()
-		p := producer{epoch: d.unsigned(), seq: d.unsigned(), used: weir.Time(d.signed())}
-		if d.bad {
-			return w
-		}
-		if w.producers == nil {
-			w.producers = map[string]producer{}
-		}
-		w.producers[id] = p
-	}
+	w.producers = d.producers()
 	w.order = d.text()
 	return w
 }
