@@ -89,7 +89,7 @@ func (p *Page) start() error {
 func (p *Page) refresh() error {
 	for {
 		first, err := p.locate()
-		if err != nil {
+		if err != nil || first == p.end { // there is nothing that can be read
 			return err
 		}
 		// The log may have been trimmed before locate got there. Then p.next is above batches that p.Gap
