@@ -34,7 +34,8 @@ func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 		s.mu.Lock()
 		f.users++ // until the outcome is reported
 		s.mu.Unlock()
-		f.begin(&Publish{Chosen: true, Seq: batches[i].Seq, Batch: batches[i]}, &c)
+		p := &Publish{Chosen: true, Seq: batches[i].Seq, Batch: batches[i]}
+		p.begin(f, &c)
 	}
 	for range copiesInFlight { // until none is in flight
 		c.flying <- struct{}{}
@@ -42,11 +43,11 @@ func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 	if err := c.failed(); err != nil {
 		return err
 	}
-	return f.closeOpenGaps(ctx)
+	return closeOpenGaps(ctx, f)
 }
 
 // closeOpenGaps closes the open gaps, whatever is left of their grace.
-func (f *feed) closeOpenGaps(ctx context.Context) error {
+func closeOpenGaps(ctx context.Context, f *feed) error {
 	f.mu.Lock()
 	_, open := f.ahead.NextDue()
 	f.mu.Unlock()

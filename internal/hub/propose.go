@@ -47,13 +47,13 @@ func (s *Stream) Propose(p *Publish, to Outcome) {
 		go func() { to.Published(s.Publish(context.Background(), p)) }()
 		return
 	}
-	f.begin(p, to)
+	p.begin(f, to)
 }
 
 // begin proposes a batch to the log, and reports the result to the parameter to. It then releases the
 // feed, which the caller has acquired. Batches that a goroutine begins one after the other are decided
 // on in this order.
-func (f *feed) begin(p *Publish, to Outcome) {
+func (p *Publish) begin(f *feed, to Outcome) {
 	b := newProposal(f, p.rules(int64(len(p.Batch.Payload))), p, false)
 	if b.feed, b.of, b.to = f, p, to; b.done == nil {
 		b.done = b.completed
