@@ -290,3 +290,21 @@ func TestPageEndsBeforeAnOpenGap(t *testing.T) {
 		}
 	})
 }
+
+// A page that began before anything was stored waits at sequence 0, which the first batch closes.
+func TestPageBeforeAnOpenGap(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{GapGrace: time.Hour})
+		defer h.Close()
+		s := made(t, h, nil)
+		p, err := s.Page(ctx, PageQuery{From: Oldest, Limit: 1, Bytes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		publish(t, s, at(2, "above a gap"))
+		if err := p.refresh(); err != nil || !p.IsEmpty() || p.Next() != 0 {
+			t.Errorf("the page is empty: %t, next is %d, %v", p.IsEmpty(), p.Next(), err)
+		}
+	})
+}
