@@ -95,9 +95,9 @@ const pageRun = 64 << 10
 // refuse the request. If the page is complete by then, the response has a Content-Length. The
 // function wait waits for a batch if the page is empty and the request may still wait.
 func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error {
+	err := wait() // first, because a request that waits must not hold a buffer
 	p := buffers.Get().(*[]byte)
 	b := append(*p, `{"batches":[`...)
-	err := wait()
 	for page.Count() == 0 && !page.IsDone() && err == nil { // repeats if the run was evicted while it was read
 		if b, err = c.readRun(b, mode, page); err == nil {
 			err = wait()

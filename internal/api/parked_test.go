@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/api"
 	"weir/internal/hub"
 )
 
@@ -19,6 +20,16 @@ func goroutines(t *testing.T, most int) {
 	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > most; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatalf("there are %d goroutines, want at most %d", runtime.NumGoroutine(), most)
+		}
+	}
+}
+
+// soon waits until a condition holds.
+func soon(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }
@@ -71,9 +82,7 @@ func testParkedSubscribers(t *testing.T, loops bool) {
 		}
 	}
 	all[0].resp.Body.Close()
-	for svc.API.Stats().Ended["client"] != 1 {
-		runtime.Gosched()
-	}
+	soon(t, "the subscription of a client that left is counted", func() bool { return svc.API.Stats().Ended["client"] == 1 })
 	if _, err := svc.Access.Revoke(context.Background(), svc.records["reader"].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -84,25 +93,19 @@ func testParkedSubscribers(t *testing.T, loops bool) {
 			}
 		}
 	}
-	for svc.API.Stats().Subscribers != 1 {
-		runtime.Gosched()
-	}
+	soon(t, "one subscriber is left", func() bool { return svc.API.Stats().Subscribers == 1 })
 	want := map[string]uint64{"client": 1, "slow": 0, "stream_deleted": 0, "stream_closed": 0, "key_revoked": n, "stopping": 0, "failed": 0, "reconnect": 0, "operator": 0}
 	if got := svc.API.Stats().Ended; !maps.Equal(got, want) {
 		t.Errorf("ended subscriptions are %v, want %v", got, want)
 	}
 	for _, f := range all {
-		id := f.resp.Header.Get("X-Request-Id")
-		for {
-			r, ok := svc.API.Request(id)
-			if !ok {
-				runtime.Gosched() // the subscription is counted just after it has ended
-				continue
-			}
-			if r.Route != "/v1/streams/{id}" || r.Status != 200 || r.Method != "GET" || string(r.Stream) != svc.ids["id"] || r.KeyID == "" || r.Took <= 0 {
-				t.Errorf("the request is recorded as %+v", r)
-			}
-			break
+		var r api.Request
+		soon(t, "the request is recorded", func() (ok bool) { // just after the subscription has ended
+			r, ok = svc.API.Request(f.resp.Header.Get("X-Request-Id"))
+			return ok
+		})
+		if r.Route != "/v1/streams/{id}" || r.Status != 200 || r.Method != "GET" || string(r.Stream) != svc.ids["id"] || r.KeyID == "" || r.Took <= 0 {
+			t.Errorf("the request is recorded as %+v", r)
 		}
 	}
 }

@@ -213,6 +213,9 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		// content.
 		c.body = first.Batch.Payload
 	}
+	if spec.ExpiresAt > 0 && spec.ExpiresAt <= weir.TimeOf(time.Now()) {
+		return c.created(a.Type, hub.Extent{}) // the stream would already be gone
+	}
 	if a.Pending {
 		if _, filling := c.h.filling.LoadOrStore(c.id, nil); filling {
 			return errUnfinished
@@ -240,12 +243,17 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 			return err
 		}
 	} // otherwise the stream is empty, and its log need not be opened
+	return c.created(t.Type, e)
+}
+
+// created answers a PUT that has created a stream.
+func (c *call) created(contentType string, e hub.Extent) error {
 	c.describe(e)
 	c.Set("Location", "http://"+c.r.Host+c.r.URL.EscapedPath())
 	if c.r.TLS != nil {
 		c.Set("Location", "https://"+c.r.Host+c.r.URL.EscapedPath())
 	}
-	return c.Send(http.StatusCreated, t.Type, nil)
+	return c.Send(http.StatusCreated, contentType, nil)
 }
 
 // firstContent returns the hub.Publish that stores the body of a PUT, or nil if there is nothing to

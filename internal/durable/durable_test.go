@@ -208,3 +208,16 @@ func TestDeleteWithForks(t *testing.T) {
 	send(t, "PUT", source, key, "again", text...).want(t, 201, "")
 	send(t, "GET", source, key, "").want(t, 200, "again")
 }
+
+// A stream whose lifetime has already ended is created and gone at once.
+func TestLifetimeInThePast(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	for name, field := range map[string][2]string{
+		"zero": {"Stream-TTL", "0"},
+		"past": {"Stream-Expires-At", "2020-01-01T00:00:00Z"},
+	} {
+		url := s.URL() + "/ds/" + name
+		send(t, "PUT", url, s.Key, "text", "Content-Type", "text/plain", field[0], field[1]).want(t, 201, "")
+		send(t, "GET", url, s.Key, "").want(t, 404, "")
+	}
+}

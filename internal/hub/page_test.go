@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/memory"
 )
@@ -69,7 +70,7 @@ func TestPages(t *testing.T) {
 		h := open(t, e, Options{})
 		defer h.Close()
 		rng := rand.New(rand.NewPCG(1, 2))
-		for range 20 {
+		for range faulty.Cases(20) {
 			s := made(t, h, nil)
 			stored := map[weir.Seq]weir.Time{}
 			for first := weir.Seq(1); first < 600; first += 60 {

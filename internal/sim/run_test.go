@@ -180,10 +180,10 @@ func build(t *testing.T, path string, args ...string) string {
 }
 
 // child prepares a process in which simulations are deterministic: one thread, no preemption, and no
-// garbage collection while a simulation runs.
+// garbage collection while a simulation runs, unless the simulation takes far more memory than usual.
 func child(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, append([]string{"-test.run=^TestSim$", "-test.timeout=0", "-worker"}, args...)...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=4GiB", "GODEBUG=asyncpreemptoff=1")
 	return cmd
 }
 

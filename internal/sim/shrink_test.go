@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 )
 
 // shrinkRuns bounds the number of simulations that shrink runs.
@@ -13,11 +14,11 @@ const shrinkRuns = 150
 // violation of the same kind remains. Leaving something out changes the rest of the history too, so
 // shrink tries each smaller simulation with a few seeds.
 func shrink(t *testing.T, program string, c config, message string) (config, string) {
-	left := shrinkRuns
+	left, until := shrinkRuns, time.Now().Add(5*time.Minute)
 	kind := kindOf(message)
 	try := func(smaller config) bool {
 		for i := range uint64(4) {
-			if left--; left < 0 {
+			if left--; left < 0 || time.Now().After(until) { // a simulation that hangs takes minutes
 				return false
 			}
 			again := smaller

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,6 +58,7 @@ func program(t testing.TB) string {
 
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command that was built with the race detector waits a second before it exits
+	debug.SetGCPercent(400) // the responses of the suites are garbage at once, and memory is not measured here
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
