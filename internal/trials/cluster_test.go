@@ -64,13 +64,13 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 // after the other, because a node is ready only when a majority of the nodes runs.
 func (c *cluster) start(nodes ...int) {
 	c.t.Helper()
-	program(c.t)
+	path := program(c.t)
 	var all sync.WaitGroup
 	for _, i := range nodes {
 		all.Go(func() {
 			var s *server
 			var err error
-			do := func() { s, err = start(binary.path, c.commands[i][0], c.commands[i][1:]...) }
+			do := func() { s, err = start(path, c.commands[i][0], c.commands[i][1:]...) }
 			if c.inside == nil {
 				do()
 			} else {

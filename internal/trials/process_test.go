@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -29,36 +30,61 @@ const (
 	testKey  = "svc_test_c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2"
 )
 
-var race = flag.Bool("trials.race", raceEnabled, "build the server with the race detector")
+var race = flag.Bool("trials.race", raceEnabled, "build the server with the race detector, for the tests that raced names")
 
-var binary struct {
+// raced names the tests whose servers are built with the race detector: those that use the whole
+// interface. The others kill, starve or fill up servers, and would take twice as long.
+var raced = regexp.MustCompile(`^Test(Contract|Limits|Property|HangUp|Restart|Shutdown|Schedules)`)
+
+// binary is a build of weir.
+type binary struct {
 	once sync.Once
 	dir  string // holds the binary and nothing else
 	path string
 	err  error
 }
 
-// program returns the path of the weir binary. The first call builds it.
+var plainBinary, racedBinary binary
+
+// program returns the path of the weir binary for the servers of a test.
 func program(t testing.TB) string {
 	t.Helper()
-	binary.once.Do(func() {
-		dir, err := os.MkdirTemp("", "weir-trials-")
-		if err != nil {
-			binary.err = err
-			return
-		}
-		binary.dir = dir
-		binary.path, binary.err = contract.Build(dir, *race)
-	})
-	if binary.err != nil {
-		t.Fatal(binary.err)
+	b := binaryOf(t)
+	return b.get(t, b == &racedBinary)
+}
+
+// helperProgram returns the path of the weir binary for commands that are not tested, such as those that
+// create keys.
+func helperProgram(t testing.TB) string {
+	t.Helper()
+	return plainBinary.get(t, false)
+}
+
+// binaryOf returns the binary for the servers of a test.
+func binaryOf(t testing.TB) *binary {
+	if *race && raced.MatchString(t.Name()) {
+		return &racedBinary
 	}
-	return binary.path
+	return &plainBinary
+}
+
+// get returns the path of the binary. The first call builds it.
+func (b *binary) get(t testing.TB, race bool) string {
+	t.Helper()
+	b.once.Do(func() {
+		if b.dir, b.err = os.MkdirTemp("", "weir-trials-"); b.err == nil {
+			b.path, b.err = contract.Build(b.dir, race)
+		}
+	})
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return b.path
 }
 
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command that was built with the race detector waits a second before it exits
-	debug.SetGCPercent(400) // the responses of the suites are garbage at once, and memory is not measured here
+	debug.SetGCPercent(400)                  // the responses of the suites are garbage at once, and memory is not measured here
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
@@ -66,8 +92,10 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", "4") // may be more than the number of cores, because the cases mostly wait
 	}
 	code := m.Run()
-	if binary.dir != "" {
-		os.RemoveAll(binary.dir)
+	for _, b := range []*binary{&plainBinary, &racedBinary} {
+		if b.dir != "" {
+			os.RemoveAll(b.dir)
+		}
 	}
 	os.Exit(code)
 }
@@ -183,13 +211,13 @@ func (s *server) stop(t testing.TB) {
 // newKey creates a key with the operator's command.
 func (s *server) newKey(t testing.TB, k contract.Key) (string, func()) {
 	t.Helper()
-	return contract.KeysOf(program(t), s.data)(t, k)
+	return contract.KeysOf(helperProgram(t), s.data)(t, k)
 }
 
 // newToken creates a management token with the operator's command.
 func (s *server) newToken(t testing.TB) (string, func()) {
 	t.Helper()
-	return contract.TokensOf(program(t), s.data)(t)
+	return contract.TokensOf(helperProgram(t), s.data)(t)
 }
 
 // target returns the server as a target of the contract suite, over HTTP/1.1.
