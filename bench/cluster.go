@@ -24,12 +24,14 @@ const (
 	clusterShards = engine.DefaultShards
 	plainEnv      = "WEIR_BENCH_NATS"
 
-	// clusterStreams is the number of streams that are large enough to keep everything published in
-	// the run, as the plain JetStream streams do. There are as many small streams, which evict old
-	// batches during the run.
+	// The cluster has two sets of streams, with clusterStreams streams in each set. The streams of
+	// the first set are large enough to keep everything published in the run, as the plain
+	// JetStream streams do. Those of the second set are small and evict old batches during the run.
 	clusterStreams = 64
-	plainKeeps     = 1 << 30     // size limit in bytes of a stream that keeps everything
-	evictedAfter   = time.Minute // length of the warm-up before evicting is measured, because evicted batches are purged with a delay
+	plainKeeps     = 1 << 30 // size limit in bytes of a stream that keeps everything
+	// evictWarmUp is how long the function evicting publishes before it measures. Evicted batches
+	// are purged with a delay, and the measurement must include purges.
+	evictWarmUp = time.Minute
 )
 
 // clusterLoads are the three loads: 64 publishers to separate streams, 64 publishers to one shared
@@ -147,7 +149,7 @@ func evicting(nodes []*target, add func(string, float64, string)) error {
 		own.streams = n.streams[clusterStreams:]
 		small[i] = &own
 	}
-	if _, err := publishingTo(small, l, evictedAfter, 0); err != nil {
+	if _, err := publishingTo(small, l, evictWarmUp, 0); err != nil {
 		return err
 	}
 	r, err := publishingTo(small, l, clusterRounds*clusterSpan, 0)

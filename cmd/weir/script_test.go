@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 //	logged NAME PATTERN              wait until the server has logged a line that matches
 //	hangup NAME                      send HUP to the server and wait until it has re-read or refused its configuration
 //	stall PATH KEY                   begin a request whose body never arrives
-//	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
+//	capture VARIABLE FILE PATTERN    set $VARIABLE to the only match in a file, or in stdout
 //	mode MODE FILE                   expect the permissions of a file
 //	fill FILE BYTES                  create a file of that many dots
 //	damage [-bit|-cut] FILE TEXT     damage the place in a file that holds a text
@@ -194,7 +194,8 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("URL", "http://"+addr)
 }
 
-// environ returns the variables of a script that weir serve reads.
+// environ returns the environment for `weir serve`: the variables, among those that the script has
+// set, that the command reads.
 func environ(ts *testscript.TestScript) []string {
 	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GORACE=" + ts.Getenv("GORACE")}
 	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {
@@ -258,7 +259,7 @@ func request(ts *testscript.TestScript, neg bool, args []string) {
 
 func capture(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
-		ts.Fatalf("usage: capture NAME FILE PATTERN")
+		ts.Fatalf("usage: capture VARIABLE FILE PATTERN")
 	}
 	pattern, err := regexp.Compile("(?m)" + args[2])
 	ts.Check(err)

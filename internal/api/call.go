@@ -68,8 +68,8 @@ func newRequestID() (id [requestIDLength]byte) {
 	return id
 }
 
-// noClient is passed instead of the client's address for requests that count in the rate window of
-// their key.
+// noClient is passed instead of the client's address where the address is not needed. For example,
+// a request with a key counts in the rate window of the key, and not in that of an address.
 var noClient netip.Addr
 
 // client returns the client's address, in whose rate window requests without a key count.
@@ -106,9 +106,9 @@ type fieldWriter interface {
 const none = -1
 
 // head begins the response. Every response under /v1 goes through it. It sends the header fields
-// that all responses have. It also sends the content type, the length, x-svc-cursor, and the fields
-// created and publisher of the call, if they are set. All numbers and the request id are substrings
-// of one string, so that they cost a single allocation.
+// that all responses have. It also sends the content type, the length, the cursor, c.created and
+// c.publisher, each only if it is set. All numbers and the request id are substrings of one string,
+// so that they cost a single allocation.
 func (c *call) head(status int, contentType string, length, cursor int64) {
 	var room [96]byte
 	b := append(room[:0], c.id[:]...)

@@ -30,9 +30,10 @@ func parseCondition(text string) (*condition, error) {
 }
 
 // mayHold reports whether the condition can hold for an event of this payload. It is much faster
-// than parsing the events: it looks in the payload for the last name of the path. The payload
-// contains that name unchanged unless the name is the index of an element, or is written with
-// escapes.
+// than parsing the events: it looks in the payload for the last name of the path. If the condition
+// holds for an event, the payload contains that name unchanged, with three exceptions: the operator
+// is != (which also holds for events without the name), the name is the index of an element, or the
+// name is written with escapes, and so the payload has a backslash.
 func (c *condition) mayHold(payload []byte) bool {
 	last := c.path[len(c.path)-1]
 	_, notIndex := strconv.Atoi(last)

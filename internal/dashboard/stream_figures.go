@@ -128,8 +128,8 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	if !st.Cut {
 		return from
 	}
-	// If no batch is left, all are older than the retention time, because the size limit always
-	// keeps the newest batch. So it is known that nothing was published within that time.
+	// The size limit never evicts the newest batch. So if no batch is left, the newest one was
+	// older than the retention time, and nothing was published within that time.
 	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second)
 	if len(marks) > 0 {
 		known = marks[0].Time.Std()

@@ -30,8 +30,8 @@ func SpecOf(d engine.Document) (Spec, error) {
 	return spec, err
 }
 
-// LowOf returns the low mark of a stream: everything below it was evicted when the note of the log's
-// last trim was stored.
+// LowOf returns the low mark that the note of a log's last trim contains. All batches below the
+// mark had already been evicted when the note was stored.
 func LowOf(note []byte) (weir.Seq, error) { return stream.LowOf(note) }
 
 // MendStream computes how to repair the log of a stream that lost some of its entries: a note for

@@ -33,7 +33,7 @@ import (
 // life is the lifetime of one stream.
 type life struct {
 	s      *Stream
-	until  weir.Time     // when the stream expires, used or not; the constant never if it has no such time
+	until  weir.Time     // the fixed time at which the stream expires, or the constant never if there is none
 	used   atomic.Int64  // time of the last use, a weir.Time, or the constant dead
 	proven atomic.Bool   // used is known to be no earlier than the newest batch in the log
 	saved  atomic.Int64  // the last use according to the document, a weir.Time
@@ -79,9 +79,10 @@ func (q *lifeQueue) Pop() any {
 	return l
 }
 
-// saveEvery returns the least time between two stores of the last use: an eighth of the stream's
-// time to live, but at least five seconds. On a shared store it is at most half of the time to
-// live, because endAfter adds it to the lifetime of the stream.
+// saveEvery returns by how much the last use may be later than the document says. If it is later by
+// more, the hub stores it in the document. The result is an eighth of the stream's time to live,
+// but at least five seconds. On a shared store, endAfter makes the lifetime of the stream longer by
+// this result, so there it is at most half of the time to live.
 func (l *life) saveEvery() time.Duration {
 	ttl := time.Duration(l.s.TTLSeconds) * time.Second
 	every := max(ttl/8, 5*time.Second)
@@ -97,9 +98,9 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
-	// spread is the longest time until other nodes know of a publish whose time must be stored: the
-	// sweeper stores the time in its next round, and the document takes a moment to reach the other
-	// nodes.
+	// spread is the longest time until other nodes know of a publish after which the document is
+	// too old (see isUnsaved). The sweeper stores the time of the publish in its next round, and
+	// then the document takes a moment to reach the other nodes.
 	spread = sweepEvery + time.Second
 )
 
@@ -257,16 +258,17 @@ func (l *life) admits(now weir.Time) bool {
 }
 
 // lapsed reports whether a deleted stream was deleted because its lifetime had ended. On a shared
-// store, another node may have deleted it without knowing of the last uses on this node. There
-// lapsed ignores the time that endAfter adds.
+// store, another node may have deleted it without knowing of the last uses on this node. Those uses
+// make the end that endAfter returns later on this node than on the other one. So on a shared store
+// the function leaves out the time that endAfter adds.
 func lapsed(s *Stream) bool {
 	now, l := s.hub.now(), lifeOf(s)
 	return l != nil && (l.isOver(now) || s.hub.shared && l.end().Add(-l.saveEvery()-spread) <= now)
 }
 
-// lapse deletes the stream with this id if its lifetime has ended, and returns the stream. The
-// catalog may still have the stream, if the sweeper deletes it at the same time. lapse returns nil
-// if there is no such stream, or if its lifetime has not ended.
+// lapse deletes the stream with this id if its lifetime has ended, and returns the stream. When
+// lapse returns, the catalog may still have the stream, because the sweeper may be deleting it at
+// the same time. lapse returns nil if there is no such stream, or if its lifetime has not ended.
 func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	s, err := h.lookup(id)
 	if err != nil || !s.expired(h.now()) {

@@ -292,7 +292,8 @@ func TestPageEndsBeforeAnOpenGap(t *testing.T) {
 	})
 }
 
-// A page that began before anything was stored waits at sequence 0, which the first batch closes.
+// A page that was opened before anything was stored starts at sequence 0. When batch 2 is stored,
+// sequence 1 is an open gap. So the page stays empty, and its next sequence is still 0.
 func TestPageBeforeAnOpenGap(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{GapGrace: time.Hour})

@@ -87,8 +87,8 @@ func (svc *Service) WelcomeFile(w io.Writer) error {
 	}
 	fmt.Fprintf(w, `
 Weir is running at %s
-This file lists what the first start created, with its secrets and commands to try. Delete it when
-you have read it:
+The file below has the secrets that this start created, and commands to try. Delete the file when
+you have read it.
 
   %s
 

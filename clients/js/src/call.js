@@ -23,9 +23,9 @@ export class Caller {
   #giveUp;
   #timeout;
   /** @type {Promise<string> | undefined} */
-  #known; // the key that the function returned last
+  #known; // the key to send; undefined if the next request has to call the key function
   /** @type {Promise<string> | undefined} */
-  #asked; // the result of the last call of the function
+  #asked; // the result of the latest call of the key function
   /** @type {Promise<string> | undefined} */
   #late; // the result of a call that took too long, if the function was not called again since
 
@@ -67,8 +67,8 @@ export class Caller {
   }
 
   /**
-   * Waits for the key, but at most until the scope is aborted. If the alarm of the scope ends the wait, the call of the key
-   * function may never end, so the next request calls the function again.
+   * Waits for the key, but at most until the scope is aborted. If the wait ends because the request took too long (the scope
+   * has an alarm for this), the next request calls the key function again, because the first call may never return.
    *
    * @param {Scope} scope
    */
@@ -199,7 +199,8 @@ export class Caller {
         return await this.once(call, signal, end - performance.now());
       } catch (failure) {
         if (signal?.aborted) throw failure;
-        // An attempt that giveUp ended does not show what is wrong, so the error of the attempt before it is kept.
+        // If the time of the option giveUp was over during an attempt, the error of that attempt does not show what is wrong.
+        // So the error of the attempt before is kept.
         if (tries === 1 || !cutShort.has(/** @type {object} */ (failure))) error = failure;
         unknown ||= isLost(failure);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));

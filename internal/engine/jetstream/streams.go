@@ -45,9 +45,10 @@ const (
 //
 // A missing stream of a store that was in use is never created again, because an empty stream would
 // look as if no data had ever been stored: sequences and ids of logs would be used twice. The
-// stream of documents must not be created while a shard exists. Shards must not be created once the
-// stream of documents has had a message: when a node opens the store, it stores a fence (an empty
-// message) there after it has made sure that all shards exist.
+// stream of documents must not be created while a shard exists. A node that opens the store first
+// makes sure that all shards exist, and then stores a fence (an empty message) in the stream of
+// documents. So once that stream has had a message, a missing shard must not be created: it existed
+// and was lost.
 func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	docs := jetstream.StreamConfig{
 		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},
@@ -139,7 +140,7 @@ func (e *Engine) hasShards(ctx context.Context) error {
 		found = cmp.Or(found, name)
 	}
 	if found != "" {
-		return fmt.Errorf("it holds the documents of the store %s, whose stream %s exists: restore it from a backup", e.opts.Name, found)
+		return fmt.Errorf("it holds the documents of the store %s, which is not new, because its stream %s exists: restore the missing stream from a backup", e.opts.Name, found)
 	}
 	return names.Err()
 }
@@ -194,11 +195,11 @@ func suits(want, got jetstream.StreamConfig) error {
 	case got.MaxAge > 0:
 		return fmt.Errorf("max_age is %v: it would delete entries that were not trimmed", got.MaxAge)
 	case got.Discard != want.Discard:
-		return errors.New("discard is not new: it would delete entries that were not trimmed")
+		return errors.New(`discard must be "new": otherwise the stream would delete entries that were not trimmed`)
 	case got.MaxMsgs > 0, max(got.MaxMsgsPerSubject, 0) != max(want.MaxMsgsPerSubject, 0):
 		return fmt.Errorf("max_msgs is %d and max_msgs_per_subject is %d: it would delete entries that were not trimmed", got.MaxMsgs, got.MaxMsgsPerSubject)
 	case got.Retention != want.Retention:
-		return errors.New("retention is not limits: it would delete entries that were read")
+		return errors.New(`retention must be "limits": otherwise the stream would delete entries after they were read`)
 	case want.AllowAtomicPublish && !got.AllowAtomicPublish:
 		return errors.New("allow_atomic is off: several messages cannot be written as one")
 	case want.AllowMsgTTL && !got.AllowMsgTTL:

@@ -147,7 +147,8 @@ func TestCheckWithoutPermission(t *testing.T) {
 }
 
 // A journal was closed, so both slots of the file "end" say where it ended. One slot and the whole
-// newest segment are lost. Open refuses the journal instead of taking it for an older one.
+// newest segment are lost. Open refuses the journal. It does not assume that the journal ended
+// before that segment.
 func TestBothSlotsProveTheEnd(t *testing.T) {
 	fs := threeFiles(t)
 	for _, off := range []int64{0, endBlock} {

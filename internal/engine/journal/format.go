@@ -83,8 +83,9 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 //	manifest             next revision                                                         segment numbers (8 each)
 //
 // A batch may have a publisher as well. Created is the revision at which the document was created.
-// The birth segment is the newest segment that may hold an older record of the deleted document or
-// its log.
+// The birth segment is the segment in which the record of the deletion was first written, or a cold
+// segment with a higher number that was being filled at that moment. Segments with higher numbers
+// hold no records of the document or its log from before the deletion.
 //
 // Copies by the reclaimer may put records out of order on disk. Revisions restore the order.
 type record struct {
@@ -381,7 +382,7 @@ func decodeEnding(b []byte) (p proof, ok bool) {
 }
 
 // finalMark is a bit that is set in the group number of a final watermark. No more groups follow in
-// that segment, and the log continues in the next one.
+// that segment, and the journal continues in the next one.
 const finalMark = 1 << 63
 
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {
