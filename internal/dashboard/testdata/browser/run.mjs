@@ -67,7 +67,7 @@ const inspect = async (page, name) => {
 		new PerformanceObserver(list => {
 			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
 				shift += e.value;
-				for (const {node} of e.sources) moved.add(node?.id || node?.className || node?.nodeName);
+				for (const {node, previousRect: from, currentRect: to} of e.sources) moved.add(`${node?.id || node?.className || node?.nodeName} from ${from.x},${from.y} to ${to.x},${to.y}`);
 			}
 		}).observe({type: 'layout-shift', buffered: true});
 		requestAnimationFrame(() => setTimeout(() => done({
