@@ -50,9 +50,9 @@ func TestCopy(t *testing.T) {
 	})
 }
 
-// What Copy has stored can be read at once, although the gaps between the copies are new. A position
-// after a read lies directly above a batch, and not inside or above a gap: in a fork at a position
-// above a gap, the next batch would get a sequence in the gap, and a reader would miss it.
+// All copies can be read when Copy returns, although the gaps between them are new. The position after
+// a read lies directly above a batch, not inside or above a gap. In a fork at a position above a gap,
+// the next batch would get a sequence inside the gap, and a reader would miss it.
 func TestCopyWithGaps(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{GapGrace: time.Hour})

@@ -92,8 +92,8 @@ func (p *Page) refresh() error {
 		if err != nil {
 			return err
 		}
-		// The log may have been trimmed before locate got there. Then p.next is above batches that p.Gap
-		// does not have. This can be so only if low has risen.
+		// If low has risen, the log may have been trimmed before locate read it. Then p.next is above
+		// evicted batches that p.Gap does not have.
 		if evicted, err := p.f.evictedFrom(max(low, p.run)); err != nil || !evicted {
 			return err
 		}

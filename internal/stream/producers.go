@@ -15,9 +15,8 @@ import (
 // costs the same for any number of producers: once a stream has reached the limit, every new producer
 // takes the place of another one.
 //
-// What is remembered follows from the order of the log alone. A note holds the producers in that
-// order. So a state that was restored from a note and the entries above it remembers the same
-// producers as the state that was in memory before.
+// The order of the log alone decides which producers are remembered, and a note holds them in that
+// order. So after a restart, the restored state remembers the same producers as the state before.
 type producers struct {
 	at   map[string]int32 // the index of each producer in ring
 	ring []producer       // linked by before and after; the element 0 joins the newest and the oldest
