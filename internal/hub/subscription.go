@@ -72,7 +72,7 @@ type runBuffers struct {
 
 // keptRun is the largest number of frames for which a subscription keeps its buffers while it
 // waits. With many waiting subscribers, larger buffers would add up.
-const keptRun = 4
+const keptRun = 16
 
 // Event is the result of Next: a run of frames, a gap, or neither if nothing happened in time.
 type Event struct {

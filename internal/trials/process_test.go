@@ -33,8 +33,10 @@ const (
 var race = flag.Bool("trials.race", raceEnabled, "build the server with the race detector, for the tests that raced names")
 
 // raced names the tests whose servers are built with the race detector: those that use the whole
-// interface. The others kill, starve or fill up servers, and would take twice as long.
-var raced = regexp.MustCompile(`^Test(Contract|Limits|Property|HangUp|Restart|Shutdown|Schedules)`)
+// interface. The others kill, starve or fill up servers, and would take twice as long. The contract
+// suite runs with it where connections are served by event loops (HTTP1) and where each request has
+// a goroutine (H2C); the other transports use the same code.
+var raced = regexp.MustCompile(`^Test(Contract/(HTTP1|H2C)$|Limits|Property|HangUp|Restart|Shutdown|Schedules)`)
 
 // binary is a build of weir.
 type binary struct {
