@@ -64,7 +64,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 		c := w.client(t)
 		resp, err := c.Do(r)
 		switch {
-		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit and does not send
+		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit and does not send the request
 		case err != nil:
 			t.Error(err)
 		default:

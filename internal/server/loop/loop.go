@@ -52,8 +52,8 @@ type Later interface {
 // owns its connection; see Loops.Park. The loop calls all methods but Resume in its own goroutine,
 // so they must not block.
 type Parked = interface {
-	// Enter is called first. From then on, other goroutines may call the methods of by: Wake makes
-	// the loop call Continue soon, and Cut makes it close the connection.
+	// Enter is called first. From then on, other goroutines may call the methods of the parameter
+	// by: Wake makes the loop call Continue soon, and Cut makes it close the connection.
 	Enter(by interface {
 		Wake()
 		Cut()
@@ -66,10 +66,10 @@ type Parked = interface {
 
 	// Continue appends to b the data that the client gets now. The loop calls it after Enter, after
 	// Wake, and when the client has accepted the result of the previous call. It also calls
-	// Continue, with idle set to true, when the client has got nothing for the idle time. If leaves
-	// is true, the response needs a goroutine: the loop gives up the connection and calls Resume.
-	// If ends is true, the response is complete. Continue must then have appended at least one
-	// byte.
+	// Continue, with idle set to true, when the client has got nothing for the idle time. If the
+	// result leaves is true, the response needs a goroutine: the loop gives up the connection and
+	// calls Resume. If the result ends is true, the response is complete. Continue must then have
+	// appended at least one byte.
 	Continue(b []byte, idle bool) (_ []byte, leaves, ends bool)
 
 	// Resume continues the response in a goroutine of its own. The response writer has deadlines,

@@ -120,8 +120,8 @@ type loop struct {
 	waits [waits]queue
 	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
-	woken []*conn // connections whose parked responses may have something to send, or are idle; see handleWoken
-	begun int     // how many elements of woken handleWoken has handled
+	woken []*conn // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
+	begun int     // number of elements of woken that were already handled
 
 	mu     sync.Mutex
 	inbox  []message           // guarded by mu
@@ -138,7 +138,7 @@ type message struct {
 	wake     *conn // the parked response may have something to send
 	drop     *conn // close the connection of the parked response
 	stop     bool
-	cut      *atomic.Bool // close all connections, and set this value if one had a request
+	cut      *atomic.Bool // close all connections, and set this value to true if there were any
 }
 
 func newLoop(ls *Loops) (*loop, error) {
@@ -323,7 +323,7 @@ func (l *loop) handleWoken() {
 		c.idle = false
 		c.proceed(idle)
 	}
-	if 2*l.begun >= len(l.woken) { // under load the list may never become empty
+	if 2*l.begun >= len(l.woken) { // do not wait until the list is empty: under load it may never be
 		n := copy(l.woken, l.woken[l.begun:])
 		clear(l.woken[n:])
 		l.woken, l.begun = l.woken[:n], 0

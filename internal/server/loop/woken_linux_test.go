@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// quiet is a parked response that has nothing to send.
+// quiet is a parked response (see Parked) that has nothing to send.
 type quiet struct{ continued, idle int }
 
 func (q *quiet) Continue(b []byte, idle bool) ([]byte, bool, bool) {
@@ -26,7 +26,8 @@ func (q *quiet) Enter(interface {
 }) {
 }
 
-// A loop that is never done with its woken responses does not keep those that it has continued.
+// Even if more responses are always waiting in the list of woken responses, the loop removes those
+// that it has continued.
 func TestWokenDoesNotGrow(t *testing.T) {
 	l := &loop{buf: make([]byte, 100)}
 	response := &quiet{}
