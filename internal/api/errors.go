@@ -229,8 +229,9 @@ func (c *call) refuse(err error) {
 }
 
 // RefuseHeader answers a request whose target and header fields are too large: 431 with the error
-// object and the header fields of every response. It does not count the request in a rate window,
-// because over HTTP/1.1 the server cannot always tell which client behind a proxy sent the request.
+// object and the header fields that every response has. It does not count the request in a rate
+// window, because over HTTP/1.1 the server cannot always tell which client behind a proxy sent the
+// request.
 func (h *Handler) RefuseHeader(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), parseRoute(r.URL)

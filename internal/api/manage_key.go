@@ -59,10 +59,10 @@ var (
 )
 
 // keyCreate serves POST /manage/v1/keys. It creates a key and responds with 201 and the key. No
-// other endpoint shows the key. If a request with the same token and Idempotency-Key created the
-// key before, keyCreate responds with 200 and the same key. It refuses unknown members and an empty
-// list of permissions or streams (400). Package access would take an empty list for no restriction,
-// and the key could do more than the program meant.
+// other endpoint shows the key itself. If a request with the same token and Idempotency-Key created
+// the key before, keyCreate responds with 200 and the same key. It refuses unknown members and an
+// empty list of permissions or streams (400). Package access would take an empty list for no
+// restriction, and the key could do more than the program meant.
 func (c *call) keyCreate() error {
 	once, err := idempotencyKey(c.r.Header)
 	if err != nil {

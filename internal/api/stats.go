@@ -67,8 +67,8 @@ func methodPlace(method string) int {
 	return 0
 }
 
-// statuses are the statuses that the API sends, and that other packages send with it (visit.go). A
-// test compares them with the table of faults.
+// statuses are the statuses that the API sends, and those that other packages send through it
+// (visit.go). A test compares them with the table of faults.
 var statuses = [...]int{200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 429, 431, 500, 503}
 
 // statusPlace maps a status to its index in statuses. It maps unknown statuses to the index after
