@@ -96,7 +96,7 @@ func TestRevokeAfterRange(t *testing.T) {
 	key(t, a, KeySpec{Project: p.ID, RevokeAfter: MaxRevokeAfter})
 }
 
-// On another node that shares the store, a key revokes itself too.
+// A key revokes itself on every node that shares the store.
 func TestKeyRevokesItselfOnEveryNode(t *testing.T) {
 	clock, docs := newClock(), store()
 	a := open(t, docs, clock.set)
@@ -163,7 +163,7 @@ func TestRestartWithTheClockSetBack(t *testing.T) {
 	_, secret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 60})
 	clock.advance(2 * time.Minute)
 	caller(t, a, lasting)
-	if err := a.Close(t.Context()); err != nil { // stores the last use of the other key
+	if err := a.Close(t.Context()); err != nil { // stores the last use of the lasting key
 		t.Fatal(err)
 	}
 	clock.advance(-time.Hour)

@@ -73,7 +73,7 @@ type Action uint8
 // The actions. The zero value is not valid.
 const (
 	ReadStream   Action = iota + 1 // read the stream object, the cursor or batches, or subscribe
-	PublishBatch                   // with or without a sequence number
+	PublishBatch                   // publish a batch, with or without a sequence number
 	DeleteStream
 	CloseStream
 	ChangeStream // change the settings of the stream

@@ -86,7 +86,7 @@ func TestWindowPerCaller(t *testing.T) {
 		limit, remaining int
 	}{
 		{"a live key", caller(t, a, live), "192.0.2.1", 100, 99},
-		{"from another address", caller(t, a, live), "192.0.2.2", 100, 98},
+		{"the same live key, from another address", caller(t, a, live), "192.0.2.2", 100, 98},
 		{"another live key", caller(t, a, live2), "192.0.2.1", 100, 99},
 		{"a test key", caller(t, a, test), "192.0.2.1", 50, 49},
 		{"the demo key", caller(t, a, DemoKey), "192.0.2.1", 20, 19},
@@ -120,7 +120,7 @@ func TestUnlimited(t *testing.T) {
 		for range 3 {
 			w := a.Take(g, client)
 			if w.Limit != 2147483647 || w.Remaining != 2147483647 || !w.Allowed || w.Reset < now+59 || w.Reset > now+62 || w.RetryAfter < 1 {
-				t.Errorf("%v: %+v", g, w)
+				t.Errorf("%v: the window is %+v, want it unlimited", g, w)
 			}
 		}
 	}
