@@ -97,7 +97,7 @@ func (l *log) isFollowed() bool {
 	return l.attendance.followed
 }
 
-// knows returns a function that reports whether the judge knows n entries.
+// knows returns a function that reports whether the judge (here the follower) knows n entries.
 func (f *follower) knows(n int) func() bool {
 	return func() bool {
 		f.mu.Lock()

@@ -260,7 +260,7 @@ func (e *Engine) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Open attaches a judge to a log.
+// Open opens a log and attaches a judge, which applies the rules of the stream.
 func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	if err := e.usable(ctx); err != nil {
 		return nil, err
@@ -333,7 +333,7 @@ func (e *Engine) background(f func()) bool {
 // perEntry is the size of an entry of the index, in bytes.
 const perEntry = 48
 
-// Held implements engine.Engine. A node keeps nothing of a log that it has not opened.
+// Held implements engine.Engine. A node uses no memory for a log that it has not opened.
 func (e *Engine) Held(id engine.LogID) int64 {
 	l := e.opened(id)
 	if l == nil {

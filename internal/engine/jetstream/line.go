@@ -42,12 +42,12 @@ type line struct {
 	reread func() (end func())
 
 	mu      sync.Mutex
-	stop    context.CancelFunc // stops listening; nil before listen was called
+	stop    context.CancelFunc // stops listening; nil before the method listen was called
 	stopped chan struct{}      // closed when listening has stopped
 	// When a server last sent anything. It is wall clock time, which continues while a machine
 	// sleeps.
 	heard   time.Time
-	stale   bool          // received nothing for too long, and has not finished reading everything again
+	stale   bool          // the line received nothing for too long, and has not finished reading everything again
 	over    bool          // the line has ended
 	seen    uint64        // all messages up to this sequence were passed to the function take
 	known   uint64        // highest sequence of a fence that this node stored
@@ -209,7 +209,7 @@ func (l *line) certain() bool {
 type consumer struct {
 	sub     *nats.Subscription
 	name    string
-	pending uint64 // number of messages that it had to deliver when it was created
+	pending uint64 // number of messages that the consumer had to deliver when it was created
 	near    bool   // the consumer runs on the server that this node is connected to
 }
 

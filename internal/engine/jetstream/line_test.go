@@ -142,7 +142,7 @@ func TestNodes(t *testing.T) {
 	defer two.Leave()
 	words <- []byte("hello")
 	if got := <-heard; got != "hello" {
-		t.Errorf("heard %q", got)
+		t.Errorf("heard %q, want hello", got)
 	}
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -48,7 +48,7 @@ type log struct {
 	mu    sync.Mutex
 	index []entry  // entries sorted by sequence
 	low   weir.Seq // the low mark: all entries below this sequence are trimmed
-	note  uint64   // JetStream sequence of the message with the last trim; 0 if there was no trim
+	note  uint64   // JetStream sequence of the message with the last trim, which holds the note for Judge.Restore; 0 if there was no trim
 	queue []*request
 	// Records that the line (the subscription to the shard) delivered, in order. This node's own
 	// records are among them.
@@ -99,7 +99,7 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 }
 
 // restore reads the log and passes its headers to Judge.Restore. Nothing else happens on the log
-// until start is called.
+// until the method start is called.
 func (l *log) restore(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := l.restoreOnce(ctx)
@@ -231,7 +231,7 @@ func (l *log) cut(low weir.Seq) {
 	l.low = max(l.low, low)
 	i, _ := l.find(l.low)
 	if l.index = l.index[i:]; len(l.index) == 0 {
-		l.index = nil // frees the memory; if some entries are left, it is freed when the slice grows the next time
+		l.index = nil // frees the memory at once; if entries are left, the memory is freed when the slice grows the next time
 	}
 }
 
