@@ -33,7 +33,7 @@ func TestAuthority(t *testing.T) {
 	}
 	for name, want := range map[string]os.FileMode{authorityFile: 0o644, authorityKey: 0o600, ".": 0o700} {
 		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode().Perm() != want {
-			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+			t.Errorf("%s: mode %v, error %v", name, st.Mode(), err)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.*.*")); len(left) > 0 {
@@ -66,7 +66,7 @@ func TestAuthorityInvalidNames(t *testing.T) {
 			}
 		}
 		if u := a.cert.ExtKeyUsage; len(u) != 1 || u[0] != x509.ExtKeyUsageServerAuth {
-			t.Errorf("the CA certificate has the extended key usage %v", u)
+			t.Errorf("the CA certificate has the extended key usage %v, want only ServerAuth", u)
 		}
 	}
 	if n := strings.Count(log.String(), "neither a host name nor an address"); n != 2*(len(names)-1) {
@@ -209,7 +209,7 @@ func TestSecret(t *testing.T) {
 		t.Errorf("got %x, %v, then %x", first, err, again)
 	}
 	if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v", st.Mode())
+		t.Errorf("the mode is %v, want 0600", st.Mode())
 	}
 	os.Truncate(path, 5)
 	if _, err := Secret(path); err == nil || !strings.Contains(err.Error(), "5 bytes") {

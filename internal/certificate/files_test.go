@@ -80,7 +80,7 @@ func TestFiles(t *testing.T) {
 	}
 	logged("level=WARN", 1)
 	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "private key does not match") {
-		t.Errorf("Reload returned %v", err)
+		t.Errorf("Reload returned %v, want an error about the private key", err)
 	}
 
 	// The complete pair is served after the next check of the files, and not sooner.

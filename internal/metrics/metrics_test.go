@@ -133,7 +133,7 @@ func TestUnknownDiskSize(t *testing.T) {
 	m.Watch(s)
 	_, text := ask(t, m.Handler(), "GET", "/metrics")
 	if strings.Contains(text, "weir_disk") || strings.Contains(text, "weir_journal") || !strings.Contains(text, "weir_streams 1") {
-		t.Errorf("/metrics shows:\n%s", text)
+		t.Errorf("want weir_streams, and neither weir_disk nor weir_journal; /metrics shows:\n%s", text)
 	}
 }
 
