@@ -36,7 +36,7 @@ type Access struct {
 	docs      engine.Documents
 	now       func() time.Time
 	demo      bool
-	reader    *Grant // grant of callers without a key, which may read the demo; nil while the demo is off
+	reader    *Grant // grant (permissions) of callers without a key, which may read the demo; nil while the demo is off
 	trusted   []netip.Prefix
 	untrusted func(netip.Addr) // Options.Untrusted
 	told      atomic.Bool      // the function untrusted was called

@@ -127,7 +127,7 @@ type catchUp struct {
 // inquiry is one request to the store.
 type inquiry struct {
 	done chan struct{} // closed when the request has ended
-	err  error         // valid once done is closed
+	err  error         // valid once the channel done is closed
 }
 
 const (

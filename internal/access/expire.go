@@ -14,10 +14,10 @@ import (
 	"weir/internal/engine"
 )
 
-// A key with Key.RevokeAt revokes itself at that time (D36). No write is needed for that: every node
-// ends the grant by its own clock, and after a restart the record still says when the key ends.
-// Revoked keys are forgotten later: their documents are deleted, so that keys with a short life do
-// not fill memory and disk.
+// A key with Key.RevokeAt revokes itself at that time (D36). No write is needed for that: every
+// node ends the grant (the permissions) of the key by its own clock, and after a restart the record
+// still says when the key ends. Revoked keys are forgotten later: their documents are deleted, so
+// that keys with a short life do not fill memory and disk.
 const (
 	// keepExpired is how long a key is remembered after it has revoked itself. It must be at least
 	// twice idempotencyHour. Otherwise CreateKeyOnce could create a revoked key again.
@@ -44,7 +44,7 @@ type steady struct {
 
 	mu    sync.Mutex
 	last  time.Time // when the clock was last read, with a monotonic reading
-	nanos int64     // Unix time of the clock at that moment
+	nanos int64     // time of this clock at the moment last, in Unix nanoseconds
 }
 
 // wallTime returns the time of the wall clock. The times in records are times of this clock.
@@ -88,7 +88,8 @@ func (a *Access) SetClock(clock func() time.Time) {
 	}
 }
 
-// plan puts a key or token on the agenda that it belongs to. Called with a.mu held.
+// plan puts a key or token on the agenda (a list ordered by time) that it belongs to. Called with
+// a.mu held.
 func (a *Access) plan(e *entry) { a.planAt(e, a.steady.now(), a.steady.wallTime()) }
 
 // planAt does the work of plan. The parameter now is the time of the steady clock, and the

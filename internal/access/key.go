@@ -63,7 +63,7 @@ type Key struct {
 // KeySpec holds the settings of a new key.
 type KeySpec struct {
 	Project     weir.ProjectID
-	Kind        Kind            // ImportKey derives it from the key
+	Kind        Kind            // ignored by ImportKey, which derives the kind from the key
 	Name        string          // at most 128 code points; may be empty
 	Permissions []Permission    // empty: all three
 	Streams     []weir.StreamID // empty: the whole project

@@ -224,7 +224,7 @@ func (c *call) refuse(err error) {
 	c.answer(f.status, b)
 	putBuffer(p, b)
 	if gone {
-		c.status = 0 // the client did not get the response, so it does not count as a refusal
+		c.status = 0 // the client did not get the response, so the request does not count as refused
 	}
 }
 

@@ -89,7 +89,7 @@ func (c *call) keyCreate() error {
 		}
 		k, secret, made, err = c.h.Access.CreateKeyOnce(c.r.Context(), spec, token, once)
 	}
-	if errors.Is(err, access.ErrNoProject) { // the message of err repeats the id that the client sent
+	if errors.Is(err, access.ErrNoProject) { // err is replaced, because its message repeats the id that the client sent
 		return errNoProject
 	}
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *call) keyRevoke() error {
 	before, known := c.h.Access.Key(c.route.key)
 	k, err := c.h.Access.Revoke(c.r.Context(), c.route.key)
 	if err != nil {
-		if code(err) == weir.NotFound { // the message of err repeats the id that the client sent
+		if code(err) == weir.NotFound { // err is replaced, because its message repeats the id that the client sent
 			return errNoKey
 		}
 		return err

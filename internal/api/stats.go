@@ -109,8 +109,8 @@ const (
 	endRevoked              // the key was revoked (D18)
 	endStopping             // the server is shutting down
 	endFailed               // reading the store failed
-	endReconnect            // the server ended it so that the client reconnects (visit.go)
-	endOperator             // the operator ended it
+	endReconnect            // the server ended the subscription, so that the client reconnects (visit.go)
+	endOperator             // the operator ended the subscription
 )
 
 var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed", "reconnect", "operator"}
@@ -174,7 +174,7 @@ func (c *call) count() {
 	kind := c.route.kind
 	stored := (kind == nextRoute || kind == atRoute) && (c.status == http.StatusAccepted || c.status == http.StatusOK)
 	took := int64(0)
-	if c.window.At != 0 { // it is 0 if the request panicked before its rate window was known
+	if c.window.At != 0 { // At is 0 if the request panicked before its rate window was known
 		took = meter.Now() - c.window.At
 		c.h.requests.note(c, took)
 	}

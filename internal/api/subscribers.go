@@ -66,7 +66,7 @@ func (h *Handler) SubscribersOf(id weir.StreamID, most int) (list []Subscriber, 
 		}
 	})
 	for i := range open {
-		if list = append(list, open[i].subscriber()); len(list) >= 4*most { // so that the list stays short for a stream with 100,000 subscribers
+		if list = append(list, open[i].subscriber()); len(list) >= 4*most { // shorten the list from time to time: a stream may have 100,000 subscribers
 			cut()
 		}
 	}

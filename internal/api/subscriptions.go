@@ -55,8 +55,8 @@ func (e *ender) interrupt() {
 	}
 }
 
-// use replaces what the method end interrupts. If end was called before, use interrupts the new
-// parts at once. It cancels the context that was used before, to free its memory.
+// use replaces what the method end interrupts. If end was called before, the method use interrupts
+// the new parts at once. It cancels the context that was used before, to free its memory.
 func (e *ender) use(cancel context.CancelFunc, control *http.ResponseController, parked interface{ Cut() }) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

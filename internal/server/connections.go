@@ -114,8 +114,8 @@ func newConnections(o Options) *connections {
 }
 
 // take adds a connection from an address to the count. It returns nil and false if the limits do
-// not allow the connection. Otherwise the caller must call give when the connection is closed. The
-// connection counts as in use until the method rest is called.
+// not allow the connection. Otherwise the caller must call the method give when the connection is
+// closed. The connection counts as in use until the method rest is called.
 func (c *connections) take(from net.Addr) (*place, bool) {
 	if c.getLimit == nil {
 		return nil, true
@@ -204,7 +204,7 @@ func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	}
 	c.remove(victim)
 	c.counts.Replaced++
-	go (*victim.close.Load())() // in a goroutine, because it calls give, which takes the lock
+	go (*victim.close.Load())() // in a goroutine, because the function calls give, which needs the lock that is held here
 	return true
 }
 

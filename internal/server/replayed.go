@@ -62,7 +62,7 @@ func (c *replayed) Read(p []byte) (int, error) {
 			aheadBuffers.Put(b)
 			return 0, err
 		}
-		c.raw, c.ahead = b[:n], b // if this read also failed, the next read returns the error again
+		c.raw, c.ahead = b[:n], b // if Read returned an error with the data, the next Read returns the error again
 	}
 	n := copy(p, c.raw)
 	if c.raw = c.raw[n:]; len(c.raw) == 0 {

@@ -67,7 +67,7 @@ func TestReadAhead(t *testing.T) {
 		c := &replayed{Conn: p, raw: bytes.Clone(all[:20]), frames: true}
 		read(c)
 		if n, err := c.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) || c.ahead != nil {
-			t.Errorf("a read at the end of the data returned %d, %v; want 0, %v and no buffer in use", n, err, io.ErrUnexpectedEOF)
+			t.Errorf("a read at the end of the data returned %d, %v; want 0 and io.ErrUnexpectedEOF, and no buffer in use", n, err)
 		}
 	}
 	// A read that is larger than the pooled buffer goes directly into the buffer of the caller.

@@ -164,7 +164,7 @@ func (c *conn) begin(r *http.Request) {
 		}
 		x.recycle()
 	}
-	kept := *r // the handler may keep the request after it has returned
+	kept := *r // a copy, because the handler may keep the request after the handler has returned
 	r = &kept
 	x := &exchange{c: c, request: r, header: make(http.Header)}
 	c.exchange = x
