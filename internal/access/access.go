@@ -56,7 +56,7 @@ type Access struct {
 	mu         sync.RWMutex
 	projects   map[weir.ProjectID]projectEntry
 	names      map[string]weir.ProjectID
-	digests    map[digest]*entry      // keys, the demo key and management tokens
+	digests    map[digest]*entry      // by digest: keys, the demo key and management tokens
 	keys       map[string]*entry      // by id; without the demo key
 	tokens     map[string]*entry      // management tokens by id
 	perProject map[weir.ProjectID]int // the number of keys of each project, revoked keys included

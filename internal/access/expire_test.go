@@ -59,14 +59,14 @@ func TestKeyRevokesItself(t *testing.T) {
 		t.Errorf("after an hour the grants have ended: %v and %v, want true and false", hasEnded(subscriber), hasEnded(other))
 	}
 	if n := docs.calls.Load(); n != 0 {
-		t.Errorf("Expire made %d calls to the store", n)
+		t.Errorf("Expire made %d calls to the store, want 0", n)
 	}
 	refused(t, a, "after an hour", secret, weir.KeyRevoked)
 	if k, _ = a.Key(k.ID); k.RevokedAt == nil || *k.RevokedAt != *k.RevokeAt {
 		t.Errorf("revoked_at is %v, want %v", k.RevokedAt, *k.RevokeAt)
 	}
 	if l, _ := a.Key(lasting.ID); l.RevokedAt != nil || l.RevokeAt != nil {
-		t.Errorf("the key without revoke_after has revoked_at %v and revoke_at %v", l.RevokedAt, l.RevokeAt)
+		t.Errorf("the key without revoke_after has revoked_at %v and revoke_at %v, want nil for both", l.RevokedAt, l.RevokeAt)
 	}
 	refused(t, open(t, docs, clock.set), "after a restart", secret, weir.KeyRevoked)
 }

@@ -228,7 +228,7 @@ func TestRevoke(t *testing.T) {
 
 	first, err := a.Revoke(t.Context(), k.ID)
 	if err != nil || first.RevokedAt == nil || *first.RevokedAt != weir.TimeOf(clock.now()) {
-		t.Fatalf("Revoke returned %+v (%v)", first, err)
+		t.Fatalf("Revoke returned %+v (%v), want a key that is revoked now", first, err)
 	}
 	if !ended(g) {
 		t.Error("the grant did not end")

@@ -218,7 +218,7 @@ func TestDeleteProject(t *testing.T) {
 	}
 	for _, a := range []*Access{a, open(t, docs)} {
 		if _, ok := a.Project(p.ID); ok || len(a.Projects()) != 1 {
-			t.Errorf("the projects are %v", a.Projects())
+			t.Errorf("the projects are %v, want only the other one", a.Projects())
 		}
 		if k, _ := a.Key(late.ID); k.RevokedAt == nil {
 			t.Error("a key of the deleted project is not revoked")

@@ -50,8 +50,8 @@ const (
 	quicConnectionWindow = 8 << 20
 	quicUniStreams       = 16 // maximum number of unidirectional streams; HTTP/3 itself needs three
 
-	// The initial sizes of the two windows. The windows grow to the sizes above as handlers read.
-	// They begin small, because the server has not authenticated the client yet.
+	// These are the initial sizes of the two windows. The windows grow to the sizes above as
+	// handlers read. They begin small, because the server has not authenticated the client yet.
 	quicFirstStreamWindow     = 128 << 10
 	quicFirstConnectionWindow = 256 << 10
 

@@ -261,7 +261,7 @@ func TestConnectionsOfEveryProtocol(t *testing.T) {
 		if resp, err := w.client(t).Get(w.url(s)); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("a connection beyond the limit got status %d", resp.StatusCode)
+				t.Errorf("a connection beyond the limit got status %d, want 503", resp.StatusCode)
 			}
 		}
 	})

@@ -117,7 +117,7 @@ func TestShutdownFreesTheAddresses(t *testing.T) {
 func TestOff(t *testing.T) {
 	s, err := Listen(Options{HTTP: "off", HTTPS: "off"})
 	if err != nil || s.HTTP() != "" || s.HTTPS() != "" {
-		t.Fatalf("with both addresses off, Listen returned %v, %v", s, err)
+		t.Fatalf("with both addresses off, Listen returned %v, %v; want a server without addresses", s, err)
 	}
 	s.Serve(http.NotFoundHandler(), TLS{})
 	if err := s.Shutdown(t.Context()); err != nil {

@@ -296,7 +296,7 @@ func TestRefusesEarly(t *testing.T) {
 		t.Fatalf("got %v, %v; want 401 and the end of the connection", resp, err)
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "no\n" {
-		t.Errorf("the body of the response is %q, %v", b, err)
+		t.Errorf("the body of the response is %q, %v; want \"no\"", b, err)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestBodyKept(t *testing.T) {
 		t.Fatalf("got the responses %v, want one", got)
 	}
 	if n, err := (<-kept).Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
-		t.Errorf("after the handler had returned, Read returned %d, %v", n, err)
+		t.Errorf("after the handler had returned, Read returned %d, %v; want ErrBodyReadAfterClose", n, err)
 	}
 }
 
@@ -406,6 +406,6 @@ func TestPanic(t *testing.T) {
 		}
 	}
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
-		t.Errorf("after the panics, a request got %v", got)
+		t.Errorf("after the panics, a request got the responses %v, want one", got)
 	}
 }

@@ -43,11 +43,11 @@ func TestHeaderTooLarge(t *testing.T) {
 					want = ""
 				}
 				if resp.StatusCode != 431 || resp.Header.Get("X-Request-Id") != "one" || string(body) != want || err != nil {
-					t.Errorf("%s with %d bytes: got %d %v %q, %v", method, size, resp.StatusCode, resp.Header, body, err)
+					t.Errorf("%s with %d bytes: got %d %v %q, %v; want 431 and the response of the handler", method, size, resp.StatusCode, resp.Header, body, err)
 				}
 			}
 			if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
-				t.Errorf("the next request: status %d", resp.StatusCode)
+				t.Errorf("the next request got status %d, want 200", resp.StatusCode)
 			}
 		}
 	})
@@ -74,7 +74,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 			}
 		}
 		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
-			t.Errorf("the next request: status %d", resp.StatusCode)
+			t.Errorf("the next request got status %d, want 200", resp.StatusCode)
 		}
 	})
 	for _, first := range []string{"", post11("/", "", "x")} {

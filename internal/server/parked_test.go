@@ -190,7 +190,7 @@ func TestParked(t *testing.T) {
 		scripts[i].say("end")
 		c.wants(t, "ended")
 		if rest, err := io.ReadAll(c.body); len(rest) > 0 || err != nil {
-			t.Fatalf("after the end: %q, %v", rest, err)
+			t.Fatalf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 		}
 		if err := <-scripts[i].left; err != nil {
 			t.Errorf("Left was called with %v, want nil", err)
@@ -257,7 +257,7 @@ func TestParkedResumes(t *testing.T) {
 	s.goOn <- false
 	l.wants(t, "last")
 	if rest, err := io.ReadAll(l.body); len(rest) > 0 || err != nil {
-		t.Fatalf("after the end: %q, %v", rest, err)
+		t.Fatalf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 	}
 	io.WriteString(l, post11("/", "", "next"))
 	expect(t, l.in, "x")
@@ -310,7 +310,7 @@ func TestParkedLast(t *testing.T) {
 	s.say("end")
 	l.wants(t, "ended")
 	if rest, err := io.ReadAll(l.in); len(rest) > 0 && string(rest) != "0\r\n\r\n" || err != nil {
-		t.Errorf("after the end: %q, %v", rest, err)
+		t.Errorf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestParkedShutdown(t *testing.T) {
 		if cut {
 			cancel()
 			if err := <-down; !errors.Is(err, context.Canceled) {
-				t.Errorf("Shutdown returned %v", err)
+				t.Errorf("Shutdown returned %v, want the error of the context", err)
 			}
 			if err := <-waiting.left; !errors.Is(err, net.ErrClosed) {
 				t.Errorf("Left of the parked response was called with %v, want net.ErrClosed", err)
@@ -379,7 +379,7 @@ func TestParkedShutdown(t *testing.T) {
 		two.wants(t, "almost", "ended")
 		for _, l := range []*listener{one, two} {
 			if rest, err := io.ReadAll(l.body); len(rest) > 0 || err != nil {
-				t.Errorf("after the end: %q, %v", rest, err)
+				t.Errorf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 			}
 		}
 		if err := <-down; err != nil {

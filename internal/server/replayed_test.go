@@ -74,7 +74,7 @@ func TestReadAhead(t *testing.T) {
 	large := &pieces{list: [][]byte{make([]byte, 1<<20)}}
 	c = &replayed{Conn: large, frames: true}
 	if n, err := c.Read(make([]byte, 64<<10)); n != 64<<10 || err != nil || c.ahead != nil {
-		t.Errorf("a large read: %d %v", n, err)
+		t.Errorf("a large read returned %d, %v; want 65536, without the pooled buffer", n, err)
 	}
 }
 

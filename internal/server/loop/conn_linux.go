@@ -212,7 +212,7 @@ func (c *conn) send(x *exchange) {
 	}
 }
 
-// write sends b, the last part of a response.
+// write sends b, which is a whole response or its last part.
 func (c *conn) write(b []byte) {
 	if !c.transmit(b, forClient) {
 		return

@@ -35,7 +35,8 @@ type Later interface {
 	http.Handler
 
 	// ServeLater begins to answer a request. It must not block. If it does not take the request, it
-	// returns false and has done nothing; the loop then calls ServeHTTP in a goroutine of its own.
+	// does nothing, and the result taken is false. The loop then calls ServeHTTP in a new
+	// goroutine.
 	//
 	// If ServeLater takes the request, the result done says whether the response is complete. If it
 	// is not, the handler must later call the method Ready of w, from any goroutine:
@@ -86,7 +87,7 @@ type Parked = interface {
 
 // Place is the record of a connection that counts towards a limit.
 type Place interface {
-	Enter(evict func()) // a loop serves the connection from now on; evict closes it if it has no request
+	Enter(evict func()) // a loop serves the connection from now on; the function evict closes the connection if it has no request
 	Begin() bool        // a request has begun; false if the connection must be closed instead
 	Rest(now time.Time) // the connection has no request
 	Leave()             // the connection was closed
@@ -117,6 +118,7 @@ const (
 	MaxBody = 32 << 10
 
 	// restTime is how long the rest of a request may take to arrive after its first bytes. Then the
-	// request goes to net/http: a handler must see the head of a request whose body arrives slowly.
+	// request goes to net/http, because a handler must see the head of a request whose body arrives
+	// slowly.
 	restTime = 20 * time.Millisecond
 )

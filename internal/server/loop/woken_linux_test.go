@@ -47,7 +47,7 @@ func TestWokenDoesNotGrow(t *testing.T) {
 		t.Errorf("%d responses were continued, want %d", response.continued, rounds*wokenAtOnce)
 	}
 	if n := cap(l.woken); n > 100*wokenAtOnce {
-		t.Errorf("the list of woken responses has room for %d", n)
+		t.Errorf("the list of woken responses has room for %d elements, want far fewer", n)
 	}
 }
 
