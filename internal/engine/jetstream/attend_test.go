@@ -269,7 +269,7 @@ func TestRefreshAfterSilence(t *testing.T) {
 	put(t, here, "a", "b")
 	becomes(t, judge.knows(2))
 	if there.isFollowed() {
-		t.Error("the log is followed")
+		t.Error("the log is followed, want it only read again")
 	}
 }
 

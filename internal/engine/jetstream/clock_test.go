@@ -63,7 +63,7 @@ func TestWrongClock(t *testing.T) {
 			t.Errorf("the clock is %v ahead, want about %v", got, by)
 		}
 		if got := right.Status(); got.State != engine.Ready {
-			t.Errorf("status of a node whose clock is right: %+v", got)
+			t.Errorf("status of a node whose clock is right: %+v, want Ready", got)
 		}
 	}
 }

@@ -329,7 +329,7 @@ func TestServerRestart(t *testing.T) {
 	defer e.Close()
 	got, err := e.Get(ctx, "a")
 	if err != nil || string(got.Value) != "value" || got.Created != doc.Created {
-		t.Fatalf("the document is %+v, %v", got, err)
+		t.Fatalf("the document is %+v, %v; want the one that was created", got, err)
 	}
 	if all := payloads(t, attach(t, e, doc.Created, &follower{})); len(all) != 15 || all[0] != "5" {
 		t.Errorf("the log holds %q, want 5 to 19", all)

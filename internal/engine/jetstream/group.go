@@ -32,8 +32,8 @@ type group struct {
 	head     int        // header bytes used by the last message; 0 if no more records may be added to it
 	admitted int        // number of entries that the judge (engine.Judge) admitted
 	requests []*request // the requests that this write answers
-	// An earlier attempt to store the group got no answer, and the records found in the log do not
-	// show whether it was stored.
+	// doubt is true if an earlier attempt to store the group got no answer, and the records found
+	// in the log do not show whether it was stored.
 	doubt bool
 }
 

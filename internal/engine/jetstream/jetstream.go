@@ -56,8 +56,8 @@ type Options struct {
 	// The fields below are set by tests only. To follow a log means to receive its messages as soon
 	// as they are stored; see attend.go.
 	attempt time.Duration // time to wait for the answer to one write before sending it again
-	// How long to wait until the subscription (type line) delivers messages, before reading them
-	// with a request.
+	// hearing is how long to wait until the subscription (type line) delivers messages, before
+	// reading them with a request.
 	hearing time.Duration
 	turn    time.Duration // longest time that this node waits for its turn to write to a log, and longest time that it leaves the log to other nodes
 	sure    time.Duration // how long a log that is not followed may go without proof that this node has missed no message; then the log is read again
@@ -114,15 +114,15 @@ type Engine struct {
 	clock  clock
 	counts counts
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
-	// A random number that identifies this process. The ids of groups (see group.go) start from it,
-	// so they are unique.
+	// node is a random number that identifies this process. The ids of groups (see group.go) start
+	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
 	work    sync.WaitGroup // goroutines of purges and other background work, for which Close waits
-	probing sync.WaitGroup // the loops probe, renew and watchRoom
+	probing sync.WaitGroup // the goroutines of probe, renew and watchRoom
 
 	mu     sync.Mutex
 	closed bool

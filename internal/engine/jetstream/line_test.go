@@ -148,7 +148,7 @@ func TestNodes(t *testing.T) {
 	defer cancel()
 	for !one.First() || two.First() || len(one.Names()) != 2 {
 		if pause(within, 10*time.Millisecond) != nil {
-			t.Fatalf("first: node one %v, node two %v; node one hears %v", one.First(), two.First(), one.Names())
+			t.Fatalf("First is %v on node one and %v on node two, and node one hears %v; want true, false and both nodes", one.First(), two.First(), one.Names())
 		}
 	}
 	peers := func(want string) {

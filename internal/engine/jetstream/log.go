@@ -36,8 +36,8 @@ type log struct {
 	turn     time.Time // when this node's turn began; zero while it has none
 	owed     time.Time // when this node gave up its turn; zero unless it is leaving the next turn to other nodes
 
-	// When another node last asked for a turn, and when another node last announced that the log is
-	// free.
+	// wanted is when another node last asked for a turn, and freed is when another node last
+	// announced that the log is free.
 	wanted, freed atomic.Int64
 	leaving       atomic.Bool // this node is leaving the next turn to other nodes
 
@@ -50,21 +50,21 @@ type log struct {
 	low   weir.Seq // the low mark: all entries below this sequence are trimmed
 	note  uint64   // JetStream sequence of the message with the last trim, which holds the note for Judge.Restore; 0 if there was no trim
 	queue []*request
-	// Records that the line (the subscription to the shard) delivered, in order. This node's own
-	// records are among them.
+	// inbox holds the records that the line (the subscription to the shard) delivered, in order.
+	// This node's own records are among them.
 	inbox  []message
 	heard  chan struct{} // wakes a worker that waits for the inbox to grow, or for a turn
 	newest uint64        // JetStream sequence of the newest delivered message
-	// JetStream sequence of the newest message that was reported to the judge.
+	// told is the JetStream sequence of the newest message that was reported to the judge.
 	told    uint64
-	caught  chan struct{}       // closed when told rises; nil while no goroutine waits
+	caught  chan struct{}       // closed when the field told rises; nil while no goroutine waits
 	working bool                // the worker is running, or the log is still being opened
 	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
 	fetched *fetch              // the run (part of the log) that Scan read last
 	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
 	floor   uint64              // all messages with a lower JetStream sequence were purged
 	closing bool                // the log takes no more appends
-	// Set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
+	// over is set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
 	over   error
 	gone   chan struct{} // closed when Judge.Dropped has been called
 	giveUp chan struct{} // closed when Close stops waiting for the servers

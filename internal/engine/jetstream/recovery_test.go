@@ -72,7 +72,7 @@ func TestInProcess(t *testing.T) {
 	e.docs.prefix = "documents.elsewhere."
 	fakes(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
 	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
-		t.Errorf("create: %+v, %v", doc, err)
+		t.Errorf("create: %+v, %v; want revision 1", doc, err)
 	}
 }
 

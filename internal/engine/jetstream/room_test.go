@@ -151,7 +151,7 @@ func TestCatchUpWithoutSpace(t *testing.T) {
 		err = l.Append(ctx, text(strings.Repeat("x", 256<<10)))
 	}
 	if !errors.Is(err, engine.ErrFull) || e.Status().State != engine.Full {
-		t.Fatalf("append: %v; the status is %+v", err, e.Status())
+		t.Fatalf("append: %v; the status is %+v; want ErrFull and Full", err, e.Status())
 	}
 	if err := errors.Join(l.CatchUp(ctx), e.CatchUp(ctx)); err != nil {
 		t.Errorf("catch up: %v", err)

@@ -27,7 +27,8 @@ type request struct {
 
 	size, parts int // size of the payload in bytes, and number of messages that it needs
 
-	// The caller stopped waiting, so the worker must not use the entry. Guarded by log.asking.
+	// left is true if the caller stopped waiting, so that the worker must not use the entry.
+	// Guarded by log.asking.
 	left bool
 }
 
