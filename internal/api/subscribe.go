@@ -33,7 +33,7 @@ var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project 
 // A subscription ends in these cases:
 //
 //   - The stream is deleted, or its lifetime has ended. The client gets an end event first.
-//   - The stream is closed, and the client has received all its batches. It gets an end event too.
+//   - The stream is closed, and the client has received all its batches. It then gets an end event.
 //   - The key is revoked.
 //   - The operator ends the subscription on the dashboard.
 //   - The server stops. The client gets a retry field with a random delay first, so that clients do
