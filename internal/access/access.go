@@ -36,7 +36,7 @@ type Access struct {
 	docs      engine.Documents
 	now       func() time.Time
 	demo      bool
-	reader    *Grant // grant of callers without a key, which may read the demo; nil while the demo is off
+	reader    *Grant // grant (permissions) of callers without a key, which may read the demo; nil while the demo is off
 	trusted   []netip.Prefix
 	untrusted func(netip.Addr) // Options.Untrusted
 	told      atomic.Bool      // the function untrusted was called
@@ -56,12 +56,12 @@ type Access struct {
 	mu         sync.RWMutex
 	projects   map[weir.ProjectID]projectEntry
 	names      map[string]weir.ProjectID
-	digests    map[digest]*entry      // keys, the demo key and management tokens
+	digests    map[digest]*entry      // by digest: keys, the demo key and management tokens
 	keys       map[string]*entry      // by id; without the demo key
 	tokens     map[string]*entry      // management tokens by id
 	perProject map[weir.ProjectID]int // the number of keys of each project, revoked keys included
-	ending     agenda                 // keys that will revoke themselves
-	ended      agenda                 // revoked keys and tokens, which will be forgotten
+	ending     agenda                 // keys that will revoke themselves, ordered by time
+	ended      agenda                 // revoked keys and tokens, ordered by the time at which they are forgotten
 	most       int                    // the largest len(digests) since the maps were last rebuilt; see shrink
 	loaded     bool                   // Open has read all documents
 	unreadable error                  // names the first document that Open could not read
@@ -70,7 +70,7 @@ type Access struct {
 // entry is a key or a management token in memory: its grant and its document.
 type entry struct {
 	agenda *agenda   // the agenda that holds the entry: Access.ending, Access.ended, or nil
-	at     weir.Time // when the entry is due on its agenda, by the clock Access.steady
+	at     weir.Time // when the key revokes itself, or when the key or token is forgotten; by the clock Access.steady
 	place  int       // index in the agenda
 
 	grant    *Grant
@@ -172,7 +172,7 @@ func (a *Access) cannotRead(name string, err error) {
 	}
 }
 
-// each calls the function visit for every document whose key has this prefix.
+// each calls the function visit for every document whose name has this prefix.
 func (a *Access) each(ctx context.Context, prefix string, visit func(engine.Document) error) error {
 	after := ""
 	for {

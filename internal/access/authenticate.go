@@ -74,8 +74,8 @@ func Bearer(authorization []string) (secret string, kind Kind, err error) {
 	if len(authorization) > 1 {
 		return "", "", errHeaders
 	}
-	// White space around a field value is not part of the value. HTTP/1.1 has already removed the
-	// white space, but HTTP/2 and HTTP/3 have not.
+	// White space around a field value is not part of the value. The server has already removed the
+	// white space for HTTP/1.1, but not for HTTP/2 and HTTP/3.
 	value := strings.Trim(authorization[0], " \t")
 	if value == "" {
 		return "", "", errMissing
@@ -127,7 +127,7 @@ type catchUp struct {
 // inquiry is one request to the store.
 type inquiry struct {
 	done chan struct{} // closed when the request has ended
-	err  error         // valid once done is closed
+	err  error         // valid once the channel done is closed
 }
 
 const (

@@ -65,7 +65,7 @@ func TestAuthenticate(t *testing.T) {
 		g, err := a.Authenticate(tc.values)
 		want(t, tc.what, err, tc.code)
 		if (g == nil) != (err != nil) {
-			t.Errorf("%s: grant %v with error %v", tc.what, g, err)
+			t.Errorf("%s: got grant %v and error %v, want exactly one of them", tc.what, g, err)
 		}
 		if shaped := tc.what == "unknown" || tc.what == "the other kind"; (err == errUnknown) != shaped {
 			t.Errorf("%s: got %v; only well-formed keys may be looked up", tc.what, err)
@@ -114,7 +114,7 @@ func FuzzAuthenticate(f *testing.F) {
 		match := pattern.FindStringSubmatch(first)
 		switch {
 		case two && code(t, err) != weir.InvalidAPIKey:
-			t.Errorf("two headers: %v", err)
+			t.Errorf("two headers: %v, want InvalidAPIKey", err)
 		case two:
 		case strings.Trim(first, " \t") == "":
 			want(t, "empty", err, weir.MissingAPIKey)

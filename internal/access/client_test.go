@@ -47,7 +47,7 @@ func TestClientIP(t *testing.T) {
 		{"an IPv4-mapped proxy", "[::ffff:10.0.0.1]:1", []string{"203.0.113.1"}, "203.0.113.1"},
 		{"an IPv4-mapped proxy in the header", proxy, []string{"203.0.113.1, ::ffff:10.0.0.2"}, "203.0.113.1"},
 		{"an IPv4-mapped trusted range", "192.0.2.9:1", []string{"203.0.113.1"}, "203.0.113.1"},
-		{"outside that range", "192.0.3.9:1", []string{"203.0.113.1"}, "192.0.3.9"},
+		{"an address outside the IPv4-mapped trusted range", "192.0.3.9:1", []string{"203.0.113.1"}, "192.0.3.9"},
 		{"an IPv6 proxy", "[2001:db8:ffff::1]:1", []string{"203.0.113.1"}, "203.0.113.1"},
 		{"an IPv6 peer that is not trusted", "[2001:db8:fffe::1%eth0]:1", []string{"203.0.113.1"}, "2001:db8:fffe::1"},
 		{"a peer without a port", "10.0.0.1", []string{"203.0.113.1"}, "203.0.113.1"},

@@ -42,7 +42,7 @@ func TestReadersOfADocumentAgree(t *testing.T) {
 		{"empty key", key, `{}`, false},
 		{"key without a project", key, `{"id":"k"}`, false},
 		{"key without an id", key, `{"project":"p"}`, false},
-		{"key under no digest", keyPrefix + "k", `{"id":"k","project":"p","kind":"live"}`, false},
+		{"key document whose name has no digest", keyPrefix + "k", `{"id":"k","project":"p","kind":"live"}`, false},
 	} {
 		readers := map[string]func(engine.Document) error{"check": CheckDocument, "start": open}
 		if IsKeyDocument(c.key) {

@@ -14,10 +14,10 @@ import (
 	"weir/internal/engine"
 )
 
-// A key with Key.RevokeAt revokes itself at that time (D36). No write is needed for that: every node
-// ends the grant by its own clock, and after a restart the record still says when. Revoked keys are
-// forgotten later: their documents are deleted, so that keys with a short life do not fill memory
-// and disk.
+// A key with Key.RevokeAt revokes itself at that time (D36). No write is needed for that: every
+// node ends the grant (the permissions) of the key by its own clock, and after a restart the record
+// still says when the key ends. Revoked keys are forgotten later: their documents are deleted, so
+// that keys with a short life do not fill memory and disk.
 const (
 	// keepExpired is how long a key is remembered after it has revoked itself. It must be at least
 	// twice idempotencyHour. Otherwise CreateKeyOnce could create a revoked key again.
@@ -44,10 +44,10 @@ type steady struct {
 
 	mu    sync.Mutex
 	last  time.Time // when the clock was last read, with a monotonic reading
-	nanos int64     // Unix time of the clock at that moment
+	nanos int64     // time of this clock at the moment last, in Unix nanoseconds
 }
 
-// wallTime returns the time of the wall clock, which records show.
+// wallTime returns the time of the wall clock. The times in records are times of this clock.
 func (s *steady) wallTime() weir.Time { return weir.TimeOf(s.wall()) }
 
 // now returns the time of the steady clock.
@@ -60,9 +60,10 @@ func (s *steady) now() weir.Time {
 	return weir.Time(s.nanos / int64(time.Millisecond))
 }
 
-// SetClock sets the clock by which keys revoke themselves and which new records show. Open sets it
-// to Options.Now. On a node of a cluster, whose own clock may be wrong, the caller sets the clock of
-// the cluster once it knows that clock. SetClock must not be called concurrently with other methods.
+// SetClock sets the clock by which keys revoke themselves, and whose time new records show. Open
+// sets it to Options.Now. On a node of a cluster, whose own clock may be wrong, the caller sets the
+// clock of the cluster once it knows that clock. SetClock must not be called concurrently with
+// other methods.
 //
 // If a time in a record is later than the clock, the clock was set back. The steady clock then
 // starts at the time in the record, so that no revoked key becomes valid again.
@@ -87,13 +88,14 @@ func (a *Access) SetClock(clock func() time.Time) {
 	}
 }
 
-// plan puts a key or token on the agenda that it belongs to. Called with a.mu held.
+// plan puts a key or token on the agenda (a list ordered by time) that it belongs to. Called with
+// a.mu held.
 func (a *Access) plan(e *entry) { a.planAt(e, a.steady.now(), a.steady.wallTime()) }
 
 // planAt does the work of plan. The parameter now is the time of the steady clock, and the
-// parameter wall is the time of the wall clock, which records show. planAt compares the times in a
-// record only with wall, so that a key lives as long as it was meant to, even if the wall clock was
-// wrong when the key was created.
+// parameter wall is the time of the wall clock. planAt compares the times in a record only with
+// wall, so that a key lives as long as it was meant to, even if the wall clock was wrong when the
+// key was created.
 func (a *Access) planAt(e *entry, now, wall weir.Time) {
 	e.leave()
 	k := &e.record
@@ -139,7 +141,8 @@ func (a *Access) Expire() {
 // node of a cluster only. A call deletes at most maxForget records, and stops at the first error.
 //
 // If a project has only revoked keys, Forget keeps the record of the last one, because a project
-// without any record of a key counts as new: a first start would create a key for it.
+// without any record of a key counts as new: the next start of the server might create a key for
+// it.
 func (a *Access) Forget(ctx context.Context) error {
 	var (
 		due   = a.toForget()
@@ -170,7 +173,7 @@ func (a *Access) Forget(ctx context.Context) error {
 // minShrink is the least number of keys for which shrink is worthwhile.
 const minShrink = 10_000
 
-// shrink returns the memory of the maps and agendas after most of their keys were forgotten. Without
+// shrink frees the memory of the maps and agendas after most of their keys were forgotten. Without
 // it, they would stay as large as they ever were, because neither a map nor a slice gets smaller.
 func (a *Access) shrink() {
 	a.mu.Lock()
@@ -230,7 +233,7 @@ func (a *Access) forget(ctx context.Context, e *entry) error {
 	switch err := a.docs.Delete(ctx, name, revision); {
 	case errors.Is(err, engine.ErrNotFound): // another node has deleted it
 		return nil
-	case errors.Is(err, engine.ErrConflict): // the record has changed: the next call tries again
+	case errors.Is(err, engine.ErrConflict): // the record has changed: the next call of Forget tries again
 		a.putBack(e)
 		return nil
 	case err != nil:

@@ -59,14 +59,14 @@ func TestKeyRevokesItself(t *testing.T) {
 		t.Errorf("after an hour the grants have ended: %v and %v, want true and false", hasEnded(subscriber), hasEnded(other))
 	}
 	if n := docs.calls.Load(); n != 0 {
-		t.Errorf("Expire made %d calls to the store", n)
+		t.Errorf("Expire made %d calls to the store, want 0", n)
 	}
 	refused(t, a, "after an hour", secret, weir.KeyRevoked)
 	if k, _ = a.Key(k.ID); k.RevokedAt == nil || *k.RevokedAt != *k.RevokeAt {
 		t.Errorf("revoked_at is %v, want %v", k.RevokedAt, *k.RevokeAt)
 	}
 	if l, _ := a.Key(lasting.ID); l.RevokedAt != nil || l.RevokeAt != nil {
-		t.Errorf("the key without revoke_after has revoked_at %v and revoke_at %v", l.RevokedAt, l.RevokeAt)
+		t.Errorf("the key without revoke_after has revoked_at %v and revoke_at %v, want nil for both", l.RevokedAt, l.RevokeAt)
 	}
 	refused(t, open(t, docs, clock.set), "after a restart", secret, weir.KeyRevoked)
 }
@@ -96,7 +96,7 @@ func TestRevokeAfterRange(t *testing.T) {
 	key(t, a, KeySpec{Project: p.ID, RevokeAfter: MaxRevokeAfter})
 }
 
-// On another node that shares the store, a key revokes itself too.
+// A key revokes itself on every node that shares the store.
 func TestKeyRevokesItselfOnEveryNode(t *testing.T) {
 	clock, docs := newClock(), store()
 	a := open(t, docs, clock.set)
@@ -163,7 +163,7 @@ func TestRestartWithTheClockSetBack(t *testing.T) {
 	_, secret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 60})
 	clock.advance(2 * time.Minute)
 	caller(t, a, lasting)
-	if err := a.Close(t.Context()); err != nil { // stores the last use of the other key
+	if err := a.Close(t.Context()); err != nil { // stores the last use of the lasting key
 		t.Fatal(err)
 	}
 	clock.advance(-time.Hour)

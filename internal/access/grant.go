@@ -19,8 +19,8 @@ type Grant struct {
 	can      permissions
 	streams  map[weir.StreamID]struct{} // the only streams that the caller may use; nil if it may use all streams of its project
 	demo     bool                       // the caller uses the demo key, or no key
-	demoOpen bool                       // the demo is on, so every caller may read its stream
-	due      atomic.Int64               // when the key revokes itself, a weir.Time of the clock Access.steady; 0 if it does not
+	demoOpen bool                       // the demo is on, so every caller may read the demo stream
+	due      atomic.Int64               // when the key revokes itself, a weir.Time of the clock Access.steady; 0 if the key does not revoke itself
 
 	ended   chan struct{}
 	ending  sync.Once
@@ -73,7 +73,7 @@ type Action uint8
 // The actions. The zero value is not valid.
 const (
 	ReadStream   Action = iota + 1 // read the stream object, the cursor or batches, or subscribe
-	PublishBatch                   // with or without a sequence number
+	PublishBatch                   // publish a batch, with or without a sequence number
 	DeleteStream
 	CloseStream
 	ChangeStream // change the settings of the stream

@@ -63,7 +63,7 @@ type Key struct {
 // KeySpec holds the settings of a new key.
 type KeySpec struct {
 	Project     weir.ProjectID
-	Kind        Kind            // ImportKey derives it from the key
+	Kind        Kind            // ignored by ImportKey, which derives the kind from the key
 	Name        string          // at most 128 code points; may be empty
 	Permissions []Permission    // empty: all three
 	Streams     []weir.StreamID // empty: the whole project
@@ -145,7 +145,7 @@ func (a *Access) newKey(s KeySpec, secret string) Key {
 		})
 	}
 	if k.Streams == nil {
-		k.Streams = []weir.StreamID{} // in JSON, [] instead of null
+		k.Streams = []weir.StreamID{} // so that the JSON has [] instead of null
 	}
 	if s.RevokeAfter > 0 {
 		at := k.CreatedAt + weir.Time(s.RevokeAfter*1000)
@@ -272,8 +272,9 @@ func (a *Access) recordOf(e *entry) Key {
 	return e.current()
 }
 
-// current returns the record with the current last use, which may not be stored yet, and with the
-// revocation of a key that has revoked itself, which is never stored. Called with Access.mu held.
+// current returns the record, with two values that the stored record may lack: the current last
+// use, and the revocation of a key that has revoked itself (which is never stored). Called with
+// Access.mu held.
 func (e *entry) current() Key {
 	k := e.record
 	if k.RevokedAt == nil && k.RevokeAt != nil && e.grant.hasEnded() {

@@ -134,7 +134,7 @@ func TestImport(t *testing.T) {
 	}
 	again, err := a.ImportKey(t.Context(), KeySpec{Project: p.ID}, given)
 	if err != nil || again.ID != first.ID || len(again.Permissions) != 1 || len(a.Keys("")) != 1 {
-		t.Errorf("imported twice: %+v (%v)", again, err)
+		t.Errorf("the second import returned %+v (%v), want the record of the first", again, err)
 	}
 	caller(t, a, given)
 	k, err := a.ImportKey(t.Context(), KeySpec{Project: p.ID, Kind: Live}, "svc_test_00000000000000000000000000000001")
@@ -155,7 +155,7 @@ func TestImport(t *testing.T) {
 	}
 	for _, a := range []*Access{a, open(t, docs)} {
 		if k, err := a.ImportKey(t.Context(), KeySpec{Project: p.ID}, given); err != nil || k.RevokedAt == nil {
-			t.Errorf("importing a revoked key: %+v (%v)", k, err)
+			t.Errorf("importing a revoked key returned %+v (%v), want a revoked key", k, err)
 		}
 		_, err = a.Authenticate([]string{"Bearer " + given})
 		want(t, "a revoked key that was imported again", err, weir.KeyRevoked)
@@ -228,7 +228,7 @@ func TestRevoke(t *testing.T) {
 
 	first, err := a.Revoke(t.Context(), k.ID)
 	if err != nil || first.RevokedAt == nil || *first.RevokedAt != weir.TimeOf(clock.now()) {
-		t.Fatalf("revoked: %+v (%v)", first, err)
+		t.Fatalf("Revoke returned %+v (%v), want a key that is revoked now", first, err)
 	}
 	if !ended(g) {
 		t.Error("the grant did not end")
@@ -238,7 +238,7 @@ func TestRevoke(t *testing.T) {
 	clock.advance(time.Hour)
 	second, err := a.Revoke(t.Context(), k.ID)
 	if err != nil || *second.RevokedAt != *first.RevokedAt {
-		t.Errorf("revoked twice: %+v (%v)", second, err)
+		t.Errorf("the second call of Revoke returned %+v (%v), want the time of the first", second, err)
 	}
 	if h := caller(t, a, otherSecret); ended(h) || h.KeyID() != other.ID {
 		t.Error("revoking one key also ended the grant of another key")

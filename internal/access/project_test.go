@@ -60,7 +60,7 @@ func TestProjectLists(t *testing.T) {
 			t.Errorf("by name: %v, want %v", q, p)
 		}
 		if q, err := a.EnsureProject(t.Context(), p.Name); err != nil || q != p {
-			t.Errorf("ensured: %v (%v), want %v", q, err, p)
+			t.Errorf("EnsureProject returned %v (%v), want %v", q, err, p)
 		}
 		_, err := a.CreateProject(t.Context(), p.Name)
 		want(t, "a taken name", err, weir.InvalidRequest)
@@ -79,7 +79,7 @@ func TestDemoProject(t *testing.T) {
 		p, ok := a.Project(DemoProject)
 		q, named := a.ProjectNamed(DemoProjectName)
 		if ok != demo || named != demo || p != q || len(a.Projects()) != 0 {
-			t.Errorf("demo %t: %v, %v", demo, p, q)
+			t.Errorf("the demo is on: %t; the demo project is %v by id and %v by name", demo, p, q)
 		}
 		if !weir.IsID(string(DemoProject)) || !weir.IsID(string(DemoStream)) {
 			t.Error("the demo's ids do not have the form of ids")
@@ -218,7 +218,7 @@ func TestDeleteProject(t *testing.T) {
 	}
 	for _, a := range []*Access{a, open(t, docs)} {
 		if _, ok := a.Project(p.ID); ok || len(a.Projects()) != 1 {
-			t.Errorf("the projects are %v", a.Projects())
+			t.Errorf("the projects are %v, want only the other one", a.Projects())
 		}
 		if k, _ := a.Key(late.ID); k.RevokedAt == nil {
 			t.Error("a key of the deleted project is not revoked")

@@ -26,13 +26,14 @@ const KeyForm = livePrefix + " or " + testPrefix + " followed by 32 lowercase he
 const TokenForm = tokenPrefix + " followed by 32 lowercase hexadecimal digits"
 
 // digest is the SHA-256 of a key or a management token. The store holds digests, never keys. A fast
-// hash is enough: a key of 128 random bits cannot be found in a dictionary. A pepper would not help,
-// because it would be stored next to the digests and leak together with them.
+// hash is enough: a key of 128 random bits cannot be found in a dictionary. A pepper (a secret that
+// is hashed together with each key) would not help, because it would be stored next to the digests
+// and leak together with them.
 type digest [sha256.Size]byte
 
 // digestOf returns the digest of a string that has the form of a key or a token.
 func digestOf(key string) digest {
-	var b [keyLength]byte // on the stack
+	var b [keyLength]byte // on the stack, so that digestOf does not allocate
 	return sha256.Sum256(b[:copy(b[:], key)])
 }
 
@@ -131,9 +132,9 @@ func secretOf(kind Kind, b [16]byte) Secret {
 }
 
 // derivedSecret returns the secret of the key that a request with this token and idempotency key
-// creates in this hour (D36). So a repeated request finds the key that the first one made, and can
-// show it again, although the store holds only digests. The secret is as hard to guess as the
-// token.
+// creates in this hour (D36). The same arguments give the same secret. So a repeated request finds
+// the key that the first one made, and can show it again, although the store holds only digests.
+// The secret is as hard to guess as the token.
 func derivedSecret(kind Kind, token, idempotencyKey string, hour int64) Secret {
 	h := hmac.New(sha256.New, []byte(token))
 	fmt.Fprintf(h, "weir key %d %s", hour, idempotencyKey)

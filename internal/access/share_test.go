@@ -59,18 +59,18 @@ func TestSharedWindows(t *testing.T) {
 			t.Errorf("allowed %d requests for the key and %d for the address; want about 90 and 60", allowed, anonymous)
 		}
 		if w := all[1].Take(nil, netip.MustParseAddr("192.0.2.2")); !w.Allowed || w.Remaining != 59 {
-			t.Errorf("another address: %+v", w)
+			t.Errorf("the window of another address is %+v, want 59 remaining", w)
 		}
 		for i, a := range all {
 			if w := a.Peek(grants[i], client); w.Remaining != 0 || w.Reset != all[0].Peek(grants[0], client).Reset {
-				t.Errorf("node %d: %+v", i, w)
+				t.Errorf("the window on node %d is %+v, want none remaining, and the same end on all nodes", i, w)
 			}
 		}
 		time.Sleep(time.Minute)
 		gossip(all) // these counts belong to a window that has ended
 		for i, a := range all {
 			if w := a.Take(grants[i], client); !w.Allowed || w.Remaining != 89 {
-				t.Errorf("in the next window, node %d: %+v", i, w)
+				t.Errorf("the next window on node %d is %+v, want 89 remaining", i, w)
 			}
 		}
 	})

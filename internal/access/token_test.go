@@ -44,10 +44,10 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	if all := a.Tokens(); len(all) != 2 || all[0].ID != token.ID || all[1].ID != other.ID || all[0].LastUsedAt == nil || all[1].LastUsedAt != nil {
-		t.Errorf("the tokens are %+v", all)
+		t.Errorf("the tokens are %+v, want both, and only the first with a last use", all)
 	}
 	if keys := a.Keys(""); len(keys) != 0 {
-		t.Errorf("the list of keys has %v", keys)
+		t.Errorf("the list of keys has %v, want none", keys)
 	}
 
 	if _, err := a.RevokeToken(t.Context(), token.ID); err != nil {
@@ -64,10 +64,10 @@ func TestTokens(t *testing.T) {
 		_, err = a.AuthenticateToken(bearer)
 		want(t, what+": revoked", err, weir.KeyRevoked)
 		if _, err = a.AuthenticateToken([]string{"Bearer " + otherSecret}); err != nil {
-			t.Errorf("%s: the other token: %v", what, err)
+			t.Errorf("%s: the other token was refused: %v", what, err)
 		}
 		if all := a.Tokens(); all[0].RevokedAt == nil || all[0].LastUsedAt == nil {
-			t.Errorf("%s: the revoked token is %+v", what, all[0])
+			t.Errorf("%s: the revoked token is %+v, want the times of its revocation and last use", what, all[0])
 		}
 	}
 }

@@ -80,8 +80,8 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	return nil
 }
 
-// unstored reports whether the key was used later than its stored record says, and whether this use
-// is worth storing. Called with Access.mu held.
+// unstored reports whether the last use of the key must still be stored: it is later than the
+// stored record says, and the key does not revoke itself. Called with Access.mu held.
 func (e *entry) unstored() bool {
 	if e.record.RevokeAt != nil {
 		return false

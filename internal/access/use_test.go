@@ -47,7 +47,7 @@ func TestLastUse(t *testing.T) {
 	caller(t, a, secret)
 	caller(t, a, DemoKey)
 	if n := docs.calls.Load(); n != 0 {
-		t.Errorf("authenticating made %d calls to the store", n)
+		t.Errorf("authenticating made %d calls to the store, want 0", n)
 	}
 	first := weir.TimeOf(clock.now())
 	flush("first use", a.Flush, 1, first)
@@ -127,7 +127,7 @@ func TestFlushFailure(t *testing.T) {
 	}
 	docs.failure(engine.ErrFull)
 	if err := a.Flush(t.Context()); !errors.Is(err, engine.ErrFull) {
-		t.Errorf("on a full store: %v", err)
+		t.Errorf("Flush on a full store: %v, want ErrFull", err)
 	}
 	docs.failure(nil)
 	if err := docs.Delete(t.Context(), digestOf(secrets[0]).document(Live), 0); err != nil {
@@ -149,6 +149,6 @@ func TestFlushFailure(t *testing.T) {
 	cancel()
 	caller(t, a, secrets[1]).use(weir.TimeOf(time.Now().Add(time.Hour)))
 	if err := a.Close(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
+		t.Errorf("Close with an ended context: %v, want context.Canceled", err)
 	}
 }

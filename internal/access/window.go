@@ -26,14 +26,14 @@ var DefaultLimits = Limits{Live: 600_000, Test: 6_000, Demo: 60, Anonymous: 6_00
 // Unlimited is the value of Window.Limit and Window.Remaining for a caller without a limit.
 const Unlimited = math.MaxInt32
 
-// Window is the state of a caller's rate window.
+// Window is the state of a caller's rate window, the period in which its requests are counted.
 type Window struct {
 	Limit      int
 	Remaining  int   // never negative
 	Reset      int64 // Unix time, in seconds, at which the window ends
 	Allowed    bool  // the request is within the limit
 	RetryAfter int   // seconds until Reset, at least 1
-	At         int64 // time of the request in the unit of package meter; a caller that measures durations need not read the clock again
+	At         int64 // time of the request, as meter.At returns it, for callers that measure durations
 }
 
 // window is the length of a window in seconds.
@@ -44,8 +44,8 @@ const window = 60
 // window began. A compare-and-swap updates both at once, so that the count is exact under any
 // concurrency without a lock.
 //
-// A window begins with the first request after the previous window has ended, rounded down to the
-// whole second. It is not aligned to the minutes of the clock. So a caller's first window has its
+// A window begins with the first request after the previous window has ended. Its start is rounded
+// down to the whole second, but not to the minute of the clock. So a caller's first window has its
 // full length, and callers do not all retry at the same time.
 type counter struct{ state atomic.Uint64 }
 

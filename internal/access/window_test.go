@@ -63,7 +63,7 @@ func TestRetryAfter(t *testing.T) {
 			}
 			w := a.Take(nil, client)
 			if w.Allowed || w.RetryAfter < 1 || w.RetryAfter > 60 {
-				t.Fatalf("after a refusal: %+v", w)
+				t.Fatalf("the window after a refusal is %+v", w)
 			}
 			time.Sleep(time.Duration(w.RetryAfter) * time.Second)
 			if w := a.Take(nil, client); !w.Allowed {
@@ -86,7 +86,7 @@ func TestWindowPerCaller(t *testing.T) {
 		limit, remaining int
 	}{
 		{"a live key", caller(t, a, live), "192.0.2.1", 100, 99},
-		{"from another address", caller(t, a, live), "192.0.2.2", 100, 98},
+		{"the same live key, from another address", caller(t, a, live), "192.0.2.2", 100, 98},
 		{"another live key", caller(t, a, live2), "192.0.2.1", 100, 99},
 		{"a test key", caller(t, a, test), "192.0.2.1", 50, 49},
 		{"the demo key", caller(t, a, DemoKey), "192.0.2.1", 20, 19},
@@ -120,7 +120,7 @@ func TestUnlimited(t *testing.T) {
 		for range 3 {
 			w := a.Take(g, client)
 			if w.Limit != 2147483647 || w.Remaining != 2147483647 || !w.Allowed || w.Reset < now+59 || w.Reset > now+62 || w.RetryAfter < 1 {
-				t.Errorf("%v: %+v", g, w)
+				t.Errorf("%v: the window is %+v, want it unlimited", g, w)
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func TestSetLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			if w := a.Take(g, client); w.Limit != limit || w.Remaining != remaining || w.Allowed != allowed {
-				t.Errorf("%v, %s: %+v", g, what, w)
+				t.Errorf("%v, %s: the window is %+v", g, what, w)
 			}
 		}
 		take("first", 5, 5, 4, true)
@@ -172,7 +172,7 @@ func TestClockStepsBack(t *testing.T) {
 		clock.advance(-step.back)
 		for _, g := range []*Grant{g, nil} {
 			if w := a.Take(g, client); w.Allowed != step.allowed || w.RetryAfter > 2*window {
-				t.Errorf("%v, %v further back: %+v", g, step.back, w)
+				t.Errorf("%v, clock set back by %v: the window is %+v", g, step.back, w)
 			}
 		}
 	}
@@ -359,7 +359,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("the flood made the heap grow by %d bytes, want at most %d", grown, 48<<20)
 	}
 	if w := a.Take(nil, client); w.Remaining != DefaultLimits.Anonymous-1 {
-		t.Errorf("another address after the flood: %+v", w)
+		t.Errorf("the window of another address after the flood is %+v", w)
 	}
 	for range 2 {
 		clock.advance(window * time.Second)

@@ -29,7 +29,7 @@ type Options struct {
 	Version string
 	Commit  string
 	Built   weir.Time
-	Started time.Time // start of uptime_s; zero means now
+	Started time.Time // time from which uptime_s is counted; zero means now
 
 	Heartbeat      time.Duration  // idle time before a keep-alive comment (D16); 0 means 15 s
 	WriteTimeout   time.Duration  // time a client has to accept 64 KiB (D17); 0 means 30 s

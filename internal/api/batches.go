@@ -17,8 +17,8 @@ import (
 // one. A HEAD request never waits.
 //
 // batches refuses the same requests as streamShow, and parameters that are malformed, repeated or
-// out of range (400 invalid_request_error). A request that has to wait needs a place, as a
-// subscription does, and is refused if there is none (429, 503). If the key is revoked meanwhile,
+// out of range (400 invalid_request_error). While a request waits, it counts as a subscription, so
+// it is refused if a limit of subscriptions is reached (429, 503). If the key is revoked meanwhile,
 // the response is 401 (D18).
 //
 // A long page is read and sent in runs of about pageRun bytes, so it needs little memory. It can
@@ -167,8 +167,8 @@ func (c *call) reserve(bytes int) error {
 	return c.borrowToSend(int64(bytes))
 }
 
-// borrowToSend gives the loan of the call this size, for the part of the response that is read
-// next.
+// borrowToSend changes the memory that the call has borrowed to this size, for the part of the
+// response that is read next.
 func (c *call) borrowToSend(size int64) error {
 	if c.loan == nil {
 		control := http.NewResponseController(c.w)
@@ -199,7 +199,7 @@ func (c *call) sendRun(w *writer, b *[]byte) {
 	}
 }
 
-// appendPageEnd appends the members of a page after its batches.
+// appendPageEnd appends the JSON members that follow the batches of a page.
 func appendPageEnd(b []byte, page *hub.Page) []byte {
 	b = appendSeq(append(b, `],"next":`...), page.Next())
 	b = appendSeq(append(b, `,"cursor":`...), page.Cursor())
@@ -264,7 +264,8 @@ func parseFrom(value string) (hub.From, error) {
 	return hub.After(n - 1), nil
 }
 
-// parseCount parses an integer from low to high. It has the same decimal form as a sequence.
+// parseCount parses an integer from low to high. The integer must have the same decimal form as a
+// sequence.
 func parseCount(value string, low, high weir.Seq) (int, error) {
 	n, err := weir.ParseSeq(value)
 	if err == nil && (n < low || n > high) {

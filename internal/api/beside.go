@@ -15,7 +15,7 @@ import (
 // and must end the loan.
 type Loan struct{ c *call }
 
-// Lend returns a loan of no bytes for a request that the caller has authenticated itself.
+// Lend returns a loan that has no memory yet. The caller must have authenticated the request.
 func (h *Handler) Lend(w http.ResponseWriter, r *http.Request) *Loan {
 	return &Loan{&call{h: h, w: w, r: r}}
 }
@@ -28,7 +28,7 @@ func (l *Loan) Reserve(bytes int) error { return l.c.reserve(bytes) }
 // reserved for the body becomes free while it is sent, so the caller must not use the body again.
 func (l *Loan) Send(body []byte) { l.c.writeLong(body) }
 
-// End returns the memory.
+// End gives the memory back to the budget.
 func (l *Loan) End() { l.c.loan.End() }
 
 // SubscriptionsOf returns the number of open subscriptions of a key.
@@ -44,8 +44,8 @@ func ParseSpec(body []byte) (hub.Spec, error) { return parseSpec(body) }
 func ParseEvents(body []byte) (array []byte, count uint32, err error) { return events(body) }
 
 // ParseMessages parses and checks a JSON value as ParseEvents checks the events of a body. If the
-// value is an array, its elements are the events, and otherwise the value is the only event. The
-// results are those of ParseEvents, and ParseMessages overwrites body as well.
+// value is an array, its elements are the events, and otherwise the value is the only event.
+// ParseMessages returns the same results as ParseEvents, and also overwrites body.
 func ParseMessages(body []byte) (array []byte, count uint32, err error) { return messages(body) }
 
 // StatusOf returns the HTTP status for an error. The status is 500 unless the error is, or wraps, a

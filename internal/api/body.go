@@ -35,8 +35,8 @@ const (
 	// memoryWait is how long a body waits for memory from the shared budget.
 	memoryWait = 10 * time.Second
 
-	// In every period of length slowest, a client must send slowestBytes or the rest of the body.
-	// So a client cannot occupy a connection by sending nothing.
+	// The constant slowest is a period in which a client must send slowestBytes or the rest of the
+	// body. So a client cannot occupy a connection by sending nothing.
 	slowest      = 30 * time.Second
 	slowestBytes = 256 << 10
 )
@@ -113,7 +113,7 @@ func (c *call) readBody(maxSize int64, tooLarge error) ([]byte, error) {
 // for it.
 func (c *call) takeBody(b interface{ Take() []byte }, length int64) ([]byte, error) {
 	if length > firstRead {
-		c.loan = c.h.Bodies.Open(c.holder(), length, func() {}) // there is nothing to stop: the body has arrived
+		c.loan = c.h.Bodies.Open(c.holder(), length, func() {}) // the function is empty: the body has arrived, so there is nothing to stop
 		if err := c.borrow(length); err != nil {
 			return nil, err
 		}
@@ -150,8 +150,8 @@ func (c *call) grow(b []byte, length, maxSize int64) ([]byte, error) {
 }
 
 // compact returns the parameter part, which is a slice of the buffer. If part is much smaller than
-// the buffer, compact returns a copy instead. A batch may stay in memory for its subscribers.
-// Without the copy, the whole buffer would stay in memory too.
+// the buffer, compact returns a copy instead, because a batch may stay in memory for its
+// subscribers. Without the copy, the whole buffer would stay in memory too.
 func compact(part, buffer []byte) []byte {
 	if isMuchSmaller(part, buffer) {
 		return append(make([]byte, 0, len(part)), part...)

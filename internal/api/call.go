@@ -78,8 +78,7 @@ func (c *call) client() netip.Addr {
 }
 
 // peek reads the rate window of the client's address without counting the request. It is for
-// requests that do not count. Their responses have the rate limit header fields too, and need the
-// window for them.
+// requests that do not count, because their responses have the rate limit header fields too.
 func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 
 // Constant header values, shared by all responses. Nothing may append to them.
@@ -102,7 +101,8 @@ type fieldWriter interface {
 	WriteFields(status int, fields [][2]string)
 }
 
-// none is passed to head as the length or cursor of a response that has no length or cursor.
+// none is passed to the method head as the length or cursor of a response that has no length or
+// cursor.
 const none = -1
 
 // head begins the response. Every response under /v1 goes through it. It sends the header fields

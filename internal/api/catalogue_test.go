@@ -112,8 +112,8 @@ func TestAuthentication(t *testing.T) {
 		{"scope", "GET", "/v1/streams/{id}", []string{"key: confined"}, "", 403, weir.ProjectForbidden},
 		{"scope", "GET", "/v1/streams/{other}", []string{"key: confined"}, "", 200, ""},
 		{"scope", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":"x"}`, 403, weir.ProjectForbidden},
-		{"scope after the body", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":""}`, 400, weir.InvalidRequest},
-		{"scope before existence", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":"x","id":"{id}"}`, 403, weir.ProjectForbidden},
+		{"the body is checked before the scope", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":""}`, 400, weir.InvalidRequest},
+		{"the scope is checked before it is known whether the id exists", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":"x","id":"{id}"}`, 403, weir.ProjectForbidden},
 		{"scope", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":"x","id":"{other}"}`, 409, weir.StreamNameTaken},
 	}
 	for _, m := range []row{{method: "GET", path: "/v1/streams/{id}"}, {method: "GET", path: "/v1/streams/{id}", header: []string{"Accept: text/event-stream"}},

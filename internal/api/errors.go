@@ -224,13 +224,14 @@ func (c *call) refuse(err error) {
 	c.answer(f.status, b)
 	putBuffer(p, b)
 	if gone {
-		c.status = 0 // the client did not get the response, so it does not count as a refusal
+		c.status = 0 // the client did not get the response, so the request does not count as refused
 	}
 }
 
 // RefuseHeader answers a request whose target and header fields are too large: 431 with the error
-// object and the header fields of every response. It does not count the request in a rate window,
-// because over HTTP/1.1 the server cannot always tell which client behind a proxy sent the request.
+// object and the header fields that every response has. It does not count the request in a rate
+// window, because over HTTP/1.1 the server cannot always tell which client behind a proxy sent the
+// request.
 func (h *Handler) RefuseHeader(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), parseRoute(r.URL)

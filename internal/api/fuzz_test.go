@@ -44,7 +44,7 @@ func FuzzPath(f *testing.F) {
 		}
 		r := &http.Request{Method: method, URL: u, Header: http.Header{"Authorization": {"Bearer " + svc.Key}, "Content-Type": {"application/json"}}, Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: "1.2.3.4:5"}
 		w := httptest.NewRecorder()
-		svc.API.ServeHTTP(w, r) // without a listener
+		svc.API.ServeHTTP(w, r)
 		sane(t, w)
 	})
 }
@@ -61,7 +61,7 @@ func FuzzAuthorization(f *testing.F) {
 			r.Header["Authorization"] = []string{one, two}
 		}
 		w := httptest.NewRecorder()
-		svc.API.ServeHTTP(w, r) // without a listener
+		svc.API.ServeHTTP(w, r)
 		sane(t, w)
 		if w.Code == 200 && (two != "" || len(one) < len("Bearer ")+len(svc.Key)) || w.Code != 200 && w.Code != 401 {
 			t.Fatalf("the Authorization fields %q and %q got the wrong status %d", one, two, w.Code)

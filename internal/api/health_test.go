@@ -38,12 +38,12 @@ func TestHealth(t *testing.T) {
 		}{{false, `{"status":"ok","uptime_s":`, 200}, {true, `{"status":"read_only","uptime_s":`, 503}} {
 			store.readOnly.Store(c.readOnly)
 			if a := svc.do(protocol, svc.request("GET", "/v1/health", nil, "")); a.status != c.status || !strings.HasPrefix(a.body, c.body) {
-				t.Errorf("/v1/health got %d %s, want %d %s", a.status, a.body, c.status, c.body)
+				t.Errorf("/v1/health returned %d %s, want %d %s", a.status, a.body, c.status, c.body)
 			}
 		}
 		a := svc.do(protocol, svc.request("GET", "/v1/version", []string{noKey}, ""))
 		if a.body != fmt.Sprintf(`{"version":%q,"commit":%q,"built":%q}`, b.Version, b.Commit, b.Built) {
-			t.Errorf("/v1/version got %s", a.body)
+			t.Errorf("/v1/version returned %s", a.body)
 		}
 		for origin, want := range map[string]string{"https://a.example": "https://a.example", "https://b.example": "", "null": ""} {
 			a := svc.do(protocol, svc.request("OPTIONS", "/v1/streams", []string{noKey, "Origin: " + origin}, ""))

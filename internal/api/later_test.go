@@ -41,7 +41,7 @@ func TestServeLater(t *testing.T) {
 		{"next sequence", "POST", "/v1/streams/{id}/publish", events, nil, true, false, 202},
 		{"chosen sequence", "POST", "/v1/streams/{id}/4", events, nil, true, false, 202},
 		{"contiguous", "POST", "/v1/streams/{id}/5", events, []string{"x-svc-contiguous: true"}, true, false, 202},
-		{"not next, refused after a wait", "POST", "/v1/streams/{id}/99", events, []string{"x-svc-contiguous: true"}, true, false, 412},
+		{"a sequence that is not the next, refused after a wait", "POST", "/v1/streams/{id}/99", events, []string{"x-svc-contiguous: true"}, true, false, 412},
 		{"duplicate, answered from the log", "POST", "/v1/streams/{id}/1", events, nil, true, false, 200},
 		{"too far ahead, refused by Stream.Decide", "POST", "/v1/streams/{id}/5000", events, nil, true, false, 422},
 		{"bad body", "POST", "/v1/streams/{id}/publish", "{", nil, true, true, 400},
@@ -51,7 +51,7 @@ func TestServeLater(t *testing.T) {
 		{"create a stream", "POST", "/v1/streams", `{"name":"x"}`, nil, false, false, 0},
 		{"large body", "POST", "/v1/streams/{id}/publish", strings.Repeat("x", api.FirstRead+1), nil, false, false, 0},
 		{"not a publish", "GET", "/v1/streams/{id}/cursor", "", nil, false, false, 0},
-		{"outside", "POST", "/docs", "", nil, false, false, 0},
+		{"path outside the API", "POST", "/docs", "", nil, false, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req := svc.request(c.method, c.path, append(c.fields, jsonBody), c.body)

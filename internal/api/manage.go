@@ -121,8 +121,8 @@ func pageOf[T any](query, listName string, all []T, at func(*T) place) (page[T],
 
 var errPlace = &weir.Error{Code: weir.InvalidRequest, Message: "invalid cursor: send it once, as the next_cursor of a page of the same list"}
 
-// token returns a page token that contains the place. Like pageToken, it ends with a hash that
-// detects malformed tokens and tokens of another list.
+// token returns a page token that contains the place. Like the tokens of pageToken, it ends with a
+// hash that detects malformed tokens and tokens of another list.
 func (p place) token(listName string) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.created))
 	b = append(b, p.id...)

@@ -59,10 +59,10 @@ var (
 )
 
 // keyCreate serves POST /manage/v1/keys. It creates a key and responds with 201 and the key. No
-// other endpoint shows the key. If a request with the same token and Idempotency-Key created the
-// key before, keyCreate responds with 200 and the same key. It refuses unknown members and an empty
-// list of permissions or streams (400). Package access would take an empty list for no restriction,
-// and the key could do more than the program meant.
+// other endpoint shows the key itself. If a request with the same token and Idempotency-Key created
+// the key before, keyCreate responds with 200 and the same key. It refuses unknown members and an
+// empty list of permissions or streams (400). Package access would take an empty list for no
+// restriction, and the key could do more than the program meant.
 func (c *call) keyCreate() error {
 	once, err := idempotencyKey(c.r.Header)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *call) keyCreate() error {
 		}
 		k, secret, made, err = c.h.Access.CreateKeyOnce(c.r.Context(), spec, token, once)
 	}
-	if errors.Is(err, access.ErrNoProject) { // the message of err repeats the id that the client sent
+	if errors.Is(err, access.ErrNoProject) { // err is replaced, because its message repeats the id that the client sent
 		return errNoProject
 	}
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *call) keyRevoke() error {
 	before, known := c.h.Access.Key(c.route.key)
 	k, err := c.h.Access.Revoke(c.r.Context(), c.route.key)
 	if err != nil {
-		if code(err) == weir.NotFound { // the message of err repeats the id that the client sent
+		if code(err) == weir.NotFound { // err is replaced, because its message repeats the id that the client sent
 			return errNoKey
 		}
 		return err

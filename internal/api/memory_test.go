@@ -30,7 +30,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 	for _, protocol := range protocols {
 		if a := post(protocol, large); a.status != http.StatusAccepted {
-			t.Fatalf("%s: publishing a large body got %d %s", protocol, a.status, a.body)
+			t.Fatalf("%s: publishing a large body got %d %s, want 202", protocol, a.status, a.body)
 		}
 	}
 	var loans []*budget.Loan
@@ -52,7 +52,7 @@ func TestMemoryOfBodies(t *testing.T) {
 		go func() { refused <- get(protocol) }()
 		go func() { refused <- page(protocol) }()
 		if a := post(protocol, small); a.status != http.StatusAccepted {
-			t.Errorf("%s: a small body got %d %s", protocol, a.status, a.body)
+			t.Errorf("%s: a small body got %d %s, want 202", protocol, a.status, a.body)
 		}
 	}
 	for range cap(refused) {

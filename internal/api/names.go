@@ -31,7 +31,7 @@ const escapedName = 1 << 31
 type object struct {
 	first uint32
 	plain uint32   // length of nameSet.plain when the object was opened
-	table []uint32 // hash table with open addressing: an entry is 0 or an index in list plus one; nil if there are few names
+	table []uint32 // hash table with open addressing: an entry is 0, or one more than an index in list; nil if there are few names
 }
 
 const (

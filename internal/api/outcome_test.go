@@ -62,7 +62,7 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		h := resp.Header
 		if resp.StatusCode != 503 || h.Get("X-Svc-Outcome") != "unknown" || strings.Contains(string(b), "twice") != c.twice {
-			t.Errorf("%s with key %q: got %d, x-svc-outcome %q, %s", c.path, c.key, resp.StatusCode, h.Get("X-Svc-Outcome"), b)
+			t.Errorf("%s with key %q: got %d, x-svc-outcome %q, %s; want 503 and unknown", c.path, c.key, resp.StatusCode, h.Get("X-Svc-Outcome"), b)
 		}
 		if !strings.Contains(h.Get("Access-Control-Expose-Headers"), "x-svc-outcome") {
 			t.Errorf("%s: scripts cannot read x-svc-outcome: %v", c.path, h)

@@ -39,7 +39,7 @@ type parked = interface {
 	Left(err error)
 }
 
-// errParked is returned by follow if an event loop continues the subscription.
+// errParked is returned by the method follow if an event loop continues the subscription.
 var errParked = errors.New("the subscription was parked")
 
 // subscriber is an open subscription, whether a goroutine or an event loop sends its events. A server
@@ -101,7 +101,7 @@ func (s *subscriber) Times() (idle, accept time.Duration) {
 
 // Continue implements parked.
 func (s *subscriber) Continue(b []byte, idle bool) (_ []byte, leaves, ends bool) {
-	w := writer{zip: s.zip} // only for its methods that encode frames
+	w := writer{zip: s.zip} // used only for its methods that encode frames
 	event, err := s.sub.Poll()
 	switch {
 	case err == nil && event.Gap != nil:

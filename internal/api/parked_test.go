@@ -35,7 +35,7 @@ func soon(t *testing.T, what string, holds func() bool) {
 }
 
 // Subscribers that have received everything have no goroutine, before and after they receive
-// batches of any size. They end and are counted like all others.
+// batches of any size. They end, and are counted, like other subscribers.
 func TestParkedSubscribers(t *testing.T) {
 	for _, loops := range []bool{true, false} {
 		t.Run(fmt.Sprint("loops ", loops), func(t *testing.T) { testParkedSubscribers(t, loops) })
@@ -45,7 +45,7 @@ func TestParkedSubscribers(t *testing.T) {
 func testParkedSubscribers(t *testing.T, loops bool) {
 	svc := startService(t, "--heartbeat", "100ms", fmt.Sprint("--event-loop=", loops))
 	const n = 20
-	warm := svc.follow("HTTP/1.1", "/v1/streams/{id}", "key: live") // each key has a goroutine that waits for its revocation: start both before counting
+	warm := svc.follow("HTTP/1.1", "/v1/streams/{id}", "key: live") // each key has a goroutine that waits for its revocation: start the goroutines of both keys before counting
 	reader := svc.follow("HTTP/1.1", "/v1/streams/{id}", "key: reader")
 	before := runtime.NumGoroutine()
 	var all []*follower
@@ -100,7 +100,7 @@ func testParkedSubscribers(t *testing.T, loops bool) {
 	}
 	for _, f := range all {
 		var r api.Request
-		soon(t, "the request is recorded", func() (ok bool) { // just after the subscription has ended
+		soon(t, "the request is recorded", func() (ok bool) { // the server records it shortly after the subscription has ended
 			r, ok = svc.API.Request(f.resp.Header.Get("X-Request-Id"))
 			return ok
 		})

@@ -69,9 +69,9 @@ func (c *call) readBatch(s *hub.Stream, p *hub.Publish) error {
 	return nil
 }
 
-// checkDeclared checks the header fields: the content type (D7) and the declared size (D9). In
-// between it checks the fields about order and identity (D38) if the client chose the sequence, and
-// otherwise the idempotency key (D25).
+// checkDeclared checks the header fields: the content type (D7) and the declared size (D9). Between
+// these two, it checks x-svc-contiguous and x-svc-publisher (D38) if the client chose the sequence,
+// and otherwise the idempotency key (D25).
 func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	want := jsonType
 	if s.Mode == weir.Raw {

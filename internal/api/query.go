@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// queryParameter returns the value of a query parameter. The second result says whether the query
+// queryParameter returns the value of a query parameter. The result given says whether the query
 // has the parameter. The result ok is false if the query has the parameter more than once, or if
 // the parameter cannot be parsed (D35): it has an invalid percent escape, or a semicolon, which
 // some clients use as a separator.

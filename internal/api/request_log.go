@@ -53,7 +53,7 @@ type requestNote struct {
 	received uint32
 	sent     uint32
 	key      string // id of the API key; shares its memory with the grant
-	from     string // result of call.source
+	from     string // address of the client, as call.source returns it
 	message  string // message of the error that the request was refused with; empty for a success
 	fault    *fault
 	id       [requestIDLength - len("req_")]byte

@@ -44,7 +44,7 @@ func TestRequestLog(t *testing.T) {
 		}
 	}
 	if list := svc.API.Requests(api.RequestQuery{Status: 4}, 3); len(list) != 3 || list[0].Route != "other" || list[2].Code != weir.InvalidStreamID {
-		t.Errorf("the refused requests are %+v", list)
+		t.Errorf("the refused requests are %+v, want the latest 3", list)
 	}
 	for _, id := range []string{"", "req_", "req_0000000000000000", "x"} {
 		if _, ok := svc.API.Request(id); ok {
@@ -97,6 +97,6 @@ func TestRequestQuery(t *testing.T) {
 		}
 	}
 	if list := svc.API.Requests(api.RequestQuery{Since: begun}, 1); len(list) != 1 || list[0].ID != shown {
-		t.Errorf("a query for the newest request returned %+v", list)
+		t.Errorf("a query for the newest request returned %+v, want only that request", list)
 	}
 }

@@ -20,7 +20,7 @@ type RequestQuery struct {
 	Before time.Time     // requests that arrived before this time
 }
 
-// slowAfter is the duration from which on a request counts as slow.
+// slowAfter is the shortest duration of a request that counts as slow.
 const slowAfter = int64(time.Second)
 
 // isSlow reports whether a request that took this many nanoseconds is slow. The client decides how
@@ -77,7 +77,7 @@ func (s *requestShard) rings(q *RequestQuery) []*requestRing {
 		return []*requestRing{&s.failed}
 	case class == 4:
 		return []*requestRing{&s.refused}
-	case q.Slow: // the requests in served are not slow, or are subscriptions
+	case q.Slow: // the ring served holds only subscriptions and requests that are not slow
 		return []*requestRing{&s.failed, &s.refused, &s.slow}
 	case class != 0:
 		return []*requestRing{&s.slow, &s.served}
@@ -89,7 +89,7 @@ func (s *requestShard) rings(q *RequestQuery) []*requestRing {
 type matcher struct {
 	RequestQuery
 	route    int   // -1 for all routes
-	from, to int64 // by the clock of meter.Now; to is exclusive
+	from, to int64 // limits of requestNote.at; the limit to is exclusive
 }
 
 func (m *matcher) matches(n *requestNote) bool {
@@ -110,7 +110,8 @@ func (m *matcher) matches(n *requestNote) bool {
 func RouteNames() []string { return append(slices.Clone(routeNames[1:]), other) }
 
 // source returns the client's address for the log. Without a proxy this is RemoteAddr, the address
-// with its port. Only addressOf parses it, so that a publish does not have to.
+// with its port. It is parsed only when the log is shown (see addressOf), so that parsing does not
+// slow down requests.
 func (c *call) source() string {
 	if len(c.r.Header["X-Forwarded-For"]) > 0 {
 		return c.client().String()

@@ -54,9 +54,10 @@ func events(body []byte) (payload []byte, count uint32, err error) {
 	return payload, count, err
 }
 
-// messages checks a JSON value, as events checks the elements of its array. It returns the value, if
-// that is an array, or an array of the value, and the number of elements. The nesting depth counts as
-// if the array was that of a publish.
+// messages checks a JSON value as the function events checks the elements of its array. If the
+// value is an array, messages returns it. Otherwise it returns an array with the value as its only
+// element. It also returns the number of elements. The nesting depth counts as if the array was the
+// array of events of a publish.
 func messages(body []byte) (array []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)
@@ -67,7 +68,7 @@ func messages(body []byte) (array []byte, count uint32, err error) {
 	s.depth, s.keeping = s.base, true
 	s.start, s.run, s.out = s.pos, s.pos, s.pos
 	if err = s.check(); err == nil {
-		if s.keeping { // close has not met the end of an array at depth 1
+		if s.keeping { // the value is not an array, so the method close has not set s.end
 			s.flush()
 			s.end = s.out
 		}

@@ -91,8 +91,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// The body of an append under /ds is an array of messages, or one message. What messages returns can
-// be parsed again with the same result, because a request may be handled twice.
+// The body of an append under /ds is an array of messages, or one message. A request may be handled
+// twice, so the function messages must return its own result unchanged.
 func TestMessages(t *testing.T) {
 	nest := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	object := func(n int) string { return strings.Repeat(`{"":`, n) + "0" + strings.Repeat(`}`, n) }
@@ -173,7 +173,7 @@ func TestEventsMemory(t *testing.T) {
 	} {
 		for kind, parse := range map[string]func([]byte) ([]byte, uint32, error){"events": events, "messages": messages} {
 			body := []byte(c.body)
-			if kind == "messages" { // only the array
+			if kind == "messages" { // the function messages gets only the array
 				body = body[bytes.IndexByte(body, '[') : len(body)-1]
 			}
 			var before, after runtime.MemStats

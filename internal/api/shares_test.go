@@ -188,7 +188,7 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 		t.Fatal("one key got more than three quarters of all places")
 	}
 	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusTooManyRequests || !bytes.Contains(b, []byte(`"rate_limited"`)) || resp.Header.Get("Retry-After") != "5" {
-		t.Errorf("one key with three quarters of all places got %d, retry-after %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), b)
+		t.Errorf("one key with three quarters of all places got %d, retry-after %q: %s; want 429 rate_limited and 5", resp.StatusCode, resp.Header.Get("Retry-After"), b)
 	}
 	if _, resp := subscribe(t, s, id, second); resp.StatusCode != http.StatusOK {
 		t.Errorf("another key of the project got status %d, want 200", resp.StatusCode)

@@ -67,8 +67,8 @@ func methodPlace(method string) int {
 	return 0
 }
 
-// statuses are the statuses that the API sends, and that other packages send with it (visit.go). A
-// test compares them with the table of faults.
+// statuses are the statuses that the API sends, and those that other packages send through it
+// (visit.go). A test compares them with the table of faults.
 var statuses = [...]int{200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 429, 431, 500, 503}
 
 // statusPlace maps a status to its index in statuses. It maps unknown statuses to the index after
@@ -109,8 +109,8 @@ const (
 	endRevoked              // the key was revoked (D18)
 	endStopping             // the server is shutting down
 	endFailed               // reading the store failed
-	endReconnect            // the server ended it so that the client reconnects (visit.go)
-	endOperator             // the operator ended it
+	endReconnect            // the server ended the subscription, so that the client reconnects (visit.go)
+	endOperator             // the operator ended the subscription
 )
 
 var endNames = [...]string{"client", "slow", "stream_deleted", "stream_closed", "key_revoked", "stopping", "failed", "reconnect", "operator"}
@@ -174,7 +174,7 @@ func (c *call) count() {
 	kind := c.route.kind
 	stored := (kind == nextRoute || kind == atRoute) && (c.status == http.StatusAccepted || c.status == http.StatusOK)
 	took := int64(0)
-	if c.window.At != 0 { // it is 0 if the request panicked before its rate window was known
+	if c.window.At != 0 { // At is 0 if the request panicked before its rate window was known
 		took = meter.Now() - c.window.At
 		c.h.requests.note(c, took)
 	}

@@ -33,7 +33,7 @@ var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project 
 // A subscription ends in these cases:
 //
 //   - The stream is deleted, or its lifetime has ended. The client gets an end event first.
-//   - The stream is closed, and the client has received all its batches. It gets an end event too.
+//   - The stream is closed, and the client has received all its batches. It then gets an end event.
 //   - The key is revoked.
 //   - The operator ends the subscription on the dashboard.
 //   - The server stops. The client gets a retry field with a random delay first, so that clients do
@@ -41,8 +41,8 @@ var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project 
 //   - The client accepts no data for the length of the write timeout.
 //
 // An idle subscription uses no buffer: subscribers share frames, and the method send returns its
-// buffer to a pool. On a connection of an event loop, it does not even use a goroutine (see
-// parked.go).
+// buffer to a pool. On a connection of an event loop, an idle subscription does not even use a
+// goroutine (see parked.go).
 func (c *call) subscribe(s *hub.Stream) error {
 	from, err := c.start()
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *call) takePlace(of budget.Holder, at netip.Addr) error {
 }
 
 // begin sends the first frame and then events, like follow. A subscription that can be parked at
-// once never borrows memory.
+// once (see parked.go) never borrows memory.
 func (s *subscriber) begin(w *writer) error {
 	if err := w.begin(helloFrame(s.sub.Position())); err != nil {
 		return err

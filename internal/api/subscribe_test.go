@@ -168,7 +168,7 @@ func TestEvictedBeforeResume(t *testing.T) {
 	}
 	a := svc.do("HTTP/1.1", svc.request("GET", "/v1/streams/{small}/batches/1", nil, ""))
 	if svc.code("evicted", a) != "stream_not_found" || !strings.Contains(a.body, "evicted") {
-		t.Errorf("reading the evicted batch: %s", a.body)
+		t.Errorf("reading the evicted batch: %s, want stream_not_found", a.body)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestStreamDeleted(t *testing.T) {
 		stream := []string{"id", "other"}[i]
 		f := svc.follow(protocol, "/v1/streams/{"+stream+"}")
 		if a := svc.do(protocol, svc.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); a.status != 204 || a.body != "" {
-			t.Errorf("deleting the stream: %d %s", a.status, a.body)
+			t.Errorf("deleting the stream: %d %s, want 204", a.status, a.body)
 		}
 		if e := f.event(); e.name != "end" || e.data != `{"reason":"stream_deleted"}` || e.id != "" {
 			t.Errorf("got %+v, want an end event", e)
@@ -188,7 +188,7 @@ func TestStreamDeleted(t *testing.T) {
 			t.Errorf("after the end event: %v, want EOF", err)
 		}
 		if a := svc.do(protocol, svc.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); svc.code("delete again", a) != "stream_not_found" {
-			t.Errorf("deleting the stream again: %s", a.body)
+			t.Errorf("deleting the stream again: %s, want stream_not_found", a.body)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestRevokedWhileOpen(t *testing.T) {
 	}
 	for _, f := range ours {
 		if e, err := f.next(); err == nil {
-			t.Errorf("a subscription of the revoked key got %+v", e)
+			t.Errorf("a subscription of the revoked key got %+v, want an error", e)
 		}
 	}
 	gone(t, stuck)
@@ -336,7 +336,7 @@ func TestStop(t *testing.T) {
 	// cases the client retries.
 	a := svc.do("HTTP/1.1", svc.request("GET", "/v1/streams/{id}", []string{"Accept: text/event-stream"}, ""))
 	if (a.status != 503 || svc.code("while stopping", a) != "overloaded") && (a.status != 200 || strings.Count(a.body, "retry: ") != 2) {
-		t.Errorf("a subscription to a server that stops got %d %s", a.status, a.body)
+		t.Errorf("a subscription to a server that stops got %d %s, want 503, or 200 with a retry field at the end", a.status, a.body)
 	}
 }
 

@@ -33,7 +33,7 @@ type Subscriber struct {
 	KeyID  string // empty if the request needed no key
 	From   netip.Addr
 	Since  time.Time
-	Behind uint64 // sequences that the subscriber has yet to receive
+	Behind uint64 // number of sequences that the subscriber has yet to receive
 	Polls  bool   // it is a long poll, which ends by itself
 }
 
@@ -50,7 +50,8 @@ func (l *listener) subscriber() Subscriber {
 
 // SubscribersOf returns the open subscriptions to a stream on this node. Those that are furthest
 // behind come first. If several are equally far behind, the oldest comes first. The list has at
-// most the given number of subscriptions. The result all is the number of all of them.
+// most the given number of subscriptions. The result all is the number of all open subscriptions to
+// the stream.
 func (h *Handler) SubscribersOf(id weir.StreamID, most int) (list []Subscriber, all int) {
 	cut := func() {
 		slices.SortFunc(list, func(a, b Subscriber) int {
@@ -65,7 +66,7 @@ func (h *Handler) SubscribersOf(id weir.StreamID, most int) (list []Subscriber, 
 		}
 	})
 	for i := range open {
-		if list = append(list, open[i].subscriber()); len(list) >= 4*most { // so that the list stays short for a stream with 100,000 subscribers
+		if list = append(list, open[i].subscriber()); len(list) >= 4*most { // shorten the list from time to time: a stream may have 100,000 subscribers
 			cut()
 		}
 	}

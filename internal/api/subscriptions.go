@@ -12,7 +12,7 @@ import (
 // not one per subscription.
 type subscriptions struct {
 	mu   sync.Mutex
-	keys map[<-chan struct{}]*watched // the map key is the channel that is closed on revocation
+	keys map[<-chan struct{}]*watched // by the channel that is closed when the API key is revoked
 }
 
 // watched is a key with open subscriptions.
@@ -25,7 +25,7 @@ type watched struct {
 type ender struct {
 	mu      sync.Mutex
 	over    bool                     // the method end was called
-	cancel  context.CancelFunc       // nil while the subscription is parked
+	cancel  context.CancelFunc       // nil while the subscription is parked (held by an event loop, without a goroutine)
 	control *http.ResponseController // nil while the subscription is parked, and for a long poll, which writes its response after the wait
 	parked  interface{ Cut() }       // nil unless the subscription is parked
 	of      listener
@@ -55,8 +55,8 @@ func (e *ender) interrupt() {
 	}
 }
 
-// use replaces what the method end interrupts. If end was called before, use interrupts the new
-// parts at once. It cancels the context that was used before, to free its memory.
+// use replaces what the method end interrupts. If end was called before, the method use interrupts
+// the new parts at once. It cancels the context that was used before, to free its memory.
 func (e *ender) use(cancel context.CancelFunc, control *http.ResponseController, parked interface{ Cut() }) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

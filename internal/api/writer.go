@@ -17,10 +17,10 @@ type writer struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	ended   context.Context // once it is done, nothing more is written
+	ended   context.Context // once this context is done, nothing more is written
 	lasting bool            // the deadline may stay set between writes: false for HTTP/2
 	until   time.Time       // the deadline that is set; zero if none is
-	loan    *budget.Loan    // the memory that is being sent; nil if none is borrowed
+	loan    *budget.Loan    // memory borrowed from the budget for the bytes that are sent; nil if there is none
 	zip     *deflate.Member // the state of a compressed response; nil if it is not compressed
 	broken  bool            // a write failed
 }

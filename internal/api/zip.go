@@ -10,7 +10,7 @@ import (
 // This file compresses responses with gzip (D37): subscriptions, and the responses to GET requests.
 
 // leastZipped is the size of the smallest response to a GET request that is compressed. Compressing
-// less would save less than a packet.
+// a smaller response would save less than a packet.
 const leastZipped = 1 << 10
 
 // zipBuffers is a pool of buffers for compressed pieces.

@@ -30,7 +30,7 @@ const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 90 * 24 * time.Hour
 	renewAfter    = leafLife / 3 * 2
-	skew          = time.Hour // a certificate is valid from this long before its issue, because the clocks of clients may be slow
+	skew          = time.Hour // a certificate is valid from this long before it is issued, because the clocks of clients may be slow
 )
 
 // privateRanges lists private address ranges, which no public site has. The CA may sign only for

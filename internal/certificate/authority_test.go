@@ -33,7 +33,7 @@ func TestAuthority(t *testing.T) {
 	}
 	for name, want := range map[string]os.FileMode{authorityFile: 0o644, authorityKey: 0o600, ".": 0o700} {
 		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode().Perm() != want {
-			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+			t.Errorf("%s: mode %v, error %v", name, st.Mode(), err)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.*.*")); len(left) > 0 {
@@ -66,11 +66,11 @@ func TestAuthorityInvalidNames(t *testing.T) {
 			}
 		}
 		if u := a.cert.ExtKeyUsage; len(u) != 1 || u[0] != x509.ExtKeyUsageServerAuth {
-			t.Errorf("the CA certificate has the extended key usage %v", u)
+			t.Errorf("the CA certificate has the extended key usage %v, want only ServerAuth", u)
 		}
 	}
 	if n := strings.Count(log.String(), "neither a host name nor an address"); n != 2*(len(names)-1) {
-		t.Errorf("%d warnings: %s", n, &log)
+		t.Errorf("the log has %d warnings, want one for each invalid name and start: %s", n, &log)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestAuthorityIsConstrained(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := handshake(a, name); err == nil || !strings.Contains(err.Error(), "not permitted") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want an error with \"not permitted\"", name, err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestAuthorityNewNames(t *testing.T) {
 		}
 	}
 	if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), "name=example.org") {
-		t.Errorf("the log is %s", &log)
+		t.Errorf("want one warning, about example.org; the log is %s", &log)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestAuthorityRenews(t *testing.T) {
 	}
 	c.Time = a.cert.NotAfter
 	if _, err := openAuthority(dir, nil, quiet, c.now); err == nil || !strings.Contains(err.Error(), "to create a new one") {
-		t.Errorf("open an expired CA: got %v", err)
+		t.Errorf("open an expired CA: got %v, want an error", err)
 	}
 }
 
@@ -206,13 +206,13 @@ func TestSecret(t *testing.T) {
 	}
 	again, err := Secret(path)
 	if err != nil || *again != *first || *first == ([32]byte{}) {
-		t.Errorf("got %x, %v, then %x", first, err, again)
+		t.Errorf("got %x, %v, then %x; want the same random bytes twice", first, err, again)
 	}
 	if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v", st.Mode())
+		t.Errorf("the mode is %v, want 0600", st.Mode())
 	}
 	os.Truncate(path, 5)
 	if _, err := Secret(path); err == nil || !strings.Contains(err.Error(), "5 bytes") {
-		t.Errorf("got %v", err)
+		t.Errorf("a secret of 5 bytes: %v, want an error", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestFiles(t *testing.T) {
 	}
 	logged("level=WARN", 1)
 	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "private key does not match") {
-		t.Errorf("Reload returned %v", err)
+		t.Errorf("Reload returned %v, want an error about the private key", err)
 	}
 
 	// The complete pair is served after the next check of the files, and not sooner.
@@ -119,7 +119,7 @@ func TestFilesUnusable(t *testing.T) {
 	} {
 		f, err := OpenFiles(filepath.Join(dir, c.cert), filepath.Join(dir, c.key), quiet)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s and %s: got %v, %v", c.cert, c.key, f, err)
+			t.Errorf("%s and %s: got %v, %v; want an error", c.cert, c.key, f, err)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestFilesExpired(t *testing.T) {
 	os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 	var log bytes.Buffer
 	if _, err := OpenFiles(cert, key, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "certificate expired") {
-		t.Errorf("got %v; the log is %s", err, &log)
+		t.Errorf("opening an expired certificate returned %v, want success and a warning; the log is %s", err, &log)
 	}
 }
 

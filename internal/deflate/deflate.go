@@ -20,7 +20,7 @@ import (
 type Part struct {
 	Bytes []byte
 	crc   uint32 // checksum of the uncompressed bytes
-	shift uint32 // what appending this many bytes does to a checksum: see power
+	shift uint32 // what appending these bytes does to a checksum: see power
 	size  uint32 // number of uncompressed bytes, modulo 2^32
 }
 
@@ -30,7 +30,7 @@ var empty = []byte{0, 0, 0, 0xff, 0xff}
 // Header is the beginning of a gzip member. It has no name and no time.
 var Header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
-// Compress compresses data and appends it to b. It needs no memory besides b once it has returned.
+// Compress compresses data and appends it to b. After it has returned, it holds no memory.
 //
 // The compressor has large tables on its stack, so it runs in a goroutine of its own. Otherwise the
 // stack of every subscription would become several times as large.
@@ -70,7 +70,7 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Member is the state of a gzip member to which parts are being written: eight bytes.
+// Member is the state of a gzip member to which parts are being written. It takes only eight bytes.
 type Member struct{ crc, size uint32 }
 
 // Add records that a part was written.
@@ -100,7 +100,7 @@ func multiply(a, b uint32) (product uint32) {
 	return product
 }
 
-// squares has x to the powers 8, 16, 32 and so on: each is the square of the one before.
+// squares holds x to the powers 8, 16, 32 and so on: each is the square of the one before.
 var squares = func() (all [64]uint32) {
 	all[0] = 1 << (31 - 8)
 	for i := 1; i < len(all); i++ {

@@ -25,15 +25,15 @@ import (
 // scrapes may run at the same time, so they must be safe for concurrent use.
 type Sources struct {
 	API    func() api.Stats
-	Pages  func() []api.Requests // requests outside the API: dashboard, manual, client
+	Pages  func() []api.Requests // requests outside the API: for the dashboard, the manual and the JavaScript client
 	Hub    func() hub.Stats
 	Engine func() engine.Status
 
 	Connections func() Connections // nil if connections are not counted
 
-	Journal func() journal.Stats                 // nil for other engines
+	Journal func() journal.Stats                 // nil if the store is not a journal
 	Cluster func() Cluster                       // nil without a cluster
-	Space   func() (free, size int64, err error) // of the disk; nil if the service uses no disk
+	Space   func() (free, size int64, err error) // free space and size of the disk; nil if the service uses no disk
 }
 
 // Connections are the connections of clients, over every protocol.

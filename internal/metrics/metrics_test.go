@@ -113,13 +113,13 @@ func TestStarting(t *testing.T) {
 	h := m.Handler()
 	code, text := ask(t, h, "GET", "/metrics")
 	if code != 200 || !strings.Contains(text, "\nweir_ready 0\n") || strings.Contains(text, "weir_streams") || !strings.Contains(text, "\ngo_goroutines ") {
-		t.Errorf("/metrics while starting: status %d\n%s", code, text)
+		t.Errorf("/metrics while starting: status %d, want 200 and only the known metrics\n%s", code, text)
 	}
 	if code, text := ask(t, h, "GET", "/healthz"); code != 200 || text != "ok\n" {
-		t.Errorf("/healthz: %d %s", code, text)
+		t.Errorf("/healthz: %d %s, want 200 ok", code, text)
 	}
 	if code, text := ask(t, h, "GET", "/readyz"); code != 503 || text != "starting\n" {
-		t.Errorf("/readyz: %d %s", code, text)
+		t.Errorf("/readyz: %d %s, want 503 starting", code, text)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestUnknownDiskSize(t *testing.T) {
 	m.Watch(s)
 	_, text := ask(t, m.Handler(), "GET", "/metrics")
 	if strings.Contains(text, "weir_disk") || strings.Contains(text, "weir_journal") || !strings.Contains(text, "weir_streams 1") {
-		t.Errorf("/metrics shows:\n%s", text)
+		t.Errorf("want weir_streams, and neither weir_disk nor weir_journal; /metrics shows:\n%s", text)
 	}
 }
 

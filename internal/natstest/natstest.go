@@ -1,4 +1,4 @@
-// Package natstest runs NATS servers for tests in the way operators run them. The server is
+// Package natstest runs NATS servers for tests in the way operators run them: the server is
 // separate from Weir, and Weir gets only an account on it.
 package natstest
 

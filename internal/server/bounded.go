@@ -96,8 +96,8 @@ func withPlace(ctx context.Context, c net.Conn) context.Context {
 }
 
 // watch is called by net/http when the state of a connection changes. It records whether the
-// connection is in use or idle. It cannot refuse a request, so it ignores the result of begin, and
-// patience.ServeHTTP refuses the request.
+// connection is in use or idle. It cannot refuse a request, so it ignores the result of the method
+// begin. If a request must be refused, patience.ServeHTTP does so.
 func watch(c net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateActive:

@@ -13,8 +13,8 @@ import (
 const (
 	readHeaderTimeout = 10 * time.Second // for a request head, and for a TLS handshake
 	idleTimeout       = 2 * time.Minute  // for a connection without a request
-	maxHeaderBytes    = 16 << 10         // size of the request target and header fields together
-	maxStreams        = 1000             // concurrent requests of one HTTP/2 or HTTP/3 connection
+	maxHeaderBytes    = 16 << 10         // maximum size of the request target and header fields together
+	maxStreams        = 1000             // maximum number of concurrent requests of one HTTP/2 or HTTP/3 connection
 
 	// libraryHeaderBytes is the size at which net/http and http3 stop reading header fields. They
 	// then send a 431 without any explanation. So the server lets them read more than
@@ -48,10 +48,10 @@ const (
 	// and per connection. These windows limit the memory of a stream and of a connection.
 	quicStreamWindow     = 2 << 20
 	quicConnectionWindow = 8 << 20
-	quicUniStreams       = 16 // unidirectional streams; HTTP/3 itself needs three
+	quicUniStreams       = 16 // maximum number of unidirectional streams; HTTP/3 itself needs three
 
-	// The initial sizes of the two windows. The windows grow to the sizes above as handlers read.
-	// They begin small, because the server has not authenticated the client yet.
+	// These are the initial sizes of the two windows. The windows grow to the sizes above as
+	// handlers read. They begin small, because the server has not authenticated the client yet.
 	quicFirstStreamWindow     = 128 << 10
 	quicFirstConnectionWindow = 256 << 10
 

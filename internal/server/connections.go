@@ -16,8 +16,8 @@ import (
 // Within the limit, client addresses share the connections (D34):
 //
 //   - While more than a quarter of the connections is free, any address may connect.
-//   - In the last quarter, an address may connect if it has less than a fair share (the average
-//     of all addresses) of the open connections, and not more connections than are free.
+//   - While a quarter or less is free, an address may connect if it has less than a fair share (the
+//     average of all addresses) of the open connections, and not more connections than are free.
 //   - Any other address gets a new connection only in exchange for an old one: the server closes
 //     the connection of the same address that has been idle longest.
 //   - If all connections are taken and the address has less than a fair share, the server looks at
@@ -35,7 +35,7 @@ type connections struct {
 	bound int       // last result of getLimit
 	asked time.Time // when the function getLimit was last called
 	open  int
-	of    map[netip.Addr]*address // the key is the result of placeOf
+	of    map[netip.Addr]*address // by client address, as placeOf returns it
 	idle  idlest                  // finds the connection that has been idle longest, among those of all addresses
 
 	refused int       // connections refused since the last log entry
@@ -74,7 +74,7 @@ const (
 	replaced = -1 // the connection is being closed to make room for another
 )
 
-// started is a time before any connection.
+// started is the time at which this process started.
 var started = time.Now()
 
 const (
@@ -114,8 +114,8 @@ func newConnections(o Options) *connections {
 }
 
 // take adds a connection from an address to the count. It returns nil and false if the limits do
-// not allow the connection. Otherwise the caller must call give when the connection is closed. The
-// connection counts as in use until the method rest is called.
+// not allow the connection. Otherwise the caller must call the method give when the connection is
+// closed. The connection counts as in use until the method rest is called.
 func (c *connections) take(from net.Addr) (*place, bool) {
 	if c.getLimit == nil {
 		return nil, true
@@ -175,9 +175,9 @@ func (a *address) count() int {
 
 // makeRoom closes an idle connection, so that the address can connect, and reports whether it found
 // one. If all connections are taken and the address has less than a fair share, makeRoom looks at
-// the addresses that have at least as many connections as this one, and closes the connection of
-// them that has been idle longest. Otherwise it closes the connection of the same address that has
-// been idle longest.
+// the addresses that have at least as many connections as this one, and closes the one of their
+// connections that has been idle longest. Otherwise it closes the connection of the same address
+// that has been idle longest.
 func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	latest := int64(now.Sub(started)-c.minIdle) + 1
 	own := c.of[at]
@@ -204,7 +204,7 @@ func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	}
 	c.remove(victim)
 	c.counts.Replaced++
-	go (*victim.close.Load())() // in a goroutine, because it calls give, which takes the lock
+	go (*victim.close.Load())() // in a goroutine, because the function calls give, which needs the lock that is held here
 	return true
 }
 

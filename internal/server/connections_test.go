@@ -261,7 +261,7 @@ func TestConnectionsOfEveryProtocol(t *testing.T) {
 		if resp, err := w.client(t).Get(w.url(s)); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("a connection beyond the limit got status %d", resp.StatusCode)
+				t.Errorf("a connection beyond the limit got status %d, want 503", resp.StatusCode)
 			}
 		}
 	})
@@ -292,7 +292,7 @@ func TestReplacedConnectionHandlesNothing(t *testing.T) {
 		body := struct{ io.Reader }{strings.NewReader("x")} // a body of this type cannot be sent twice, so the client does not retry over another connection
 		if resp, err := c.Post(w.url(s), "text/plain", body); err == nil {
 			resp.Body.Close()
-			t.Errorf("the request got status %d", resp.StatusCode)
+			t.Errorf("the request got status %d, want an error", resp.StatusCode)
 		}
 		if n := handled.Load(); n != 1 {
 			t.Errorf("the handler ran %d times, want once, for the first request", n)

@@ -54,8 +54,8 @@ func (c *connections) places() []*place {
 	return all
 }
 
-// A connection that an event loop hands to net/http at once can still be closed to make room for
-// another.
+// If an event loop hands a new connection to net/http at once, the connection can still be closed
+// to make room for another.
 func TestHandedOverConnectionsCanBeReplaced(t *testing.T) {
 	const n = 200
 	s := listenBounded(t)

@@ -38,9 +38,9 @@ func newFront(from bounded, h, oversized http.Handler, logger *slog.Logger) (*fr
 	return f, err
 }
 
-// listener starts to accept connections. It returns the listener that net/http serves. The Accept of
-// that listener returns the connections that the loops hand over, and the errors of the listener in
-// front of the loops.
+// listener starts to accept connections for the loops. It returns the listener for net/http. The
+// Accept method of that listener returns the connections that the loops hand over, and the errors
+// that occur while connections are accepted.
 func (f *front) listener() net.Listener {
 	f.work.Go(f.accept)
 	return handover{f.from, f}
@@ -66,7 +66,7 @@ func (f *front) accept() {
 
 // add gives a connection to a loop.
 func (f *front) add(c net.Conn) {
-	n := c.(*counted) // as the listener of bounded returns them
+	n := c.(*counted) // bounded.Accept returns no other type
 	f.loops.Add(n.TCPConn, seat{n.connections, n.place})
 }
 
@@ -78,7 +78,8 @@ func (f *front) handOver(c net.Conn, of loop.Place, raw []byte) {
 		end := func() { n.Close() }
 		s.place.close.Store(&end)
 	}
-	go f.pass(newReplayed(n, raw, f.oversized)) // net/http may be busy accepting another connection
+	// In a goroutine, because net/http may not be ready to accept a connection.
+	go f.pass(newReplayed(n, raw, f.oversized))
 }
 
 // pass gives a connection to net/http.
@@ -117,15 +118,15 @@ func (h handover) Close() error {
 	return h.Listener.Close()
 }
 
-// seat is the place of a connection in an event loop.
+// seat is the record of a connection for an event loop. It implements loop.Place.
 type seat struct {
 	connections *connections
 	place       *place
 }
 
-// Enter stores evict as the function that closes the connection. If the connection was marked as
-// replaced on its way to the loop, the function that was stored before may have been called. That
-// function has no effect any more, so Enter calls evict.
+// Enter stores the function evict, which closes the connection. If the connection was chosen to
+// make room for another on its way to the loop, the function that was stored before may have been
+// called. That function has no effect any more, so Enter calls evict.
 func (s seat) Enter(evict func()) {
 	if s.place == nil {
 		return

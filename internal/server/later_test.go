@@ -126,7 +126,7 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// Responses are sent in the order of the requests, even if a later request is answered first.
+// Responses are sent in the order of the requests, even if a later request could be answered first.
 func TestLaterPipelined(t *testing.T) {
 	s, h := defers(t)
 	defer s.Shutdown(context.Background())
@@ -221,8 +221,8 @@ func TestLoopSlowReader(t *testing.T) {
 	}
 }
 
-// A handler sees the head of a request whose body has not arrived. The connection then belongs to
-// net/http.
+// A handler is called even if the body of its request has not arrived completely. In this case
+// net/http serves the request.
 func TestLoopSlowBody(t *testing.T) {
 	begun := make(chan bool, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -247,7 +247,7 @@ func TestLoopSlowBody(t *testing.T) {
 		}
 		io.WriteString(c, "ow")
 		if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusOK {
-			t.Errorf("got %v, %v", resp, err)
+			t.Errorf("got %v, %v; want status 200", resp, err)
 		}
 	}
 }
@@ -269,10 +269,10 @@ func TestLoopMakesRoom(t *testing.T) {
 		case err == nil && resp.StatusCode == http.StatusNoContent:
 			n++
 		case err == nil && resp.StatusCode != http.StatusServiceUnavailable: // a 503 is allowed, because the server looks for idle connections only from time to time
-			t.Fatalf("got %v", resp)
+			t.Fatalf("got %v, want status 204 or 503", resp)
 		}
 	}
 	if n := s.Connections(); n.Open > 4 || n.Replaced < 16 {
-		t.Errorf("%+v", n)
+		t.Errorf("the counts are %+v, want at most 4 open and at least 16 replaced", n)
 	}
 }

@@ -41,7 +41,7 @@ func TestHTTPSMayFail(t *testing.T) {
 		t.Errorf("HTTPS is at %q, want it disabled with a warning; the log is %s", s.HTTPS(), &log)
 	}
 	if resp, _ := get(t, wires["HTTP1"].client(t), "http://"+s.HTTP()); resp.StatusCode != 404 {
-		t.Errorf("a request over HTTP got status %d", resp.StatusCode)
+		t.Errorf("a request over HTTP got status %d, want 404", resp.StatusCode)
 	}
 	o.HTTP = "off"
 	if s, err := Listen(o); err == nil || !strings.Contains(err.Error(), "--https") {
@@ -67,7 +67,7 @@ func TestUDPInUse(t *testing.T) {
 	}
 	resp, _ := get(t, wires["HTTP2"].client(t), "https://"+other.HTTPS())
 	if resp.StatusCode != 404 || resp.Header["Alt-Svc"] != nil {
-		t.Errorf("a request over HTTPS got status %d and alt-svc %q", resp.StatusCode, resp.Header["Alt-Svc"])
+		t.Errorf("a request over HTTPS got status %d and alt-svc %q, want 404 and no alt-svc", resp.StatusCode, resp.Header["Alt-Svc"])
 	}
 }
 
@@ -117,7 +117,7 @@ func TestShutdownFreesTheAddresses(t *testing.T) {
 func TestOff(t *testing.T) {
 	s, err := Listen(Options{HTTP: "off", HTTPS: "off"})
 	if err != nil || s.HTTP() != "" || s.HTTPS() != "" {
-		t.Fatalf("with both addresses off, Listen returned %v, %v", s, err)
+		t.Fatalf("with both addresses off, Listen returned %v, %v; want a server without addresses", s, err)
 	}
 	s.Serve(http.NotFoundHandler(), TLS{})
 	if err := s.Shutdown(t.Context()); err != nil {

@@ -31,7 +31,8 @@ func sequence(fields, variants string) string {
 	return all.String()
 }
 
-// sequences are named arguments of the function sequence.
+// sequences are named arguments of the function sequence. In the names, a length is a
+// Content-Length field.
 var sequences = []struct{ name, fields, variants string }{
 	{"one length", "Host: a\r\nContent-Length: #\r\n", "58\n16\n58\n058"},
 	{"two lengths", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58"},

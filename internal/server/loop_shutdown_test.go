@@ -114,7 +114,7 @@ func TestShutdownWhenIdle(t *testing.T) {
 	}
 }
 
-// When the context ends, Shutdown cuts off the requests in the loops too.
+// When the context ends, Shutdown cuts off the requests in the loops.
 func TestLoopShutdownCuts(t *testing.T) {
 	s, finish, answered, idle := busyLoop(t)
 	defer close(finish)

@@ -163,6 +163,8 @@ func (p *pair) compareInPieces(t testing.TB, pieces []string) {
 	}
 }
 
+// loopCases are requests. In the names, a length is a Content-Length field, a coding is a
+// Transfer-Encoding field, and a host is a Host field.
 var loopCases = []struct {
 	name, raw string
 	looped    int64 // expected number of responses that a loop gives
@@ -239,13 +241,13 @@ var loopCases = []struct {
 	{"no colon", post11("/", "X-A\r\n", "x"), 0},
 	{"no name", post11("/", ": a\r\n", "x"), 0},
 	{"bad name", post11("/", "X(A): a\r\n", "x"), 0},
-	{"line break first", "\r\n" + post11("/", "", "x"), 0},
-	{"line break between", post11("/", "", "x") + "\r\n" + post11("/", "", "y"), 1},
-	{"many line breaks between", post11("/", "", "x") + "\r\n\r\n\r\n" + post11("/", "", "y"), 1},
+	{"line break before the request", "\r\n" + post11("/", "", "x"), 0},
+	{"line break between requests", post11("/", "", "x") + "\r\n" + post11("/", "", "y"), 1},
+	{"many line breaks between requests", post11("/", "", "x") + "\r\n\r\n\r\n" + post11("/", "", "y"), 1},
 	{"long head", post11("/", "X-A: "+strings.Repeat("a", 8<<10)+"\r\n", "x"), 0},
 	{"incomplete head", "POST / HTTP/1.1\r\nHost: a\r\n", 0},
 	{"empty", "", 0},
-	{"something else", "hello\r\n\r\n", 0},
+	{"not HTTP", "hello\r\n\r\n", 0},
 	{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 0},
 }
 
@@ -294,7 +296,7 @@ func TestRefusesEarly(t *testing.T) {
 		t.Fatalf("got %v, %v; want 401 and the end of the connection", resp, err)
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "no\n" {
-		t.Errorf("the body of the response is %q, %v", b, err)
+		t.Errorf("the body of the response is %q, %v; want \"no\"", b, err)
 	}
 }
 
@@ -340,7 +342,7 @@ func TestBodyKept(t *testing.T) {
 		t.Fatalf("got the responses %v, want one", got)
 	}
 	if n, err := (<-kept).Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
-		t.Errorf("after the handler had returned, Read returned %d, %v", n, err)
+		t.Errorf("after the handler had returned, Read returned %d, %v; want ErrBodyReadAfterClose", n, err)
 	}
 }
 
@@ -404,6 +406,6 @@ func TestPanic(t *testing.T) {
 		}
 	}
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
-		t.Errorf("after the panics, a request got %v", got)
+		t.Errorf("after the panics, a request got the responses %v, want one", got)
 	}
 }

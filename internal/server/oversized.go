@@ -33,8 +33,8 @@ func oversized(w http.ResponseWriter, _ *http.Request) {
 
 // bareTooLarge is the start of the response that net/http writes, with one call of Write, when it
 // stops reading header fields that are too large. No response of a handler starts with these bytes,
-// because it has a Date field before the blank line. If a version of net/http writes other bytes,
-// clients get the response of net/http, and TestHeaderTooLarge fails.
+// because every response of a handler has a Date field before the blank line. If a version of
+// net/http writes other bytes, clients get the response of net/http, and TestHeaderTooLarge fails.
 var bareTooLarge = []byte("HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
 // tooLarge returns the response of handler h to a request of which only the client's address is

@@ -43,11 +43,11 @@ func TestHeaderTooLarge(t *testing.T) {
 					want = ""
 				}
 				if resp.StatusCode != 431 || resp.Header.Get("X-Request-Id") != "one" || string(body) != want || err != nil {
-					t.Errorf("%s with %d bytes: got %d %v %q, %v", method, size, resp.StatusCode, resp.Header, body, err)
+					t.Errorf("%s with %d bytes: got %d %v %q, %v; want 431 and the response of the handler", method, size, resp.StatusCode, resp.Header, body, err)
 				}
 			}
 			if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
-				t.Errorf("the next request: status %d", resp.StatusCode)
+				t.Errorf("the next request got status %d, want 200", resp.StatusCode)
 			}
 		}
 	})
@@ -64,7 +64,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 		c := w.client(t)
 		resp, err := c.Do(r)
 		switch {
-		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit and does not send
+		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit and does not send the request
 		case err != nil:
 			t.Error(err)
 		default:
@@ -74,7 +74,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 			}
 		}
 		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
-			t.Errorf("the next request: status %d", resp.StatusCode)
+			t.Errorf("the next request got status %d, want 200", resp.StatusCode)
 		}
 	})
 	for _, first := range []string{"", post11("/", "", "x")} {

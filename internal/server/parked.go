@@ -25,8 +25,8 @@ func (s *stoppable) take() (*net.TCPConn, loop.Place, []byte, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	r := c.(*replayed) // see front.handOver, through which all connections come if there are loops
+	r := c.(*replayed) // if there are event loops, net/http gets all its connections from front.handOver
 	n := r.Conn.(*counted)
-	in, _ := buffered.Reader.Peek(buffered.Reader.Buffered()) // cannot fail
+	in, _ := buffered.Reader.Peek(buffered.Reader.Buffered()) // cannot fail, because this data is already buffered
 	return n.TCPConn, seat{n.connections, n.place}, slices.Concat(in, r.raw), nil
 }

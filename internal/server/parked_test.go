@@ -18,8 +18,9 @@ import (
 	"weir/internal/server/loop"
 )
 
-// script is a parked response. It sends what the test queues. The text "leave" makes it continue in
-// a goroutine, "end" ends it, and "panic" makes it panic.
+// script is a parked response: an event loop continues the response after its handler has returned.
+// The script sends what the test queues. The text "leave" makes it continue in a goroutine, "end"
+// ends it, and "panic" makes it panic.
 type script struct {
 	idle, accept time.Duration
 
@@ -32,8 +33,8 @@ type script struct {
 
 	entered chan struct{} // receives a value each time the response is parked
 	resumed chan http.ResponseWriter
-	goOn    chan bool // a value ends Resume; if it is true, Resume parks the response again
-	left    chan error
+	goOn    chan bool  // a value ends Resume; if it is true, Resume parks the response again
+	left    chan error // receives the argument of Left
 }
 
 func newScript() *script {
@@ -97,8 +98,8 @@ func (s *script) Resume(w http.ResponseWriter) {
 
 func (s *script) Left(err error) { s.left <- err }
 
-// parks starts a server that parks each GET with the next script. Other requests get the response
-// "x".
+// parks starts a server that parks the response to each GET, with the next script. Other requests
+// get the response "x".
 func parks(t *testing.T, scripts ...*script) *Server {
 	t.Helper()
 	if netHTTPOnly {
@@ -189,7 +190,7 @@ func TestParked(t *testing.T) {
 		scripts[i].say("end")
 		c.wants(t, "ended")
 		if rest, err := io.ReadAll(c.body); len(rest) > 0 || err != nil {
-			t.Fatalf("after the end: %q, %v", rest, err)
+			t.Fatalf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 		}
 		if err := <-scripts[i].left; err != nil {
 			t.Errorf("Left was called with %v, want nil", err)
@@ -200,8 +201,8 @@ func TestParked(t *testing.T) {
 	}
 }
 
-// A parked response ends when its client disconnects or does not read, when it is cut off, and when
-// it panics. An idle client gets signs of life.
+// A parked response ends when its client disconnects or does not read, when another goroutine calls
+// Cut, and when the response panics. An idle client gets signs of life.
 func TestParkedEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*script, *listener)
@@ -256,7 +257,7 @@ func TestParkedResumes(t *testing.T) {
 	s.goOn <- false
 	l.wants(t, "last")
 	if rest, err := io.ReadAll(l.body); len(rest) > 0 || err != nil {
-		t.Fatalf("after the end: %q, %v", rest, err)
+		t.Fatalf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 	}
 	io.WriteString(l, post11("/", "", "next"))
 	expect(t, l.in, "x")
@@ -292,11 +293,11 @@ func TestParkedTornChunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("the write of more than the client accepts returned %v", err)
+		t.Fatalf("writing more than the client accepts returned %v, want a timeout", err)
 	}
 	s.goOn <- false
 	if n, err := io.Copy(io.Discard, l.body); n == 64<<20 || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("the client got %d bytes, %v; want a part, and a closed connection", n, err)
+		t.Errorf("the client got %d bytes, %v; want only a part, and then a closed connection", n, err)
 	}
 }
 
@@ -309,7 +310,7 @@ func TestParkedLast(t *testing.T) {
 	s.say("end")
 	l.wants(t, "ended")
 	if rest, err := io.ReadAll(l.in); len(rest) > 0 && string(rest) != "0\r\n\r\n" || err != nil {
-		t.Errorf("after the end: %q, %v", rest, err)
+		t.Errorf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 	}
 }
 
@@ -349,7 +350,7 @@ func TestParkedShutdown(t *testing.T) {
 		if cut {
 			cancel()
 			if err := <-down; !errors.Is(err, context.Canceled) {
-				t.Errorf("Shutdown returned %v", err)
+				t.Errorf("Shutdown returned %v, want the error of the context", err)
 			}
 			if err := <-waiting.left; !errors.Is(err, net.ErrClosed) {
 				t.Errorf("Left of the parked response was called with %v, want net.ErrClosed", err)
@@ -378,7 +379,7 @@ func TestParkedShutdown(t *testing.T) {
 		two.wants(t, "almost", "ended")
 		for _, l := range []*listener{one, two} {
 			if rest, err := io.ReadAll(l.body); len(rest) > 0 || err != nil {
-				t.Errorf("after the end: %q, %v", rest, err)
+				t.Errorf("after the end of the response, the client got %q, %v; want nothing more", rest, err)
 			}
 		}
 		if err := <-down; err != nil {

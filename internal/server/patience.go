@@ -23,7 +23,7 @@ import (
 type patience struct {
 	http.Handler
 	oversized http.Handler
-	loops     *loop.Loops // they can park responses; nil if there are none
+	loops     *loop.Loops // event loops, which can continue a response after its handler has returned; nil if there are none
 }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ type stoppable struct {
 	request *http.Request
 	loops   *loop.Loops // see Park
 
-	mu      sync.Mutex // deadlines are set by the handler, and by a goroutine that stops the response
+	mu      sync.Mutex // the handler and a goroutine that stops the response both set deadlines
 	stopped bool
 }
 

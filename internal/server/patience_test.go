@@ -29,7 +29,7 @@ func TestStoppedResponseClosesConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetReadDeadline(time.Now().Add(time.Minute)) // shorter than the idle timeout, which closes connections too
+		c.SetReadDeadline(time.Now().Add(time.Minute)) // shorter than the idle timeout, after which the server would close the connection anyway
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 		if b, err := io.ReadAll(c); len(b) == 0 || isTimeout(err) {
 			t.Errorf("%s: got %q and %v, want the start of the response and then the end of the connection", name, b, err)

@@ -29,7 +29,7 @@ type udp struct {
 
 	altSvc atomic.Pointer[[]string] // values of the alt-svc field; nil while HTTP/3 is not served
 	busy   atomic.Int64             // requests in flight
-	over   chan struct{}            // closed when serve has returned
+	over   chan struct{}            // closed when the method serve has returned
 }
 
 func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
@@ -37,7 +37,7 @@ func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
 }
 
 // listen starts QUIC on the socket. Clients can connect, but their requests are not handled until
-// serve is called.
+// the method serve is called.
 func (u *udp) listen(h, oversized http.Handler, secure *tls.Config, resetKey *[32]byte) error {
 	transport := &quic.Transport{
 		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.requireRetry, ConnContext: u.admit,

@@ -11,7 +11,7 @@ import (
 
 // replayed is a cleartext connection that net/http serves. Its Read first returns the data that an
 // event loop has already read. If the client speaks HTTP/2, replayed then reads ahead. It also
-// replaces the 431 response of net/http (see oversized).
+// replaces the 431 response of net/http (see bareTooLarge).
 //
 // To read ahead is to read more than the caller asked for. net/http reads each HTTP/2 frame with
 // two system calls, one for the nine bytes of the frame header and one for the rest, although the
@@ -62,7 +62,7 @@ func (c *replayed) Read(p []byte) (int, error) {
 			aheadBuffers.Put(b)
 			return 0, err
 		}
-		c.raw, c.ahead = b[:n], b // if this read also failed, the next read returns the error again
+		c.raw, c.ahead = b[:n], b // if Read returned an error with the data, the next Read returns the error again
 	}
 	n := copy(p, c.raw)
 	if c.raw = c.raw[n:]; len(c.raw) == 0 {
@@ -80,9 +80,9 @@ func (c *replayed) Read(p []byte) (int, error) {
 //
 // Over HTTP/2, Write lets other goroutines run first. net/http writes as soon as it has one
 // response. While it writes, it collects the responses that become ready, and sends them with the
-// next write. When a sync of the journal ends, many requests of a connection become ready at the
-// same time. If they run before the first of their responses is written, two writes carry all
-// responses, instead of one write per response.
+// next write. When the disk has stored a group of publishes, many requests of a connection become
+// ready at the same time. If their handlers run before the first of their responses is written, two
+// writes carry all responses, instead of one write per response.
 func (c *replayed) Write(p []byte) (int, error) {
 	if c.frames {
 		runtime.Gosched()

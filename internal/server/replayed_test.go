@@ -67,14 +67,14 @@ func TestReadAhead(t *testing.T) {
 		c := &replayed{Conn: p, raw: bytes.Clone(all[:20]), frames: true}
 		read(c)
 		if n, err := c.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) || c.ahead != nil {
-			t.Errorf("read at the end of the data: %d, %v", n, err)
+			t.Errorf("a read at the end of the data returned %d, %v; want 0 and io.ErrUnexpectedEOF, and no buffer in use", n, err)
 		}
 	}
 	// A read that is larger than the pooled buffer goes directly into the buffer of the caller.
 	large := &pieces{list: [][]byte{make([]byte, 1<<20)}}
 	c = &replayed{Conn: large, frames: true}
 	if n, err := c.Read(make([]byte, 64<<10)); n != 64<<10 || err != nil || c.ahead != nil {
-		t.Errorf("a large read: %d %v", n, err)
+		t.Errorf("a large read returned %d, %v; want 65536, without the pooled buffer", n, err)
 	}
 }
 

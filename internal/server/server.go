@@ -165,8 +165,8 @@ func (s *Server) report(err error) {
 	}
 }
 
-// Connections returns the number of open connections, their limit, and how many connections the
-// limit refused or replaced.
+// Connections returns the number of open connections, their limit, and how many connections were
+// refused or replaced because of the limit.
 func (s *Server) Connections() Counts { return s.within.read() }
 
 // Failed returns a channel that receives the error of each listener that stopped serving. A failure

@@ -208,7 +208,7 @@ func TestDeadlines(t *testing.T) {
 			}
 		}()
 		if err := <-read; !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
-			t.Errorf("the read ended with %v", err)
+			t.Errorf("the read ended with %v, want a timeout", err)
 		}
 		end.Close()
 		<-answered
@@ -298,7 +298,7 @@ func TestNoEarlyData(t *testing.T) {
 		}
 		<-c.HandshakeComplete()
 		if state := c.ConnectionState(); state.Used0RTT || i == 1 && !state.TLS.DidResume {
-			t.Errorf("connection %d: early data %v, resumed %v", i, state.Used0RTT, state.TLS.DidResume)
+			t.Errorf("connection %d: early data %v, resumed %v; want no early data, and the second connection resumed", i, state.Used0RTT, state.TLS.DidResume)
 		}
 		h3 := (&http3.Transport{}).NewClientConn(c)
 		r, _ := http.NewRequest("GET", "https://"+s.HTTPS(), nil)
@@ -332,7 +332,7 @@ func TestTLSVersions(t *testing.T) {
 		"1.2 with weak ciphers": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc}, false},
 	} {
 		if err := dial(c.config); (err == nil) != c.ok {
-			t.Errorf("connecting with TLS %s: %v", name, err)
+			t.Errorf("connecting with TLS %s returned %v", name, err)
 		}
 	}
 }

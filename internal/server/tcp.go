@@ -81,8 +81,8 @@ func (t *tcp) open(within bounded, h, oversized http.Handler) net.Listener {
 }
 
 // shutdown stops accepting connections and waits for requests in flight. If the context ends first,
-// it cuts off the remaining requests. The event loops stop first: they close their idle connections
-// at once, even if a request in net/http delays http.Server.Shutdown.
+// it cuts off the remaining requests. The event loops stop first, so that they close their idle
+// connections at once, even if a request in net/http delays http.Server.Shutdown.
 func (t *tcp) shutdown(ctx context.Context) error {
 	if t.front != nil {
 		t.front.loops.Stop()

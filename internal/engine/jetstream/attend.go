@@ -49,8 +49,8 @@ type attendance struct {
 	followed bool      // joined, and all messages from before joining were read too
 	ended    uint64    // how often the node stopped following the log; see CatchUp
 	wrote    time.Time // when this node last wrote to the log
-	// The latest time at which the node is certain to have missed nothing. It is zero while the log
-	// is being opened.
+	// sure is the latest time at which the node is certain to have missed nothing. It is zero while
+	// the log is being opened.
 	sure      time.Time
 	refreshes []*request // requests of callers that wait for a refresh
 	stop      func()     // cancels the last refresh; nil before the first

@@ -97,7 +97,7 @@ func (l *log) isFollowed() bool {
 	return l.attendance.followed
 }
 
-// knows returns a function that reports whether the judge knows n entries.
+// knows returns a function that reports whether the judge (here the follower) knows n entries.
 func (f *follower) knows(n int) func() bool {
 	return func() bool {
 		f.mu.Lock()
@@ -269,7 +269,7 @@ func TestRefreshAfterSilence(t *testing.T) {
 	put(t, here, "a", "b")
 	becomes(t, judge.knows(2))
 	if there.isFollowed() {
-		t.Error("the log is followed")
+		t.Error("the log is followed, want it only read again")
 	}
 }
 

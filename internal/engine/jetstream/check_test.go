@@ -68,7 +68,7 @@ func TestCheckWithoutProof(t *testing.T) {
 	defer s.Stop()
 	nc := connect(t, s)
 	if err := Check(ctx, nc, nc); !errors.Is(err, ErrUnsynced) {
-		t.Errorf("check: %v", err)
+		t.Errorf("check: %v, want ErrUnsynced", err)
 	}
 }
 

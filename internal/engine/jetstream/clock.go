@@ -117,7 +117,7 @@ func (c *clock) read() (now time.Time, ahead time.Duration) {
 func (c *clock) aheads() map[string]time.Duration {
 	now, ahead := c.read()
 	if ahead.Abs() > maxSkew {
-		ahead = 0 // read returned the median
+		ahead = 0 // the time that read returned is the median
 	}
 	median := c.offset(now) - ahead
 	c.mu.Lock()

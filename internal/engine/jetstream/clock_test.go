@@ -45,10 +45,10 @@ func TestWrongClock(t *testing.T) {
 		known := judge.seen
 		ahead.Store(int64(by))
 		if err := l.Append(ctx, text("wrong")); !errors.Is(err, engine.ErrClock) {
-			t.Errorf("append while the clock is wrong by %v: %v", by, err)
+			t.Errorf("append while the clock is wrong by %v: %v, want ErrClock", by, err)
 		}
 		if err := l.Trim(ctx, 1, nil); !errors.Is(err, engine.ErrClock) {
-			t.Errorf("trim while the clock is wrong by %v: %v", by, err)
+			t.Errorf("trim while the clock is wrong by %v: %v, want ErrClock", by, err)
 		}
 		if judge.next != known {
 			t.Error("the judge was asked although the clock is wrong")
@@ -63,7 +63,7 @@ func TestWrongClock(t *testing.T) {
 			t.Errorf("the clock is %v ahead, want about %v", got, by)
 		}
 		if got := right.Status(); got.State != engine.Ready {
-			t.Errorf("status of a node whose clock is right: %+v", got)
+			t.Errorf("status of a node whose clock is right: %+v, want Ready", got)
 		}
 	}
 }

@@ -38,8 +38,8 @@ type documents struct {
 	mu    sync.Mutex
 	byKey btree.Map[string, engine.Document]
 	byLog map[engine.LogID]string
-	// The logs whose documents were deleted while this process was running, with the time of the
-	// deletion.
+	// deleted has the logs whose documents were deleted while this process was running, with the
+	// time of the deletion.
 	deleted map[engine.LogID]time.Time
 	seen    map[string]struct{} // keys found so far while the whole bucket is read again; nil otherwise
 }

@@ -20,7 +20,8 @@ import (
 
 var ctx = context.Background()
 
-// follower is a judge that numbers batches and follows other nodes.
+// follower is a judge (engine.Judge, which applies the rules of a stream). It numbers batches and
+// follows other nodes.
 type follower struct {
 	mu      sync.Mutex
 	next    weir.Seq // next sequence to admit
@@ -239,7 +240,7 @@ func TestDeletedElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := l.Append(ctx, text("too late")); !errors.Is(err, engine.ErrDropped) {
-			t.Errorf("append to the log of %s, which another node deleted: %v", key, err)
+			t.Errorf("append to the log of %s, whose document another node deleted: %v, want ErrDropped", key, err)
 		}
 		<-l.gone
 		if !judges[key].dropped {
@@ -294,7 +295,7 @@ func TestCloseWhileOpening(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 	if err := l.Append(ctx, text("late")); !errors.Is(err, engine.ErrClosed) {
-		t.Errorf("append after close: %v", err)
+		t.Errorf("append after close: %v, want ErrClosed", err)
 	}
 }
 
@@ -328,10 +329,10 @@ func TestServerRestart(t *testing.T) {
 	defer e.Close()
 	got, err := e.Get(ctx, "a")
 	if err != nil || string(got.Value) != "value" || got.Created != doc.Created {
-		t.Fatalf("the document is %+v, %v", got, err)
+		t.Fatalf("the document is %+v, %v; want the one that was created", got, err)
 	}
 	if all := payloads(t, attach(t, e, doc.Created, &follower{})); len(all) != 15 || all[0] != "5" {
-		t.Errorf("the log holds %q", all)
+		t.Errorf("the log holds %q, want 5 to 19", all)
 	}
 }
 
@@ -475,12 +476,12 @@ func TestNoQuorum(t *testing.T) {
 		}
 	}
 	if err := l.Append(within, text("two")); !errors.Is(err, engine.ErrUnavailable) {
-		t.Errorf("append without a quorum: %v", err)
+		t.Errorf("append without a quorum: %v, want ErrUnavailable", err)
 	}
 	if n := engines[leader].Counts().Resends; n == 0 {
 		t.Error("no repeated write was counted")
 	}
 	if err := l.CatchUp(within); !errors.Is(err, engine.ErrUnavailable) {
-		t.Errorf("catch up without a quorum: %v", err)
+		t.Errorf("catch up without a quorum: %v, want ErrUnavailable", err)
 	}
 }

@@ -23,17 +23,17 @@ const (
 )
 
 // group is the content of one write: the messages, the records in them, and the requests that the
-// write answers.
+// write answers. A record is one element of a log, such as an entry or a trim.
 type group struct {
 	id       uint64 // identifies this write, so that the node recognises its own records when it reads the log
 	msgs     []*nats.Msg
 	records  []message  // in the order of their positions
 	in       []int      // for each record: the index in msgs of the message that holds it
 	head     int        // header bytes used by the last message; 0 if no more records may be added to it
-	admitted int        // number of entries that the judge admitted
+	admitted int        // number of entries that the judge (engine.Judge) admitted
 	requests []*request // the requests that this write answers
-	// An earlier attempt to store the group got no answer, and the records found in the log do not
-	// show whether it was stored.
+	// doubt is true if an earlier attempt to store the group got no answer, and the records found
+	// in the log do not show whether it was stored.
 	doubt bool
 }
 
@@ -152,7 +152,8 @@ func (l *log) add(g *group, rec record, payload []byte) {
 	}
 }
 
-// put adds a record, which the last message holds, and gives it the next position in the log.
+// put adds a record to the group and gives it the next position in the log. The last message of the
+// group holds the record.
 func (l *log) put(g *group, rec record, offset uint32) {
 	rec.position = l.position + uint64(len(g.records)) + 1
 	g.records = append(g.records, message{record: rec, offset: offset})

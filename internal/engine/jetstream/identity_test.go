@@ -39,7 +39,8 @@ func manager(t *testing.T, s *embedded.Server) jetstream.JetStream {
 	return js
 }
 
-// remark changes the metadata of a stream.
+// remark changes one value in the metadata of a stream. It removes the value if the new one is
+// empty.
 func remark(t *testing.T, js jetstream.JetStream, stream, key, value string) {
 	t.Helper()
 	c := settingsOf(t, js, stream)
@@ -67,20 +68,20 @@ func TestMissingPart(t *testing.T) {
 		harm  func(t *testing.T, js jetstream.JetStream, store string)
 		fault string
 	}{
-		"shard": {func(t *testing.T, js jetstream.JetStream, store string) {
+		"missing shard": {func(t *testing.T, js jetstream.JetStream, store string) {
 			if err := js.DeleteStream(ctx, store+"-log-1"); err != nil {
 				t.Fatal(err)
 			}
 		}, "stream %s-log-1 is missing"},
-		"documents": {func(t *testing.T, js jetstream.JetStream, store string) {
+		"missing documents": {func(t *testing.T, js jetstream.JetStream, store string) {
 			if err := js.DeleteStream(ctx, "KV_"+store+"-docs"); err != nil {
 				t.Fatal(err)
 			}
 		}, "stream KV_%s-docs is missing"},
-		"foreign": {func(t *testing.T, js jetstream.JetStream, store string) {
+		"shard of another store": {func(t *testing.T, js jetstream.JetStream, store string) {
 			remark(t, js, store+"-log-0", storeKey, "another")
 		}, "stream %s-log-0 belongs to another store"},
-		"unmarked": {func(t *testing.T, js jetstream.JetStream, store string) {
+		"shard without an identity": {func(t *testing.T, js jetstream.JetStream, store string) {
 			remark(t, js, store+"-log-0", storeKey, "")
 		}, "stream %s-log-0 belongs to another store"},
 	} {
@@ -144,7 +145,7 @@ func TestAdopt(t *testing.T) {
 		e := node(t, s, Options{Name: "store", Shards: 2, Patience: time.Minute})
 		l, _ := unattended(t, e, id)
 		if got := payloads(t, l); len(got) != 3 {
-			t.Errorf("the log has %q", got)
+			t.Errorf("the log has %q, want 3 entries", got)
 		}
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
@@ -203,7 +204,7 @@ func TestPurgedByHand(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l, _, err = reopen(); !errors.Is(err, engine.ErrDamaged) {
-				t.Errorf("open the log whose first message was purged: %v", err)
+				t.Errorf("open the log whose first message was purged: %v, want ErrDamaged", err)
 			}
 			if err == nil {
 				l.Close()
@@ -228,6 +229,6 @@ func TestKeepOrphansOfRestore(t *testing.T) {
 	sh := e.shard(id)
 	all, err := sh.readHeaders(ctx, sh.subject(id), 1)
 	if err != nil || len(all) != 3 {
-		t.Errorf("the log has %d records, %v", len(all), err)
+		t.Errorf("the log has %d records, %v; want 3", len(all), err)
 	}
 }

@@ -56,8 +56,8 @@ type Options struct {
 	// The fields below are set by tests only. To follow a log means to receive its messages as soon
 	// as they are stored; see attend.go.
 	attempt time.Duration // time to wait for the answer to one write before sending it again
-	// How long to wait until the subscription (type line) delivers messages, before reading them
-	// with a request.
+	// hearing is how long to wait until the subscription (type line) delivers messages, before
+	// reading them with a request.
 	hearing time.Duration
 	turn    time.Duration // longest time that this node waits for its turn to write to a log, and longest time that it leaves the log to other nodes
 	sure    time.Duration // how long a log that is not followed may go without proof that this node has missed no message; then the log is read again
@@ -114,15 +114,15 @@ type Engine struct {
 	clock  clock
 	counts counts
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
-	// A random number that identifies this process. The ids of groups (see group.go) start from it,
-	// so they are unique.
+	// node is a random number that identifies this process. The ids of groups (see group.go) start
+	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
 	work    sync.WaitGroup // goroutines of purges and other background work, for which Close waits
-	probing sync.WaitGroup // the loops probe, renew and watchRoom
+	probing sync.WaitGroup // the goroutines of probe, renew and watchRoom
 
 	mu     sync.Mutex
 	closed bool
@@ -260,7 +260,7 @@ func (e *Engine) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Open attaches a judge to a log.
+// Open opens a log and attaches a judge, which applies the rules of the stream.
 func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	if err := e.usable(ctx); err != nil {
 		return nil, err
@@ -333,7 +333,7 @@ func (e *Engine) background(f func()) bool {
 // perEntry is the size of an entry of the index, in bytes.
 const perEntry = 48
 
-// Held implements engine.Engine. A node keeps nothing of a log that it has not opened.
+// Held implements engine.Engine. A node uses no memory for a log that it has not opened.
 func (e *Engine) Held(id engine.LogID) int64 {
 	l := e.opened(id)
 	if l == nil {

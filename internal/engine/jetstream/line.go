@@ -23,11 +23,11 @@ import (
 type line struct {
 	e      *Engine
 	stream string
-	// The subject of fences. A fence is an empty message that a node stores only to learn the
-	// current end of the stream.
+	// fence is the subject of the stream's fences. A fence is an empty message that a node stores
+	// only to learn the current end of the stream.
 	fence   string
 	headers bool // deliver messages without payloads
-	// Receives every message except fences, one at a time and in order.
+	// take receives every message except fences, one at a time and in order.
 	take   func(m *nats.Msg, seq uint64)
 	ctx    context.Context // ends when the line ends
 	cancel context.CancelFunc
@@ -36,22 +36,22 @@ type line struct {
 
 	// reread is called before the line reads the whole stream again from its start. The line calls
 	// the returned function when it has read everything. Only the line of the documents sets this
-	// field. If the line received nothing for longer than maxSilence, the servers may have removed
-	// the markers of deletions in the meantime. Then the only sign of a deletion is that the
-	// document is missing.
+	// field. It reads everything again if it received nothing for longer than maxSilence, because
+	// the servers may have removed the markers of deletions in the meantime. Then the only sign of
+	// a deletion is that the document is missing.
 	reread func() (end func())
 
 	mu      sync.Mutex
-	stop    context.CancelFunc // stops listening; nil before listen was called
+	stop    context.CancelFunc // stops listening; nil before the method listen was called
 	stopped chan struct{}      // closed when listening has stopped
-	// When a server last sent anything. It is wall clock time, which continues while a machine
-	// sleeps.
+	// heard is when a server last sent anything. It is wall clock time, which continues while a
+	// machine sleeps.
 	heard   time.Time
-	stale   bool          // received nothing for too long, and has not finished reading everything again
+	stale   bool          // the line received nothing for too long, and has not finished reading everything again
 	over    bool          // the line has ended
 	seen    uint64        // all messages up to this sequence were passed to the function take
 	known   uint64        // highest sequence of a fence that this node stored
-	changed chan struct{} // closed when seen rises; nil while no goroutine waits
+	changed chan struct{} // closed when the field seen rises; nil while no goroutine waits
 
 	proven time.Time // all messages that were acknowledged before this time were passed to the function take
 
@@ -209,7 +209,7 @@ func (l *line) certain() bool {
 type consumer struct {
 	sub     *nats.Subscription
 	name    string
-	pending uint64 // number of messages that it had to deliver when it was created
+	pending uint64 // number of messages that the consumer had to deliver when it was created
 	near    bool   // the consumer runs on the server that this node is connected to
 }
 

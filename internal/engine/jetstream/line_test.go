@@ -142,13 +142,13 @@ func TestNodes(t *testing.T) {
 	defer two.Leave()
 	words <- []byte("hello")
 	if got := <-heard; got != "hello" {
-		t.Errorf("heard %q", got)
+		t.Errorf("heard %q, want hello", got)
 	}
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for !one.First() || two.First() || len(one.Names()) != 2 {
 		if pause(within, 10*time.Millisecond) != nil {
-			t.Fatalf("first: node one %v, node two %v; node one hears %v", one.First(), two.First(), one.Names())
+			t.Fatalf("First is %v on node one and %v on node two, and node one hears %v; want true, false and both nodes", one.First(), two.First(), one.Names())
 		}
 	}
 	peers := func(want string) {

@@ -36,8 +36,8 @@ type log struct {
 	turn     time.Time // when this node's turn began; zero while it has none
 	owed     time.Time // when this node gave up its turn; zero unless it is leaving the next turn to other nodes
 
-	// When another node last asked for a turn, and when another node last announced that the log is
-	// free.
+	// wanted is when another node last asked for a turn, and freed is when another node last
+	// announced that the log is free.
 	wanted, freed atomic.Int64
 	leaving       atomic.Bool // this node is leaving the next turn to other nodes
 
@@ -48,23 +48,23 @@ type log struct {
 	mu    sync.Mutex
 	index []entry  // entries sorted by sequence
 	low   weir.Seq // the low mark: all entries below this sequence are trimmed
-	note  uint64   // JetStream sequence of the message with the last trim; 0 if there was no trim
+	note  uint64   // JetStream sequence of the message with the last trim, which holds the note for Judge.Restore; 0 if there was no trim
 	queue []*request
-	// Records that the line (the subscription to the shard) delivered, in order. This node's own
-	// records are among them.
+	// inbox holds the records that the line (the subscription to the shard) delivered, in order.
+	// This node's own records are among them.
 	inbox  []message
 	heard  chan struct{} // wakes a worker that waits for the inbox to grow, or for a turn
 	newest uint64        // JetStream sequence of the newest delivered message
-	// JetStream sequence of the newest message that was reported to the judge.
+	// told is the JetStream sequence of the newest message that was reported to the judge.
 	told    uint64
-	caught  chan struct{}       // closed when told rises; nil while no goroutine waits
+	caught  chan struct{}       // closed when the field told rises; nil while no goroutine waits
 	working bool                // the worker is running, or the log is still being opened
 	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
 	fetched *fetch              // the run (part of the log) that Scan read last
 	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
 	floor   uint64              // all messages with a lower JetStream sequence were purged
 	closing bool                // the log takes no more appends
-	// Set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
+	// over is set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
 	over   error
 	gone   chan struct{} // closed when Judge.Dropped has been called
 	giveUp chan struct{} // closed when Close stops waiting for the servers
@@ -99,7 +99,7 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 }
 
 // restore reads the log and passes its headers to Judge.Restore. Nothing else happens on the log
-// until start is called.
+// until the method start is called.
 func (l *log) restore(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := l.restoreOnce(ctx)
@@ -231,7 +231,7 @@ func (l *log) cut(low weir.Seq) {
 	l.low = max(l.low, low)
 	i, _ := l.find(l.low)
 	if l.index = l.index[i:]; len(l.index) == 0 {
-		l.index = nil // frees the memory; if some entries are left, it is freed when the slice grows the next time
+		l.index = nil // frees the memory at once; if entries are left, the memory is freed when the slice grows the next time
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	batch     = kind(engine.Batch)
 	gapClosed = kind(engine.GapClosed)
 	part      = kind(16) // a further part of the payload of the preceding record
-	trim      = kind(17) // all entries below a sequence were removed; the payload is the judge's note
+	trim      = kind(17) // all entries below a sequence were removed; the payload is the note for Judge.Restore
 	dropped   = kind(18) // the log's document was deleted; records after this one are ignored
 )
 

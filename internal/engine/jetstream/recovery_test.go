@@ -72,7 +72,7 @@ func TestInProcess(t *testing.T) {
 	e.docs.prefix = "documents.elsewhere."
 	fakes(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
 	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
-		t.Errorf("create: %+v, %v", doc, err)
+		t.Errorf("create: %+v, %v; want revision 1", doc, err)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestPurgedBeforeFollowed(t *testing.T) {
 	}()
 	listen(deaf) // the read does not find the entry, so it catches up, and for this it needs the subscription
 	if err := <-read; !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("read: %v", err)
+		t.Errorf("read: %v, want ErrNotFound", err)
 	}
 	if got := payloads(t, a); len(got) != 2 {
 		t.Errorf("scan found %q, want 2 entries", got)
@@ -238,11 +238,11 @@ func TestLongSilence(t *testing.T) {
 	go func() { appended <- l.Append(ctx, text("into nothing")) }()
 	listen(a)
 	if err := <-appended; !errors.Is(err, engine.ErrDropped) {
-		t.Errorf("append: %v", err)
+		t.Errorf("append: %v, want ErrDropped", err)
 	}
 	<-l.gone
 	if _, err := a.Get(ctx, "gone"); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("get a deleted document: %v", err)
+		t.Errorf("get a deleted document: %v, want ErrNotFound", err)
 	}
 	for _, key := range []string{"stays", "new"} {
 		if _, err := a.Get(ctx, key); err != nil {
@@ -309,7 +309,7 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := decode(h, 1); err != nil || r[0].kind != dropped {
-		t.Errorf("the last message of the log is %+v, %v", r, err)
+		t.Errorf("the last message of the log is %+v, %v; want the end marker", r, err)
 	}
 }
 

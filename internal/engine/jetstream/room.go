@@ -24,8 +24,8 @@ type room struct {
 	full  atomic.Pointer[error] // why entries are refused; nil if they are not
 	disk  atomic.Pointer[error] // says that the disk of this node is full; nil if it is not
 	spent atomic.Int64          // bytes written since the space was last measured
-	// Number of bytes that may be written before the space is measured again; 0 if there is no
-	// limit.
+	// step is the number of bytes that may be written before the space is measured again; 0 if
+	// there is no limit.
 	step atomic.Int64
 
 	mu        sync.Mutex

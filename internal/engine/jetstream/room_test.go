@@ -44,10 +44,10 @@ func TestFull(t *testing.T) {
 	a := attach(t, e, docs["a"].Created, judge)
 	fill(a)
 	if st := e.Status(); st.State != engine.Full || !errors.Is(st.Reason, engine.ErrFull) {
-		t.Errorf("the status is %+v", st)
+		t.Errorf("the status is %+v, want Full", st)
 	}
 	if _, err := e.Create(ctx, "new", nil); !errors.Is(err, engine.ErrFull) {
-		t.Errorf("create: %v", err)
+		t.Errorf("create: %v, want ErrFull", err)
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestFullElsewhere(t *testing.T) {
 		}
 	}
 	if _, err := e.Create(ctx, "a", nil); !errors.Is(err, engine.ErrFull) {
-		t.Errorf("create: %v", err)
+		t.Errorf("create: %v, want ErrFull", err)
 	}
 	full.Store(false)
 	ready(t, e)
@@ -122,7 +122,7 @@ func ready(t *testing.T, e *Engine) {
 	defer cancel()
 	for e.Status().State != engine.Ready {
 		if pause(within, roomEvery/10) != nil {
-			t.Fatalf("the status is %+v", e.Status())
+			t.Fatalf("the status is %+v, want Ready", e.Status())
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestCatchUpWithoutSpace(t *testing.T) {
 		err = l.Append(ctx, text(strings.Repeat("x", 256<<10)))
 	}
 	if !errors.Is(err, engine.ErrFull) || e.Status().State != engine.Full {
-		t.Fatalf("append: %v; the status is %+v", err, e.Status())
+		t.Fatalf("append: %v; the status is %+v; want ErrFull and Full", err, e.Status())
 	}
 	if err := errors.Join(l.CatchUp(ctx), e.CatchUp(ctx)); err != nil {
 		t.Errorf("catch up: %v", err)

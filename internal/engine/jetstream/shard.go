@@ -35,8 +35,9 @@ type message struct {
 
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
 
-// begin prepares the shard. It starts no consumer. When the first log must be followed, one
-// consumer that delivers only headers starts to follow all logs of the shard.
+// begin prepares the shard. It starts no consumer. When the first log must be followed (its
+// messages must be delivered as they are stored), one consumer that delivers only headers starts to
+// follow all logs of the shard.
 func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
 	s.batches = make(chan struct{}, batchesAtOnce)

@@ -16,13 +16,13 @@ func TestLed(t *testing.T) {
 		info *jetstream.ClusterInfo
 		says string
 	}{
-		"alone":                              {nil, ""},
+		"single server":                      {nil, ""},
 		"one replica":                        {&jetstream.ClusterInfo{Leader: "a"}, ""},
-		"all":                                {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, here}}, ""},
+		"all servers are up":                 {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, here}}, ""},
 		"one server is down":                 {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, gone}}, ""},
-		"one lags":                           {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{behind, gone}}, ""},
+		"one server is down, and one lags":   {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{behind, gone}}, ""},
 		"cut off a moment ago":               {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{unheard, unheard}}, "the leader hears 1 of 3 servers"},
-		"cut off with two of five":           {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, unheard, gone, unheard}}, "the leader hears 2 of 5 servers"},
+		"cut off, with two of five servers":  {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, unheard, gone, unheard}}, "the leader hears 2 of 5 servers"},
 		"two servers, and the other is down": {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{gone}}, "the leader hears 1 of 2 servers"},
 		"cut off for a while":                {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, unheard, unheard}}, "no leader"},
 		"an election in progress":            {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, here, here}}, "no leader"},
@@ -60,9 +60,9 @@ func TestCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := a.Counts(); got != (Counts{Opens: 1}) {
-		t.Errorf("the first node counted %+v", got)
+		t.Errorf("the first node counted %+v, want one opened log", got)
 	}
 	if got := b.Counts(); got.Opens != 1 || got.Conflicts == 0 {
-		t.Errorf("the second node counted %+v", got)
+		t.Errorf("the second node counted %+v, want one opened log and a conflict", got)
 	}
 }

@@ -227,8 +227,8 @@ func (l *log) commit(g *group, begun time.Time) {
 	}
 }
 
-// pass adds a record to the index and moves l.position past it. Only the worker calls it, with l.mu
-// held.
+// pass adds a record to the index and moves l.position past it. Only the worker (the goroutine of
+// the log) calls it, with l.mu held.
 func (l *log) pass(m message) {
 	switch {
 	case m.isEntry():

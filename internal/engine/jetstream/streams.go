@@ -107,8 +107,9 @@ func adopted(docs *jetstream.StreamInfo) string {
 	return hex.EncodeToString(sum[:13])
 }
 
-// identify checks that a shard belongs to the store with this identity. If the store is being
-// adopted, and the shard has no identity yet, identify writes it.
+// identify checks that a shard belongs to the store with this identity. If adopt is true (an
+// earlier version created the store without an identity), and the shard has no identity yet,
+// identify writes the identity to the shard.
 func (e *Engine) identify(ctx context.Context, shard jetstream.StreamConfig, identity string, adopt bool) error {
 	switch has := shard.Metadata[storeKey]; {
 	case has == identity:

@@ -20,7 +20,8 @@ func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 
 // purgeAfter is how long trimmed messages stay in JetStream. Other nodes may not know of the trim
 // yet, and may still read these messages or the records after them. purgeAfter must be longer than
-// sureFor, because a node that does not follow the log may learn of the trim only after sureFor.
+// sureFor, because a node that does not follow the log (receive its messages as they are stored)
+// may learn of the trim only after sureFor.
 const purgeAfter = sureFor + 8*time.Second
 
 // purging is a scheduled purge.

@@ -18,16 +18,17 @@ import (
 // neither entry nor note.
 type request struct {
 	entry *engine.Entry
-	low   weir.Seq // an argument of Trim, like note; a trim has no entry
+	low   weir.Seq // the lowest sequence that a trim keeps; a trim has no entry
 	note  []byte
 
 	done     func(error) // receives the outcome; nil if no caller waits for it
 	answered atomic.Bool // done was called, or will be called at once
-	late     *time.Timer // answers the request when Patience has passed; nil if done is nil
+	late     *time.Timer // answers the request when Patience has passed; nil if the field done is nil
 
 	size, parts int // size of the payload in bytes, and number of messages that it needs
 
-	// The caller stopped waiting, so the worker must not use the entry. Guarded by log.asking.
+	// left is true if the caller stopped waiting, so that the worker must not use the entry.
+	// Guarded by log.asking.
 	left bool
 }
 

@@ -12,11 +12,13 @@ import (
 	"syscall"
 )
 
-// conn is a connection. Only the goroutine of its loop uses it. An idle connection has no buffer.
+// conn is a connection. Only the goroutine of its loop uses it. An idle connection has no buffer. A
+// connection may have a parked response, which continues after its handler has returned (see
+// Parked).
 type conn struct {
 	wait
 	l      *loop
-	fd     int // -1 once the connection is closed or handed over
+	fd     int // -1 once the connection is closed, or handed over to net/http or to a goroutine
 	place  Place
 	remote string // the address of the client; empty after a parked response, until a request needs it
 
@@ -162,7 +164,7 @@ func (c *conn) begin(r *http.Request) {
 		}
 		x.recycle()
 	}
-	kept := *r // the handler may keep the request after it has returned
+	kept := *r // a copy, because the handler may keep the request after the handler has returned
 	r = &kept
 	x := &exchange{c: c, request: r, header: make(http.Header)}
 	c.exchange = x
@@ -210,7 +212,7 @@ func (c *conn) send(x *exchange) {
 	}
 }
 
-// write sends b, which ends with the end of a response.
+// write sends b, which is a whole response or its last part.
 func (c *conn) write(b []byte) {
 	if !c.transmit(b, forClient) {
 		return

@@ -19,15 +19,16 @@ type exchange struct {
 	typed   bool // the handler has set a content type
 	close   bool // the handler has set Connection: close
 	aborted bool // the handler panicked: the connection is closed without a response
-	pooled  bool // ServeLater took the request, so the exchange can be used again
+	pooled  bool // the exchange goes back to the pool after the response
 	out     []byte
 	body    []byte // body of the response
 
 	finisher interface{ Finish() } // completes the response; nil if it is complete
 }
 
-// exchanges is a pool for requests that ServeLater takes. Any other handler might use its
-// ResponseWriter after it has returned, so its exchange is not used again.
+// exchanges is a pool of exchanges for ServeLater, which must not use its ResponseWriter after the
+// response is complete. ServeHTTP might still use its ResponseWriter after it has returned, so an
+// exchange that was passed to ServeHTTP is never reused.
 var exchanges = sync.Pool{New: func() any { return &exchange{header: make(http.Header)} }}
 
 // recycle returns the exchange to the pool. It drops large buffers.
@@ -142,7 +143,7 @@ func (x *exchange) encode(now time.Time, last bool) []byte {
 
 // body is the body of a request. It has arrived completely.
 type body struct {
-	mu   sync.Mutex // a handler may keep the body and read it after it has returned
+	mu   sync.Mutex // a handler may keep the body and read it after the handler has returned
 	left []byte
 	over bool // the handler has returned
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// guest is a parked response on its way to a loop, or a response that left its loop and continues
-// in a goroutine. The loop does not end before the guest has arrived or its response is complete.
-// The goroutine uses the guest as its response writer, which writes a chunk with each call of Write
-// and buffers nothing.
+// guest is a parked response (one that continues after its handler has returned, see Parked) on its
+// way to a loop, or one that has left its loop and continues in a goroutine. The loop does not end
+// before the guest has arrived or its response is complete. The goroutine uses the guest as its
+// response writer, which writes a chunk with each call of Write and buffers nothing.
 type guest struct {
 	l     *loop
 	place Place
@@ -27,9 +27,9 @@ type guest struct {
 }
 
 // Park parks a response that has nothing left to send for now; its head must have been sent. The
-// response must be chunked. The function take takes the connection away from its owner and returns
-// it with its place, and with the data that was read from it and not used. If last is true, the
-// connection is closed after the response.
+// response must be chunked. The function take takes the connection away from its owner. It returns
+// the connection, its record (Place), and the data that was read from the connection and not used.
+// If the parameter last is true, the connection is closed after the response.
 //
 // If Park returns false, the response was not parked, and take was not called or has failed.
 // Otherwise the caller must not use the response or the connection any more.

@@ -73,7 +73,7 @@ func (p *parser) parse(head []byte) *http.Request {
 	if v := r.Header["Connection"]; len(v) > 1 || len(v) == 1 && v[0] != "keep-alive" && v[0] != "close" {
 		return nil
 	}
-	r.Body = nil // it would read from the buffer of the parser
+	r.Body = nil // the body of ReadRequest would read from the buffer of the parser
 	return r
 }
 
@@ -157,10 +157,10 @@ func plainHost(h string) bool {
 
 // afterBody adjusts the data that follows the body of an earlier request, before the connection is
 // handed over. To net/http, a connection that is handed over is a new connection. But net/http must
-// treat this data like data that follows a request. There are two differences. Some old clients
-// send a line break after a body; net/http skips it after a request, so afterBody removes it.
-// HTTP/2, which starts with PRI, can begin only at the start of a connection; so afterBody puts a
-// line break before PRI, which keeps net/http from starting HTTP/2.
+// treat this data like data that follows a request, which is different in two cases. Some old
+// clients send a line break after a body; net/http skips it after a request, so afterBody removes
+// it. HTTP/2, which starts with PRI, can begin only at the start of a connection; so afterBody puts
+// a line break before PRI, which keeps net/http from starting HTTP/2.
 func afterBody(raw []byte) []byte {
 	few := raw[:min(4, len(raw))]
 	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]

@@ -35,7 +35,8 @@ type Later interface {
 	http.Handler
 
 	// ServeLater begins to answer a request. It must not block. If it does not take the request, it
-	// returns false and has done nothing; the loop then calls ServeHTTP in a goroutine of its own.
+	// does nothing, and the result taken is false. The loop then calls ServeHTTP in a new
+	// goroutine.
 	//
 	// If ServeLater takes the request, the result done says whether the response is complete. If it
 	// is not, the handler must later call the method Ready of w, from any goroutine:
@@ -52,8 +53,8 @@ type Later interface {
 // owns its connection; see Loops.Park. The loop calls all methods but Resume in its own goroutine,
 // so they must not block.
 type Parked = interface {
-	// Enter is called first. From then on, other goroutines may call the methods of by: Wake makes
-	// the loop call Continue soon, and Cut makes it close the connection.
+	// Enter is called first. From then on, other goroutines may call the methods of the parameter
+	// by: Wake makes the loop call Continue soon, and Cut makes it close the connection.
 	Enter(by interface {
 		Wake()
 		Cut()
@@ -66,10 +67,10 @@ type Parked = interface {
 
 	// Continue appends to b the data that the client gets now. The loop calls it after Enter, after
 	// Wake, and when the client has accepted the result of the previous call. It also calls
-	// Continue, with idle set to true, when the client has got nothing for the idle time. If leaves
-	// is true, the response needs a goroutine: the loop gives up the connection and calls Resume.
-	// If ends is true, the response is complete. Continue must then have appended at least one
-	// byte.
+	// Continue, with idle set to true, when the client has got nothing for the idle time. If the
+	// result leaves is true, the response needs a goroutine: the loop gives up the connection and
+	// calls Resume. If the result ends is true, the response is complete. Continue must then have
+	// appended at least one byte.
 	Continue(b []byte, idle bool) (_ []byte, leaves, ends bool)
 
 	// Resume continues the response in a goroutine of its own. The response writer has deadlines,
@@ -86,7 +87,7 @@ type Parked = interface {
 
 // Place is the record of a connection that counts towards a limit.
 type Place interface {
-	Enter(evict func()) // a loop serves the connection from now on; evict closes it if it has no request
+	Enter(evict func()) // a loop serves the connection from now on; the function evict closes the connection if it has no request
 	Begin() bool        // a request has begun; false if the connection must be closed instead
 	Rest(now time.Time) // the connection has no request
 	Leave()             // the connection was closed
@@ -117,6 +118,7 @@ const (
 	MaxBody = 32 << 10
 
 	// restTime is how long the rest of a request may take to arrive after its first bytes. Then the
-	// request goes to net/http: a handler must see the head of a request whose body arrives slowly.
+	// request goes to net/http, because a handler must see the head of a request whose body arrives
+	// slowly.
 	restTime = 20 * time.Millisecond
 )

@@ -106,7 +106,7 @@ type loop struct {
 	file   *os.File
 	raw    syscall.RawConn
 	events [256]syscall.EpollEvent
-	ready  int                // number of events
+	ready  int                // number of valid elements of events
 	poll   func(uintptr) bool // the method look; kept here, because creating a method value for each wait would allocate
 	conns  []*conn            // indexed by descriptor
 	open   int                // number of connections
@@ -120,13 +120,13 @@ type loop struct {
 	waits [waits]queue
 	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
-	woken []*conn // connections whose parked responses may have something to send, or are idle; see handleWoken
-	begun int     // how many elements of woken handleWoken has handled
+	woken []*conn // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
+	begun int     // number of elements of woken that were already handled
 
 	mu     sync.Mutex
 	inbox  []message           // guarded by mu
-	asleep bool                // run waits, or is about to wait; guarded by mu
-	over   bool                // run has returned; guarded by mu
+	asleep bool                // the method run waits, or is about to wait; guarded by mu
+	over   bool                // the method run has returned; guarded by mu
 	guests map[*guest]struct{} // parked responses that are on their way to the loop, or in a goroutine; guarded by mu
 }
 
@@ -138,7 +138,7 @@ type message struct {
 	wake     *conn // the parked response may have something to send
 	drop     *conn // close the connection of the parked response
 	stop     bool
-	cut      *atomic.Bool // close all connections, and set this value if one had a request
+	cut      *atomic.Bool // close all connections, and set this value to true if there were any
 }
 
 func newLoop(ls *Loops) (*loop, error) {
@@ -209,9 +209,10 @@ func (l *loop) run() {
 }
 
 // wait waits for events, for messages, or until the time of a waiting connection is up. No thread is
-// blocked meanwhile: the runtime's own poller watches the epoll descriptor of the loop. A thread that
-// blocks in epoll_wait gives up its processor, and has to get one again before it can go on. A
-// message wakes the loop by moving its deadline into the past, which needs no system call.
+// blocked meanwhile: the runtime's own poller watches the epoll descriptor of the loop. A thread
+// that blocked in epoll_wait would give up its processor, and would have to get one again before it
+// could go on. A message wakes the loop by moving the deadline of the loop into the past, which
+// needs no system call.
 func (l *loop) wait() {
 	l.ready = 0
 	l.setAlarm()
@@ -224,7 +225,7 @@ func (l *loop) wait() {
 		return
 	}
 	if err := l.raw.Read(l.poll); errors.Is(err, os.ErrDeadlineExceeded) {
-		l.alarm = longAgo // setAlarm must set another deadline
+		l.alarm = longAgo // so that setAlarm sets another deadline
 	} else if err != nil {
 		l.set.options.Logger.Error("waiting for connections failed", "error", err)
 	}
@@ -245,8 +246,8 @@ func (l *loop) look(uintptr) bool {
 	return n > 0
 }
 
-// setAlarm sets the deadline to the time at which the first wait of a connection ends. If that time
-// becomes later, the deadline stays: waking too early does no harm.
+// setAlarm sets the deadline to the time at which the first of all waits of connections ends. If
+// that time becomes later, the deadline stays: waking too early does no harm.
 func (l *loop) setAlarm() {
 	var due time.Time
 	for i := range l.waits {
@@ -323,7 +324,7 @@ func (l *loop) handleWoken() {
 		c.idle = false
 		c.proceed(idle)
 	}
-	if 2*l.begun >= len(l.woken) { // under load the list may never become empty
+	if 2*l.begun >= len(l.woken) { // do not wait until the list is empty: under load it may never be
 		n := copy(l.woken, l.woken[l.begun:])
 		clear(l.woken[n:])
 		l.woken, l.begun = l.woken[:n], 0

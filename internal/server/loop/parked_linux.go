@@ -2,8 +2,9 @@ package loop
 
 import "strconv"
 
-// Wake makes the loop ask the parked response for what it has to send. It may be called from any
-// goroutine. While the client accepts no data, only the first call sends a message.
+// Wake makes the loop ask the parked response (one that continues after its handler has returned,
+// see Parked) for what it has to send. It may be called from any goroutine. While the client
+// accepts no data, only the first call sends a message.
 func (c *conn) Wake() {
 	if !c.woken.Swap(true) {
 		c.l.post(message{wake: c})

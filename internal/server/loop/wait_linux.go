@@ -2,7 +2,8 @@ package loop
 
 import "time"
 
-// The reasons for which a connection waits. A connection waits for at most one of them.
+// The reasons for which a connection waits. A connection waits for at most one of them. A parked
+// response continues after its handler has returned (see Parked).
 const (
 	forHead    = iota // a new connection waits for its first request
 	forRequest        // a connection that has had a request waits for the next one

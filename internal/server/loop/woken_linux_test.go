@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// quiet is a parked response that has nothing to send.
+// quiet is a parked response (see Parked) that has nothing to send.
 type quiet struct{ continued, idle int }
 
 func (q *quiet) Continue(b []byte, idle bool) ([]byte, bool, bool) {
@@ -26,7 +26,8 @@ func (q *quiet) Enter(interface {
 }) {
 }
 
-// A loop that is never done with its woken responses does not keep those that it has continued.
+// Even if more responses are always waiting in the list of woken responses, the loop removes those
+// that it has continued.
 func TestWokenDoesNotGrow(t *testing.T) {
 	l := &loop{buf: make([]byte, 100)}
 	response := &quiet{}
@@ -46,7 +47,7 @@ func TestWokenDoesNotGrow(t *testing.T) {
 		t.Errorf("%d responses were continued, want %d", response.continued, rounds*wokenAtOnce)
 	}
 	if n := cap(l.woken); n > 100*wokenAtOnce {
-		t.Errorf("the list of woken responses has room for %d", n)
+		t.Errorf("the list of woken responses has room for %d elements, want far fewer", n)
 	}
 }
 

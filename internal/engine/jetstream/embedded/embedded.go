@@ -27,7 +27,7 @@ type Options struct {
 	Most   int64  // maximum number of bytes to store; 0 means three quarters of the free disk space at start
 	Logger *slog.Logger
 
-	// For a node of a cluster.
+	// The fields below are for a node of a cluster.
 	Name    string   // name of the node, unique in its cluster and the same at every start
 	Cluster string   // name of the cluster
 	Listen  string   // HOST:PORT for routes from other nodes; empty for a single node
@@ -182,7 +182,7 @@ func (e *Server) Fault() error {
 		return errors.New("the NATS server has disabled JetStream")
 	}
 	for _, f := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		if strings.Contains(f.Error, "write error") { // the write of a stream failed, or of the group of servers that manages all streams
+		if strings.Contains(f.Error, "write error") { // a stream, or the group of servers that manages all streams, failed to write
 			return errors.New(f.Error)
 		}
 	}

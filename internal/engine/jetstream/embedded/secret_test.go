@@ -52,6 +52,6 @@ func TestSecret(t *testing.T) {
 		})
 	}
 	if _, err := mutual([]byte("short")); err == nil || !strings.Contains(err.Error(), "at least 32") {
-		t.Errorf("a short secret: %v", err)
+		t.Errorf("a short secret: %v, want an error", err)
 	}
 }
