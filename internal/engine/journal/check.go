@@ -60,7 +60,7 @@ type Report struct {
 	Batches     int            `json:"batches"`   // readable batches
 	Payload     int64          `json:"payload"`   // total payload bytes of the readable batches
 	ClosedGaps  int            `json:"closed_gaps"`
-	Torn        int64          `json:"torn"` // bytes of the newest group that a crash cut short; that group was never acknowledged
+	Torn        int64          `json:"torn"` // bytes of the newest group (the records of one write) that a crash cut short; that group was never acknowledged
 	Damages     []Damage       `json:"damages"`
 	Orphans     int            `json:"orphans"`      // batches of logs whose document, or the record of its deletion, is lost
 	MayBeLost   int            `json:"may_be_lost"`  // upper bound for the number of records with unknown content
@@ -77,7 +77,7 @@ type checkup struct {
 	buf       []byte
 	tailed    *inspection            // inspection of the tail, the last segment that holds a group
 	harmed    map[uint64]*inspection // segments with damage
-	listed    []uint64               // segments of the journal, according to the newest manifest
+	listed    []uint64               // segments of the journal, according to the newest manifest (a record that lists all segments)
 	manifest  place                  // position of the newest manifest
 	proof     proof                  // what the file "end" says about how far the log reached
 	endLost   bool                   // the file "end" should exist but cannot be used
@@ -87,7 +87,7 @@ type checkup struct {
 	unsealed  []*inspection          // segments without a valid index
 	unknown   int                    // upper bound for the number of records with unknown content
 	last      place                  // position of the last data with unknown content
-	lost      map[uint64]string      // keys of lost documents by their logs: the newest state or the deletion cannot be read
+	lost      map[uint64]string      // for each log whose document is lost (its newest state or its deletion cannot be read), the key of the document
 	orphans   map[uint64]bool        // logs with entries but without a document
 	hurt      map[uint64]bool        // logs with damage
 	lostMarks map[uint64]bool        // logs whose mark (the record of the last trim) is unreadable, so that its note is lost

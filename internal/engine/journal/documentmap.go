@@ -24,8 +24,8 @@ type compact struct {
 	created  engine.LogID
 	revision engine.Revision
 	at       place
-	bytes    uint32 // size of the record, as in the type extent
-	first    uint32 // as in the type document
+	bytes    uint32 // the same as extent.bytes
+	first    uint32 // the same as document.first
 	key      uint16 // length of the key
 	head     uint16 // number of bytes shared at the beginning
 	tail     uint16 // number of bytes shared at the end

@@ -36,9 +36,9 @@ type directory struct {
 	version int // version of the format
 }
 
-// identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
-// and read the format. identify turns an empty directory into a journal and then returns fresh =
-// true.
+// identify is steps 1 to 3 of opening a journal (see DESIGN.md): decide whether the directory is a
+// journal, take the lock, and read the format. identify turns an empty directory into a journal and
+// then returns fresh = true.
 func (j *Journal) identify() (fresh bool, err error) {
 	if _, err := j.known(); err != nil {
 		return false, err

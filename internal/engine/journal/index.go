@@ -19,13 +19,13 @@ func (p place) before(o place) bool {
 	return p.segment < o.segment || p.segment == o.segment && p.off < o.off
 }
 
-// item is an entry as the in-memory index knows it, unpacked.
+// item is what the in-memory index knows about an entry.
 type item struct {
 	seq   weir.Seq
 	time  weir.Time
 	place place
 	size  uint32 // size of the payload
-	head  uint16 // size of the record's head
+	head  uint16 // size of the record without its payload
 	kind  kind
 	flags engine.Flags
 	keyed bool   // the entry has a key

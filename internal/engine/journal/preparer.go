@@ -214,7 +214,7 @@ func (p *preparer) make() (err error) {
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if err != nil && p.number == number+1 { // the number was not used
+		if err != nil && p.number == number+1 { // no other segment has got a number since, so the next one can get this number
 			p.number = number
 		}
 	}()
@@ -259,7 +259,7 @@ func (p *preparer) fill() error {
 		return nil // an error is ignored if the segment is already in use: a write to its bad blocks will fail and report it
 	}
 	p.ready = p.ready[:n-1]
-	if p.number == s.number+1 { // the number was not used
+	if p.number == s.number+1 { // no other segment has got a number since, so the next one can get this number
 		p.number = s.number
 	}
 	s.file.Close()

@@ -11,14 +11,14 @@ import (
 
 const (
 	// longRun is the largest number of bytes that a scan reads at once, unless one entry is longer.
-	// A scan whose caller does not choose the length of a run uses longRun.
+	// It is also the number that a scan reads at once if its caller does not choose one.
 	longRun = 1 << 20
 	// shortRun is the size of the smaller buffers, for reads of up to shortRun bytes. Thousands of
-	// subscribers may catch up at once, each in runs of 24 KiB.
+	// subscribers may catch up at once, and each scan reads only 24 KiB at a time.
 	shortRun = 64 << 10
 	// mostReads is the number of client reads that may wait for the disk at once. Each read
-	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. This many reads
-	// keep any disk busy.
+	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. 256 reads are
+	// enough to keep any disk busy.
 	mostReads = 256
 	// runItems is the largest number of entries that a scan looks up at once.
 	runItems = 1024

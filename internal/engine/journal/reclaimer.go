@@ -191,9 +191,9 @@ func (r *reclaimer) account() {
 // Under load, "too much" is more than one segment plus an eighth of the live bytes: the oldest
 // segment is always partly dead, and usually its remaining entries are trimmed soon anyway. When
 // idle (strict), "too much" means that the dead bytes plus the unused part of the active segment
-// exceed one segment. The journal, including the spare segment, is then at most two segments larger
-// than its live bytes. A segment that is more than 7/8 live is left alone: emptying it would write
-// more than seven bytes for each byte it frees.
+// exceed one segment. The journal, including the segment that is kept ready, is then at most two
+// segments larger than its live bytes. A segment that is more than 7/8 live is left alone: emptying
+// it would write more than seven bytes for each byte it frees.
 func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 	dead, live := int64(0), int64(0)
 	for _, seg := range r.j.store.allSegments() {

@@ -162,9 +162,9 @@ func (r *recovery) findTail() error {
 	return nil
 }
 
-// compareEnd is the end of step 5: the log must reach as far as the file "end" says. If "end" names
-// a segment in which no group was written yet, that segment must exist too: groups may have been
-// written to it after "end" was written.
+// compareEnd is the end of step 5: the log must reach as far as the file "end" says. The segment
+// that "end" names must exist even if it had no group when "end" was written, because groups may
+// have been written to it since.
 func (r *recovery) compareEnd() error {
 	e := r.j.end.latest
 	if next := r.j.write.next; next < e.group {

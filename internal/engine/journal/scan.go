@@ -19,8 +19,9 @@ type storedGroup struct {
 }
 
 // groups iterates over the groups of a segment between two offsets. In a group that is not whole,
-// the field err is set. If the frame of the group is not valid either, nothing says where the group
-// ends, so the iteration ends there. The function read fills a slice from an offset of the segment.
+// the field err is set. If the frame (the head of the group) is not valid either, nothing says
+// where the group ends, so the iteration ends there. The function read fills a slice from an offset
+// of the segment.
 func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Seq[storedGroup] {
 	return func(yield func(storedGroup) bool) {
 		var head [frameSize]byte
