@@ -177,7 +177,7 @@ func (t *transfer) copyAll(ctx context.Context) error {
 }
 
 // create creates a copy of a document. If the document is an account of the dashboard, the target
-// may already have it.
+// may already have one, which create then overwrites.
 func (t *transfer) create(ctx context.Context, d engine.Document) (engine.Document, error) {
 	made, err := t.to.Create(ctx, d.Key, d.Value)
 	if errors.Is(err, engine.ErrExists) && d.Key == dashboard.AccountKey {
@@ -397,13 +397,13 @@ func (t *transfer) begin(size int) {
 	t.busy, t.bytes = t.busy+1, t.bytes+size
 }
 
-// end says that an entry is no longer in flight. If the entry is a batch that was stored, the
-// parameter counts is true.
-func (t *transfer) end(size int, counts bool) {
+// end records that an entry is no longer in flight, and counts the entry if it is a batch that was
+// stored.
+func (t *transfer) end(size int, storedBatch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy, t.bytes = t.busy-1, t.bytes-size
-	if counts {
+	if storedBatch {
 		t.done.Batches++
 		t.done.Bytes += int64(size)
 	}

@@ -148,7 +148,7 @@ func TestCapacity(t *testing.T) {
 	check(t, f.Truncate(7))
 	check(t, g.WriteAt(2, []byte("c")))
 	if d.Size() != 10 {
-		t.Errorf("size %d", d.Size())
+		t.Errorf("size %d, want 10", d.Size())
 	}
 	d.Capacity(11)
 	check(t, g.WriteAt(3, []byte("d")))

@@ -144,7 +144,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 				go func() { time.Sleep(time.Second); close(failed) }()
 				refused := 0
 				want, state := engine.ErrReadOnly, engine.ReadOnly
-				if c.name == "preparer" { // the preparer tries other files until one can be written
+				if c.name == "preparer" { // the journal is full and not read-only, because the preparer tries other files until one can be written
 					want, state = engine.ErrFull, engine.Full
 				}
 				for seq := 2; seq < 300; seq++ {

@@ -143,8 +143,9 @@ func (c *checkup) fileDamage(name, what string, err error) {
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
-// the watermark of the tail can prove that no later segment was used: the writer marks the
-// watermark of a segment as final before it uses the next segment.
+// the watermark of the tail, which says how far the tail was synced, can prove that no later
+// segment was used: the writer marks the watermark of a segment as final before it uses the next
+// segment.
 func (c *checkup) readProof() error {
 	err := c.j.readEnd()
 	c.proof = c.j.end
@@ -207,7 +208,8 @@ func (c *checkup) findEnd() error {
 			return err
 		}
 		begun := x.begun()
-		// If "end" names an older segment, segment n never held a group, whatever its header looks like.
+		// The writer names a segment in "end" before it writes to the segment. So if "end" names an
+		// older segment, segment n never held a group, whatever its header looks like.
 		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
 			c.unused = append(c.unused, x.seg)
 			c.note(x, x.holes...)
@@ -251,7 +253,7 @@ func (c *checkup) listMissing() {
 	if c.tail != nil {
 		tail = c.tail.number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.proved) { // the tail is proved to be full, so another segment followed it
+	if c.endLost && (c.tail == nil || c.tailed.proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
 		c.listed = append(c.listed, tail+1)
 	}
 	adjacent := c.tailed != nil && c.tailed.group+1 == c.j.end.latest.group

@@ -96,7 +96,7 @@ func (r *reclaimer) beginCold() bool {
 	if time.Now().Before(r.warm) {
 		return false
 	}
-	r.warm = time.Now().Add(calm) // reset below if the next steps succeed
+	r.warm = time.Now().Add(calm) // no other attempt before this time; reset below if this attempt succeeds
 	number, old := r.j.prepare.reserve()
 	s := &segment{number: number, name: segmentName(number), seed: seed(r.j.salt, number), onRelease: r.j.prepare.give, end: dataStart}
 	s.refs.Store(1)
@@ -192,7 +192,7 @@ func (r *reclaimer) adopt() bool {
 	o := &adoptOp{c: &r.j.commit, seg: k.seg, done: make(chan error, 1)}
 	r.j.do(o)
 	if <-o.done != nil {
-		if o.staged { // the manifest may be on the disk: the file must stay
+		if o.staged { // the manifest may be on the disk, so the file must stay
 			r.forgetCold()
 		}
 		return false

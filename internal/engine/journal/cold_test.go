@@ -62,7 +62,7 @@ func sound(fs *faulty.FS, h *history) error {
 }
 
 // TestColdSegments cuts the power before calls on a cold segment, which the reclaimer fills with
-// copies of long-lived entries. It also cuts the power before the next calls after that segment
+// copies of long-lived entries. It also cuts the power before the first calls after that segment
 // gets its final name, and now and then before other calls. Nothing acknowledged is lost, and
 // nothing trimmed or deleted returns.
 func TestColdSegments(t *testing.T) {

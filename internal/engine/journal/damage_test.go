@@ -361,7 +361,7 @@ func (v *victim) excused(fs *faulty.FS, r *Repair) error {
 	return nil
 }
 
-// excused counts the acknowledged entries that are missing without an entry that says that they are
+// excused counts the acknowledged entries that are missing although no other entry marks them as
 // lost. If the parameter unknown is true, the record of a trim may be lost, so trimmed entries may
 // return.
 func (d *docHistory) excused(j *Journal, key string, doc engine.Document, unknown bool) (missing int, err error) {

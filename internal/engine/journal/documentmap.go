@@ -95,7 +95,8 @@ func (c *compact) full() engine.Document {
 	return engine.Document{Key: c.name(), Value: value, Created: c.created, Revision: c.revision}
 }
 
-// probe returns a value for lookups in the tree. It compares equal to the document with this key.
+// probe returns an element for lookups in the tree, which compares equal to the document with this
+// key.
 func probe(key string) *compact { return &compact{text: key, key: uint16(len(key))} }
 
 // Get returns a copy of the document with this key.

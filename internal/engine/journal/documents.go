@@ -99,8 +99,7 @@ func (o *documentOp) settle(*group) {
 // finish passes the outcome to the announcer, which answers the caller. Refusals take the same
 // path, because the earlier change that caused the refusal may not be announced yet, and the caller
 // must not learn of that change before the watchers do. If a deletion could not be written, finish
-// makes the log usable again: the document still exists in memory, and its log can be opened until
-// the next start.
+// makes the log usable again, because the document still exists in memory.
 func (o *documentOp) finish(err error) {
 	switch {
 	case err == nil:

@@ -23,8 +23,8 @@ const (
 
 // restore passes the content of the log to a judge. It reads from the disk what the index does not
 // hold: the ranges of closed gaps, the tags, and for each key the digest and the event count that
-// the judge needs. It also stores the sizes of keys that it reads in the index, so that the index
-// then knows the size of every key.
+// the judge needs. It adds the sizes of the keys that it reads to the index, which then knows the
+// size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	since := weir.Time(math.MinInt64)
 	if f, ok := judge.(engine.Forgetful); ok {
@@ -159,7 +159,7 @@ func (h *heads) read(ctx context.Context, into []head) batch {
 	return batch{heads: h.items, tags: h.tags}
 }
 
-// look finds the next items and holds their segments.
+// look finds the next items and keeps their segments from being recycled.
 func (h *heads) look() {
 	h.held, h.ends = h.held[:0], h.ends[:0]
 	h.l.mu.RLock()

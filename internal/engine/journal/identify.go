@@ -23,7 +23,7 @@ const (
 
 // formatVersion is the version of the format that this code writes. A directory with a higher
 // version is refused. A journal of format 1 has no file "end", no salts in its segment headers and
-// no bonds (checksums over all records) in the frames of its groups. Opening such a journal writes
+// no bonds (checksums over all records) in the heads of its groups. Opening such a journal writes
 // what the current format needs. Since format 3, an entry may have the flag engine.Ends, which an
 // older program would ignore.
 const formatVersion = 3
@@ -95,8 +95,8 @@ func (d *directory) list() ([]string, error) {
 	return names, nil
 }
 
-// neverUsed reports whether the file "end" says that no segment was ever used. It says so if a
-// crash came after "end" was created and before the format file was created.
+// neverUsed reports whether the file "end" says that no segment was ever used. The file says so if
+// a crash came after "end" was created and before the format file was created.
 func (d *directory) neverUsed() bool {
 	p, err := loadEnd(d.fs)
 	return err == nil && p.latest.segment == 0

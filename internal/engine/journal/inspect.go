@@ -194,7 +194,7 @@ func (x *inspection) salvage(limit, next int64) int64 {
 		x.end += int64(r.size())
 		return next
 	}
-	if x.end >= next && x.end+frameSize <= limit && x.follows(x.end+frameSize) { // a frame is expected, and a record follows: only the frame is damaged
+	if x.end >= next && x.end+frameSize <= limit && x.follows(x.end+frameSize) { // a frame should be here, and a record follows, so only the frame is damaged
 		x.damage(x.end, "group", errChecksum, Intact)
 		x.end += frameSize
 		return x.size // the end of the group is not known without the frame

@@ -256,7 +256,7 @@ func (p *preparer) fill() error {
 	defer p.mu.Unlock()
 	n := len(p.ready)
 	if err == nil || n == 0 || p.ready[n-1] != s {
-		return nil // an error is ignored if the segment is already in use: a write to its bad blocks will fail and report it
+		return nil // an error is ignored if the segment is already in use, because a later write to the bad blocks will report it
 	}
 	p.ready = p.ready[:n-1]
 	if p.number == s.number+1 { // no other segment has got a number since, so the next one can get this number
@@ -365,8 +365,8 @@ func (p *preparer) zero(f disk.File) error {
 }
 
 // fill fills the next part of a blank segment with zeros. The segment stops being blank when it is
-// filled, when fill fails, and when the parameter bulky is true: for large groups the zeros would
-// cost more than they save.
+// filled, when fill fails, and when the parameter bulky is true. (If groups are large, the zeros
+// cost more than they save.)
 func (s *segment) fill(size int64, bulky bool) error {
 	s.filling <- struct{}{}
 	defer func() { <-s.filling }()

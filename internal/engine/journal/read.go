@@ -80,8 +80,8 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record,
 	return l.load(ctx, s, payload)
 }
 
-// spot returns the spot of an item and holds its segment. The caller must hold the log's lock: the
-// segment is certain to exist only while the index points to it.
+// spot returns the spot of an item and keeps its segment from being recycled. The caller must hold
+// the log's lock, because the segment is certain to exist only while the index points to it.
 func (l *log) spot(it item) spot {
 	seg := l.j.store.segment(it.place.segment)
 	seg.acquire()
@@ -201,8 +201,8 @@ func (l *log) trimmed(seq weir.Seq) bool {
 	return seq < l.low
 }
 
-// ahead looks up the entries from sequence start on, until it has found about budget bytes. It
-// holds the segments of these entries.
+// ahead looks up the entries from sequence start on, until they have about as many bytes as the
+// parameter budget says. It keeps their segments from being recycled.
 func (l *log) ahead(start weir.Seq, budget int) (spots []spot, dropped bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -332,8 +332,8 @@ type copyOp struct {
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
 func (o *copyOp) class() class      { return copying }
 
-// stage copies the records that are still needed when the committer reaches this operation. Earlier
-// operations in its queue may have removed some.
+// stage copies the records that are still needed when the committer reaches this operation.
+// Operations before it in the queue may have removed some of them.
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
 		c := &o.copies[i]
