@@ -234,8 +234,8 @@ func (c *checkup) findEnd() error {
 // below reports whether the file "end" proves that the log continues after segment n.
 func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
 
-// sealing reports whether segment n may lack its index because a crash came before the segment was
-// sealed. Only the newest segment and the one before it can be unsealed.
+// sealing reports whether segment n may lack its index because a crash came before the index was
+// written. Only the newest segment and the one before it can lack their index.
 func (c *checkup) sealing(n uint64) bool {
 	if c.tail == nil {
 		return false

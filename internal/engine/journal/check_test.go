@@ -158,8 +158,8 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 	}
 }
 
-// A segment has lost its footer, its watermark and its last groups. A check detects this by the
-// group numbers of the next segment.
+// A segment has lost its footer, its watermark and its last groups (a group is the records of one
+// write). A check detects this by the numbers of the groups in the next segment.
 func TestCheckSegmentWithLostEnd(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})

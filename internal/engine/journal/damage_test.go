@@ -102,7 +102,7 @@ func victims(t *testing.T) (all []victim) {
 	tiny := func(w *world, _ clock) error {
 		return errors.Join(w.create("a", "active"), w.appendMany("a", 1, 3, 100), w.update("a", "revoked"))
 	}
-	full := func(w *world, pass clock) error { // the last group just fits, so the next group starts a new segment
+	full := func(w *world, pass clock) error { // the last write just fits, so the next write starts a new segment
 		return errors.Join(grow(w, pass), w.appendMany("b", 100, 130, 1400), w.create("last", "active"), w.appendMany("b", 131, 140, 1400))
 	}
 	for _, story := range []struct {

@@ -292,8 +292,8 @@ func TestRefusedDirectories(t *testing.T) {
 	}
 }
 
-// TestOlderRecordDamaged crashes a journal before it is idle, and then damages a group that is
-// followed by other groups. The journal is refused as damaged.
+// TestOlderRecordDamaged crashes a journal before it is idle, and then damages a group (the records
+// of one write) that is followed by other groups. The journal is refused as damaged.
 func TestOlderRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

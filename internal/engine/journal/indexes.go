@@ -263,8 +263,9 @@ func (a byKey) compare(b byKey) int {
 const shortGap = 16 << 10
 
 // rebuildIndex returns the slots of a sealed segment whose index cannot be read. If the index or
-// the footer is damaged but all groups of the segment are valid, rebuildIndex builds the slots from
-// the groups, and the method confirm later writes the index again.
+// the footer is damaged but all groups of the segment (the records of one write each) are valid,
+// rebuildIndex builds the slots from the groups, and the method confirm later writes the index
+// again.
 func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
 	if !errors.Is(damage, engine.ErrDamaged) {
 		return nil, damage

@@ -8,14 +8,15 @@ import (
 	"sort"
 )
 
-// inspection is the result of reading a whole segment, which may be damaged. A valid record counts
-// wherever it is found, because its checksum covers the journal's salt and the segment number.
+// inspection is the result of reading a whole segment, which may be damaged. The records of a
+// segment are in groups, and each group was one write. A valid record counts wherever it is found,
+// because its checksum covers the journal's salt and the segment number.
 type inspection struct {
 	seg      *segment
 	size     int64
 	b        []byte              // the whole file
 	visit    func(slot, *record) // called with every record that is valid or can be corrected, in offset order; the payload is valid during the call
-	slots    []byte              // slots of the valid records
+	slots    []byte              // index slots of the valid records
 	records  int
 	index    []byte   // the stored index, if it is valid
 	sealed   bool     // footer and index are valid
@@ -38,7 +39,7 @@ type hole struct {
 	Damage
 	number uint64 // number of the segment
 	slot   slot   // slot of the record that was there; valid only if known is true
-	known  bool   // the index or the record's own head says which record was there
+	known  bool   // the index, or the head of the record (the part before its payload), says which record was there
 	count  int    // if the fate is Unknown: upper bound for the number of records that were there
 	key    string // key of the record, if known is true and the head is valid
 }

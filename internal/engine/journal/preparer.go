@@ -365,8 +365,8 @@ func (p *preparer) zero(f disk.File) error {
 }
 
 // fill fills the next part of a blank segment with zeros. The segment stops being blank when it is
-// filled, when fill fails, and when the parameter bulky is true. (If groups are large, the zeros
-// cost more than they save.)
+// filled, when fill fails, and when the parameter bulky is true. (If the journal writes many bytes
+// at a time, the zeros cost more than they save.)
 func (s *segment) fill(size int64, bulky bool) error {
 	s.filling <- struct{}{}
 	defer func() { <-s.filling }()
@@ -397,7 +397,7 @@ func (s *segment) claim(end int64) (release func()) {
 	}
 	s.filling <- struct{}{}
 	if off := s.blank.Load(); off > 0 && off < end {
-		s.blank.Store((end + 2*zeroStep - 1) / zeroStep * zeroStep) // skips a part, so that the preparer stays ahead of the groups
+		s.blank.Store((end + 2*zeroStep - 1) / zeroStep * zeroStep) // skips a part, so that the preparer stays ahead of the writer
 	}
 	return func() { <-s.filling }
 }

@@ -64,8 +64,8 @@ func TestFirstAppendIsNotDelayed(t *testing.T) {
 }
 
 // While a segment is being filled with zeros, no step of the filling (a write and a sync) comes
-// between the write of a group and its sync. Otherwise the sync of the step could get the error of
-// the group's write, and the group's own sync would succeed.
+// between the write of a group of records and its sync. Otherwise the sync of the step could get
+// the error of the group's write, and the group's own sync would succeed.
 func TestFillingKeepsOutOfGroups(t *testing.T) {
 	fs := faulty.New()
 	var writing atomic.Bool

@@ -96,8 +96,8 @@ func (l *log) decode(s spot, b []byte) (record, error) {
 	return r, l.verify(s, &r, err)
 }
 
-// load reads the record at a spot, either whole or only its head. A closed gap is always read
-// whole: it is short, and its payload holds the first sequence of the gap.
+// load reads the record at a spot, either whole or only the part before its payload. A closed gap
+// is always read whole: it is short, and its payload holds the first sequence of the gap.
 func (l *log) load(ctx context.Context, s spot, payload bool) (record, error) {
 	payload = payload || s.kind == kindGapClosed
 	n := int(s.head)

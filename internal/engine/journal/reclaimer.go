@@ -165,8 +165,8 @@ func (r *reclaimer) pause(d time.Duration) bool {
 	}
 }
 
-// account subtracts the bytes of forgotten entries and of unneeded tombstones from the live bytes of
-// their segments.
+// account subtracts the bytes of forgotten entries and of unneeded tombstones (records of
+// deletions) from the live bytes of their segments.
 func (r *reclaimer) account() {
 	r.counting.Lock()
 	defer r.counting.Unlock()
@@ -288,7 +288,8 @@ func (r *reclaimer) copy(o *copyOp) error {
 	return nil
 }
 
-// load reads the record of a slot. It returns nil if the record is no longer needed.
+// load reads the record that an index slot describes. It returns nil if the record is no longer
+// needed.
 func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
 	at := place{uint32(s.number), sl.off}
 	switch sl.kind {

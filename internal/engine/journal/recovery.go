@@ -19,7 +19,7 @@ type recovery struct {
 	segments map[uint64]*segment // all segment files
 	bad      map[uint64]error    // errors of the segment files whose header or size is wrong
 	numbers  []uint64            // numbers of all segment files, sorted
-	tail     *segment            // the last segment that holds a group; nil in a fresh journal
+	tail     *segment            // the last segment that holds a group (the records of one write); nil in a fresh journal
 	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
 	marked   bool                // the tail's watermark says that all of its groups were synced
 	final    bool                // the tail's watermark is final: no more groups follow in the tail
@@ -314,7 +314,8 @@ func (r *recovery) log(id uint64) *log {
 	return l
 }
 
-// settle is step 8: decide which records are current and count the live bytes of each segment.
+// settle is step 8: decide which records are still needed, and count their bytes (the live bytes)
+// for each segment.
 func (r *recovery) settle() error {
 	s := &r.j.store
 	for key, t := range r.deleted {

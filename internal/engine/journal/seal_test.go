@@ -17,9 +17,9 @@ func isSeal(c faulty.Call) bool {
 	return segment && c.Kind == faulty.Write && c.Off+int64(c.Len) == small.SegmentSize && c.Off > dataStart
 }
 
-// sealHeld runs a journal until its first segment is full and groups in the second segment are
-// acknowledged. In this state, sealHeld calls the function test. The index of the first segment is
-// not written until test calls the function release.
+// sealHeld runs a journal until its first segment is full and groups (the records of one write
+// each) in the second segment are acknowledged. In this state, sealHeld calls the function test.
+// The index of the first segment is not written until test calls the function release.
 func sealHeld(t *testing.T, test func(fs *faulty.FS, w *world, release func())) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()

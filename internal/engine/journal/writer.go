@@ -8,8 +8,9 @@ import (
 )
 
 // writer is the goroutine that makes groups durable, applies them to memory and notifies the
-// judges. A second goroutine (tell) wakes the waiting callers, because waking hundreds of
-// goroutines takes as long as a sync.
+// judges. A group is the set of records that one write and one sync make durable. A second
+// goroutine (tell) wakes the waiting callers, because waking hundreds of goroutines takes as long
+// as a sync.
 type writer struct {
 	j       *Journal
 	active  *segment      // segment of the last group
