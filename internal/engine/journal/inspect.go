@@ -220,7 +220,7 @@ func (x *inspection) follows(off int64) bool {
 	if _, ok := x.listed(off); ok {
 		return true
 	}
-	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync calls follows for every eighth offset
+	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync calls this method at every eighth offset
 		return false
 	}
 	_, _, _, err := checkHead(x.b[off:], x.seg.seed)
