@@ -38,8 +38,8 @@ type Archive struct {
 
 // NewArchive prepares a backup of a journal's snapshot and of the other files that the data
 // directory keeps. If the parameter since is not nil, it describes an earlier backup, and the new
-// backup leaves out the segments that the earlier one holds. NewArchive takes ownership of the
-// snapshot.
+// backup leaves out the segments (files of the journal) that the earlier one holds. NewArchive
+// takes ownership of the snapshot.
 func NewArchive(data string, snap *journal.Snapshot, since *backup.Summary) (*Archive, error) {
 	a := &Archive{snap: snap, files: map[string]int{}, kept: map[string][]byte{}}
 	a.head = backup.Head{Taken: time.Now().UTC().Truncate(time.Millisecond), Version: build.This().Version}

@@ -24,10 +24,10 @@ type Chain struct {
 }
 
 // OpenChain opens a backup and the earlier backups that it needs. The names may be in any order.
-// Each is the name of a backup, or of a directory whose backups can all be used. OpenChain opens
-// the newest of these backups. It returns an error if a needed backup is missing, or if a backup
-// cannot be read. It also returns an error if the names include a backup that the newest one does
-// not continue; backups found in a directory may be unrelated.
+// Each is the name of a backup, or of a directory of backups. Of all these backups, OpenChain opens
+// the newest one and those that it needs. It returns an error if a needed backup is missing, or if
+// a backup cannot be read. It also returns an error if the names include a backup that the newest
+// one does not continue; backups found in a directory may be unrelated.
 func OpenChain(names []string) (c *Chain, err error) {
 	c = &Chain{}
 	defer func() {

@@ -58,7 +58,7 @@ type transfer struct {
 	done  Copied
 	room  *sync.Cond // signalled when an entry is no longer in flight
 	busy  int        // number of entries in flight
-	bytes int        // sum of their payloads
+	bytes int        // total size of their payloads
 }
 
 func newTransfer(from, to engine.Engine, tell func(Copied)) *transfer {
@@ -83,7 +83,7 @@ const claims = "claim/"
 func ClaimKey(work string) string { return claims + work }
 
 // staysBehind reports whether a document is left out of copies. Claims concern only their own
-// store, and every server creates its own figures and demo stream.
+// store. Every server creates the figures of its dashboard and its demo stream by itself.
 func staysBehind(key string) bool {
 	id, _ := hub.StreamOf(key)
 	return strings.HasPrefix(key, claims) || strings.HasPrefix(key, dashboard.FiguresPrefix) || id == access.DemoStream
@@ -177,7 +177,7 @@ func (t *transfer) copyAll(ctx context.Context) error {
 }
 
 // create creates a copy of a document. If the document is an account of the dashboard, the target
-// may already have it.
+// may already have one, which create then overwrites.
 func (t *transfer) create(ctx context.Context, d engine.Document) (engine.Document, error) {
 	made, err := t.to.Create(ctx, d.Key, d.Value)
 	if errors.Is(err, engine.ErrExists) && d.Key == dashboard.AccountKey {
@@ -267,7 +267,7 @@ func (t *transfer) copyLog(ctx context.Context, from, to engine.LogID) error {
 		return err
 	}
 	defer out.Close()
-	have := outlines(out) // entries that an earlier call of copyLog has copied
+	have := outlines(out) // not empty if an earlier call of copyLog has copied entries
 	for range maxRounds {
 		want, err := t.copyRound(ctx, from, out, have)
 		if err != nil {
@@ -315,7 +315,7 @@ func (t *transfer) copyRound(ctx context.Context, from engine.LogID, out engine.
 	defer in.Close()
 	want := outlines(in)
 	if source.trimmed.Load() {
-		return nil, nil // source.note may be from an earlier trim than the entries
+		return nil, nil // another process has just trimmed the log, so source.note may be older than the entries in want
 	}
 	if source.note != nil {
 		low, err := hub.LowOf(source.note)
@@ -397,13 +397,13 @@ func (t *transfer) begin(size int) {
 	t.busy, t.bytes = t.busy+1, t.bytes+size
 }
 
-// end says that an entry is no longer in flight. If the entry is a batch that was stored, the
-// parameter counts is true.
-func (t *transfer) end(size int, counts bool) {
+// end records that an entry is no longer in flight, and counts the entry if it is a batch that was
+// stored.
+func (t *transfer) end(size int, storedBatch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy, t.bytes = t.busy-1, t.bytes-size
-	if counts {
+	if storedBatch {
 		t.done.Batches++
 		t.done.Bytes += int64(size)
 	}
@@ -426,8 +426,9 @@ func (copyist) Commit(int) {}
 // Dropped implements engine.Judge.
 func (copyist) Dropped() {}
 
-// original is the engine.Follower of a log that is copied. It admits nothing. Other processes may
-// append to the log: the copy has what the log held when it was opened.
+// original is the engine.Follower of a log that is copied: a judge that also learns what other
+// processes do with the log. It admits nothing. It ignores the entries that other processes append,
+// because only the entries that the log held when it was opened are copied.
 type original struct {
 	copyist
 	note    []byte      // the note that the last Trim of the log stored; nil if there was none
@@ -465,7 +466,8 @@ func (*original) Rewind() {}
 // until the copy is complete.
 var copying = ClaimKey("migration")
 
-// mark marks that a copy has begun. It reports whether an earlier copy began and was not completed.
+// mark creates the document with the key copying. It reports whether the document existed, which
+// means that an earlier copy was not completed.
 func (t *transfer) mark(ctx context.Context) (again bool, err error) {
 	_, err = t.to.Create(ctx, copying, json.RawMessage(`{}`))
 	if errors.Is(err, engine.ErrExists) {

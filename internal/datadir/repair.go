@@ -63,10 +63,10 @@ func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	return result, nil
 }
 
-// moveAside moves files from the journal's directory to a new directory, and returns the name of
-// the new directory. It moves the files that repairs have set aside. It also copies the format file
-// there, because the other files cannot be read without it. If no files were set aside, moveAside
-// does nothing.
+// moveAside moves the files that repairs have set aside from the journal's directory to a new
+// directory, and returns the name of the new directory. It also copies the format file there,
+// because the other files cannot be read without it. If no files were set aside, moveAside does
+// nothing.
 func moveAside(data string, now weir.Time) (dir string, err error) {
 	from := Journal(data)
 	names, err := disk.OS(from).List()

@@ -9,8 +9,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// A repair that was interrupted after its last step has left damaged files in the journal. The next
-// repair moves them to a directory of their own, although the journal is undamaged.
+// A repair was interrupted after it had repaired the journal and before it moved the damaged files
+// away. The next repair moves these files to a new directory, although the journal is undamaged.
 func TestRepairMovesFilesSetAside(t *testing.T) {
 	data := t.TempDir()
 	if _, err := disk.MakeDir(Journal(data)); err != nil {

@@ -55,7 +55,8 @@ func Name(key string) string {
 	return kind + " " + id
 }
 
-// Found returns a phrase about damage that a scrub found, such as "batches 7 to 9 of stream …".
+// Found returns a phrase about damage that a scrub (a check of a running journal) found, such as
+// "batches 7 to 9 of stream …".
 func Found(f *journal.Finding) string {
 	what := f.What
 	switch {

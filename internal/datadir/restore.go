@@ -17,8 +17,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// Source is a backup to restore. Restore adds the name of a source to its errors. It leaves out the
-// name of the first source, which the caller adds.
+// Source is a backup to restore. If reading a source fails, Restore adds the name of the source to
+// the error, except for the first source, whose name the caller adds.
 type Source struct {
 	Name string
 	io.Reader
@@ -53,7 +53,7 @@ func Restore(ctx context.Context, sources []Source, data string) (*backup.Head, 
 			break
 		}
 	}
-	if err == nil && sources[0].Wanted == nil { // the backup is a stream, so its head could not be checked before
+	if err == nil && sources[0].Wanted == nil { // the backup was read as a stream, without OpenChain, so its head is not checked yet
 		_, _, err = backup.Chain([]*backup.Summary{{Head: newest}})
 	}
 	var report *journal.Report

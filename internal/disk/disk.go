@@ -1,6 +1,6 @@
 // Package disk is the file system interface of the journal. It is small, so that tests can
 // implement it. Package faulty is such an implementation: it can lose unsynced bytes, cut writes
-// short, fail calls and fill the disk. The function OS returns the real implementation.
+// short, make calls fail and fill the disk. The function OS returns the real implementation.
 package disk
 
 import (

@@ -98,7 +98,8 @@ func (d osFS) Remove(name string) error {
 	return os.Remove(path)
 }
 
-// List leaves out directories: a data directory that is a mount point contains lost+found.
+// List leaves out directories, because a data directory that is a mount point contains the
+// directory lost+found.
 func (d osFS) List() ([]string, error) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {

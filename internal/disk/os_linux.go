@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBuffers is IOV_MAX of Linux, the largest number of buffers that one call accepts.
+// maxBuffers is IOV_MAX of Linux, the largest number of buffers that one write accepts.
 const maxBuffers = 1024
 
-// WriteAt passes as many buffers to the kernel in one call as possible, so that a group of records
-// costs one system call and no copy.
+// WriteAt passes as many buffers to the kernel in one call as possible, so that many records can be
+// written with one system call and without copying them.
 func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 	// After a short write, the function skip changes the list of buffers. The caller's list must
 	// not change.
@@ -87,7 +87,7 @@ func overwriteInPlace(f *os.File) {
 	})
 }
 
-// uncache ignores errors: after an error, reads may come from memory.
+// uncache ignores errors, because an error only means that later reads may still come from memory.
 func (f *osFile) uncache() {
 	_ = control(f.f, "advise", func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) })
 }

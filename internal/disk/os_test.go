@@ -128,10 +128,10 @@ func TestMakeDir(t *testing.T) {
 		t.Fatalf("made %q, %v", made, err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("the new directory: %v, %v", info, err)
 	}
 	if made, err := MakeDir(dir); err != nil || len(made) > 0 {
-		t.Errorf("made %q, %v", made, err)
+		t.Errorf("for an existing directory, made %q, %v", made, err)
 	}
 	if err := os.WriteFile(filepath.Join(top, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -24,9 +24,10 @@ const (
 const AsidePrefix = "damaged-"
 
 // Stage replaces the content of a directory in one step. A Stage shows the directory as it will be
-// after Commit. Changes that are made through the Stage are staged. Files of the old content can be
-// read through it, but must not be written. A crash at any point leaves either the old content,
-// possibly with staged files beside it, or new content that the next Install puts in place.
+// after Commit. Changes that are made through the Stage take effect at Commit. Files of the old
+// content can be read through the Stage, but must not be written. A crash at any point leaves
+// either the old content, possibly with files of the new content beside it, or the complete new
+// content, which the next Install puts in place.
 type Stage struct {
 	FS
 	left map[string]string // files that are not part of the new content; the key is the file name, the value is leftPrefix or asidePrefix
@@ -76,12 +77,13 @@ func (s *Stage) List() ([]string, error) {
 // Leave leaves a file of the old content out of the new content.
 func (s *Stage) Leave(name string) { s.left[name] = leftPrefix }
 
-// SetAside is like Leave, but Commit keeps the file under its name with AsidePrefix.
+// SetAside is like Leave, but Commit keeps the file and puts AsidePrefix before its name.
 func (s *Stage) SetAside(name string) { s.left[name] = asidePrefix }
 
 // Commit replaces the old content by the new content. All staged files must be synced. After an
-// error the old content is still in place, and Discard must follow. If Commit returns nil, the new
-// content survives a crash. If a file cannot be moved to its place, the next Install moves it.
+// error the old content is still in place, and the caller must call Discard. If Commit returns nil,
+// the new content survives a crash. If a file cannot be moved to its place, the next Install moves
+// it.
 func (s *Stage) Commit() error {
 	var faults []error
 	for name, prefix := range s.left {
@@ -149,7 +151,7 @@ func Install(dir FS) error {
 	return nil
 }
 
-// sweep removes all staged files.
+// sweep removes all files of a stage, except installMark.
 func sweep(dir FS) error {
 	names, err := dir.List()
 	for _, name := range names {

@@ -222,7 +222,7 @@ type Kind uint8
 // The kinds of entries. Zero is not a kind.
 const (
 	Batch     Kind = 1 // a batch
-	GapClosed Kind = 2 // says that the missing sequences from First to Seq are closed for good; it has no payload
+	GapClosed Kind = 2 // a closed gap: no batch will ever have one of the missing sequences from First to Seq; it has no payload
 )
 
 // Flags are set by the judge and returned in headers. Only the low four bits are kept.

@@ -48,8 +48,8 @@ func (c Call) String() string {
 	return fmt.Sprintf("%s %d of %q%s at %d, %d bytes", c.Kind, c.N, c.Name, c.To, c.Off, c.Len)
 }
 
-// Partial is an error for a Write that writes its first Bytes bytes before it fails. Other calls
-// just fail with Err.
+// Partial is an error that a test can make a call return. A Write that returns it has written its
+// first Bytes bytes. Any other call just fails with Err.
 type Partial struct {
 	Err   error
 	Bytes int

@@ -48,7 +48,7 @@ func TestHookSeesEveryCall(t *testing.T) {
 		t.Errorf("seen %q\nwant %q", seen, want)
 	}
 	if d.Calls(Write) != 2 || d.Calls(Lock) != 1 {
-		t.Error("calls are counted wrong")
+		t.Errorf("counted %d writes and %d locks, want 2 and 1", d.Calls(Write), d.Calls(Lock))
 	}
 }
 
@@ -117,7 +117,7 @@ func TestCrashInsideHook(t *testing.T) {
 	check(t, f.WriteAt(1, []byte("2")))
 	check(t, f.SyncData())
 	if want := []string{"", "a=", "a=1", "a=12"}; !slices.Equal(images, want) {
-		t.Errorf("%q", images)
+		t.Errorf("content before each call: %q, want %q", images, want)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestCapacity(t *testing.T) {
 	check(t, f.Truncate(7))
 	check(t, g.WriteAt(2, []byte("c")))
 	if d.Size() != 10 {
-		t.Errorf("size %d", d.Size())
+		t.Errorf("size %d, want 10", d.Size())
 	}
 	d.Capacity(11)
 	check(t, g.WriteAt(3, []byte("d")))

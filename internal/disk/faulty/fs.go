@@ -1,6 +1,6 @@
-// Package faulty is an in-memory file system that can be crashed, failed, filled and damaged at
-// will. A crash loses only changes that the comment of disk.FS allows it to lose. Everything else
-// survives unchanged, and tests can rely on that.
+// Package faulty is an in-memory file system for tests. A test can crash it, make its calls fail,
+// fill it and damage its content. A crash loses only changes that the comment of disk.FS allows it
+// to lose. Everything else survives unchanged, and tests can rely on that.
 package faulty
 
 import (
@@ -49,7 +49,7 @@ func (c change) apply(names map[string]*inode) {
 
 // inode is a file independent of its name.
 type inode struct {
-	name    string // last name, which hooks get
+	name    string // last name of the file, which a hook receives in Call.Name
 	linked  bool   // the file has a name, so its length counts towards the capacity
 	locked  bool
 	current content // the content that programs read

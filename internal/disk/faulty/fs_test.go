@@ -202,7 +202,7 @@ func holds(t *testing.T, d *FS, want ...string) {
 		files[want[i]] = want[i+1]
 	}
 	if got := texts(d); !maps.Equal(got, files) {
-		t.Fatalf("holds %q, want %q", got, files)
+		t.Fatalf("the directory holds %q, want %q", got, files)
 	}
 }
 

@@ -112,9 +112,9 @@ func (a *announcer) tell(c engine.Change) {
 	}
 }
 
-// Watch implements engine.Documents. The store already contains changes that are settled but not
-// announced yet. Watch reports them to the watcher as part of the current documents, and the
-// announcer does not report them to this watcher again.
+// Watch implements engine.Documents. The store already contains changes that were applied in memory
+// but not announced yet. Watch reports them to the watcher as part of the current documents, and
+// the announcer does not report them to this watcher again.
 func (j *Journal) Watch(_ context.Context, visit func(engine.Change)) error {
 	if j.closing.Load() {
 		return engine.ErrClosed

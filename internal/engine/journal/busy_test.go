@@ -54,7 +54,7 @@ func TestReadWhileReclaiming(t *testing.T) {
 	}
 	reader(func() error { return w.logs["kept"].Scan(background, 0, 0, right("kept", 400)) })
 	reader(func() error { return w.logs["moving"].Scan(background, 0, 0, right("moving", 900)) })
-	reader(func() error { // opening a log reads the heads of all entries that have a key
+	reader(func() error { // opening a log reads all entries that have a key, without their payloads
 		k.logs["keyed"].Close()
 		judge, count := &fixed{}, appended
 		l, err := w.j.Open(background, keyed.Created, judge)
@@ -144,7 +144,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 				go func() { time.Sleep(time.Second); close(failed) }()
 				refused := 0
 				want, state := engine.ErrReadOnly, engine.ReadOnly
-				if c.name == "preparer" { // the preparer tries other files until one can be written
+				if c.name == "preparer" { // the journal is full and not read-only, because the preparer tries other files until one can be written
 					want, state = engine.ErrFull, engine.Full
 				}
 				for seq := 2; seq < 300; seq++ {

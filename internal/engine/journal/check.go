@@ -60,7 +60,7 @@ type Report struct {
 	Batches     int            `json:"batches"`   // readable batches
 	Payload     int64          `json:"payload"`   // total payload bytes of the readable batches
 	ClosedGaps  int            `json:"closed_gaps"`
-	Torn        int64          `json:"torn"` // bytes of the newest group that a crash cut short; that group was never acknowledged
+	Torn        int64          `json:"torn"` // bytes of the newest group (the records of one write) that a crash cut short; that group was never acknowledged
 	Damages     []Damage       `json:"damages"`
 	Orphans     int            `json:"orphans"`      // batches of logs whose document, or the record of its deletion, is lost
 	MayBeLost   int            `json:"may_be_lost"`  // upper bound for the number of records with unknown content
@@ -77,7 +77,7 @@ type checkup struct {
 	buf       []byte
 	tailed    *inspection            // inspection of the tail, the last segment that holds a group
 	harmed    map[uint64]*inspection // segments with damage
-	listed    []uint64               // segments of the journal, according to the newest manifest
+	listed    []uint64               // segments of the journal, according to the newest manifest (a record that lists all segments)
 	manifest  place                  // position of the newest manifest
 	proof     proof                  // what the file "end" says about how far the log reached
 	endLost   bool                   // the file "end" should exist but cannot be used
@@ -87,7 +87,7 @@ type checkup struct {
 	unsealed  []*inspection          // segments without a valid index
 	unknown   int                    // upper bound for the number of records with unknown content
 	last      place                  // position of the last data with unknown content
-	lost      map[uint64]string      // keys of lost documents by their logs: the newest state or the deletion cannot be read
+	lost      map[uint64]string      // for each log whose document is lost (its newest state or its deletion cannot be read), the key of the document
 	orphans   map[uint64]bool        // logs with entries but without a document
 	hurt      map[uint64]bool        // logs with damage
 	lostMarks map[uint64]bool        // logs whose mark (the record of the last trim) is unreadable, so that its note is lost
@@ -143,8 +143,9 @@ func (c *checkup) fileDamage(name, what string, err error) {
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
-// the watermark of the tail can prove that no later segment was used: the writer marks the
-// watermark of a segment as final before it uses the next segment.
+// the watermark of the tail, which says how far the tail was synced, can prove that no later
+// segment was used: the writer marks the watermark of a segment as final before it uses the next
+// segment.
 func (c *checkup) readProof() error {
 	err := c.j.readEnd()
 	c.proof = c.j.end
@@ -207,7 +208,8 @@ func (c *checkup) findEnd() error {
 			return err
 		}
 		begun := x.begun()
-		// If "end" names an older segment, segment n never held a group, whatever its header looks like.
+		// The writer names a segment in "end" before it writes to the segment. So if "end" names an
+		// older segment, segment n never held a group, whatever its header looks like.
 		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
 			c.unused = append(c.unused, x.seg)
 			c.note(x, x.holes...)
@@ -232,8 +234,8 @@ func (c *checkup) findEnd() error {
 // below reports whether the file "end" proves that the log continues after segment n.
 func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
 
-// sealing reports whether segment n may lack its index because a crash came before the segment was
-// sealed. Only the newest segment and the one before it can be unsealed.
+// sealing reports whether segment n may lack its index because a crash came before the index was
+// written. Only the newest segment and the one before it can lack their index.
 func (c *checkup) sealing(n uint64) bool {
 	if c.tail == nil {
 		return false
@@ -251,7 +253,7 @@ func (c *checkup) listMissing() {
 	if c.tail != nil {
 		tail = c.tail.number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.proved) { // the tail is proved to be full, so another segment followed it
+	if c.endLost && (c.tail == nil || c.tailed.proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
 		c.listed = append(c.listed, tail+1)
 	}
 	adjacent := c.tailed != nil && c.tailed.group+1 == c.j.end.latest.group

@@ -101,7 +101,7 @@ func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 
 // stories returns a closed journal with records of every kind. Some records are in sealed segments
 // and some in the newest segment, and some are no longer needed. The watermark of the newest
-// segment covers all of its groups.
+// segment says that all records in the segment were synced.
 func stories(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
@@ -158,8 +158,8 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 	}
 }
 
-// A segment has lost its footer, its watermark and its last groups. A check detects this by the
-// group numbers of the next segment.
+// A segment has lost its footer, its watermark and its last groups (a group is the records of one
+// write). A check detects this by the numbers of the groups in the next segment.
 func TestCheckSegmentWithLostEnd(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})

@@ -133,7 +133,7 @@ func TestOnlyFourFlagsAreKept(t *testing.T) {
 	}
 }
 
-// TestRecycleWithoutSpace fails the header write of a segment that is being recycled, as a
+// TestRecycleWithoutSpace makes the write of the header fail when a segment is recycled, as a
 // copy-on-write file system may do on a full disk. The file is removed. If it stayed, it would take
 // space that the journal does not account for.
 func TestRecycleWithoutSpace(t *testing.T) {

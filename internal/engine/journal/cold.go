@@ -28,7 +28,7 @@ type cold struct {
 	moves  []move     // records in the segment
 	from   []*segment // segments of the originals
 	held   int64      // dead bytes of the segments in the field from, which take space until the cold segment is adopted
-	zeroed bool       // the file was in use before, so all of its blocks exist
+	zeroed bool       // the file was in use before, so the file system has allocated all of its blocks
 	sealed bool
 	named  bool // the file has its final name
 }
@@ -71,10 +71,10 @@ func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 	return k.group.length < copyAtOnce || r.writeCold(), nil
 }
 
-// mayHold reports whether segment s, once it is emptied, may wait until the cold segment is
-// adopted. The dead bytes of all waiting segments may be up to an eighth of the live bytes of the
-// journal. A cold segment is begun only if this limit suffices until segments like s have filled
-// the cold segment.
+// mayHold reports whether the entries of segment s may be copied to the cold segment. An emptied
+// segment takes space until the cold segment is adopted. So the dead bytes of all emptied segments
+// may be at most an eighth of the live bytes of the journal. A cold segment is begun only if
+// segments like s can fill it within this limit.
 func (r *reclaimer) mayHold(s *segment) bool {
 	live, most := s.live.Load(), r.live/8
 	if r.j.opts.holdMore {
@@ -96,7 +96,7 @@ func (r *reclaimer) beginCold() bool {
 	if time.Now().Before(r.warm) {
 		return false
 	}
-	r.warm = time.Now().Add(calm) // reset below if the next steps succeed
+	r.warm = time.Now().Add(calm) // no other attempt before this time; reset below if this attempt succeeds
 	number, old := r.j.prepare.reserve()
 	s := &segment{number: number, name: segmentName(number), seed: seed(r.j.salt, number), onRelease: r.j.prepare.give, end: dataStart}
 	s.refs.Store(1)
@@ -192,7 +192,7 @@ func (r *reclaimer) adopt() bool {
 	o := &adoptOp{c: &r.j.commit, seg: k.seg, done: make(chan error, 1)}
 	r.j.do(o)
 	if <-o.done != nil {
-		if o.staged { // the manifest may be on the disk: the file must stay
+		if o.staged { // the manifest may be on the disk, so the file must stay
 			r.forgetCold()
 		}
 		return false
@@ -227,7 +227,8 @@ func (l *log) moveEntry(m move) bool {
 
 // settleCold is called when the journal is idle. It adopts the cold segment if the segment is at
 // least half full, and drops it otherwise. The emptied segments cannot wait until the cold segment
-// is full, because the strict bound (see victim) leaves no space for them.
+// is full, because the strict bound on the size of an idle journal (see victim) leaves no space for
+// them.
 func (r *reclaimer) settleCold() {
 	if k := r.cold; k != nil && !k.sealed && k.seg.end > r.j.size/2 {
 		r.sealCold()
@@ -279,7 +280,8 @@ func (o *adoptOp) stage(g *group) {
 	o.c.manifest(g)
 }
 
-// reserve takes a number that no other segment gets, and a dead file if there is one.
+// reserve takes a number that no other segment gets, and the file of a freed segment if there is
+// one.
 func (p *preparer) reserve() (number uint64, old *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,8 +17,9 @@ import (
 )
 
 // mixture appends to six logs. Two of them keep their entries for longer than the others. It also
-// deletes these two now and then, so that the reclaimer meets entries of deleted logs. It calls the
-// function rest after each round, and stops at the first error.
+// deletes these two now and then, so that the reclaimer, which copies entries that are still
+// needed, also meets entries of deleted logs. It calls the function rest after each round, and
+// stops at the first error.
 func mixture(w *world, rounds int, rest func()) error {
 	const logs = 6
 	var errs []error
@@ -61,7 +62,7 @@ func sound(fs *faulty.FS, h *history) error {
 }
 
 // TestColdSegments cuts the power before calls on a cold segment, which the reclaimer fills with
-// copies of long-lived entries. It also cuts the power before the next calls after that segment
+// copies of long-lived entries. It also cuts the power before the first calls after that segment
 // gets its final name, and now and then before other calls. Nothing acknowledged is lost, and
 // nothing trimmed or deleted returns.
 func TestColdSegments(t *testing.T) {
@@ -162,7 +163,7 @@ func TestDeletionKnowsColdSegment(t *testing.T) {
 	w.j.store.mu.RLock()
 	defer w.j.store.mu.RUnlock()
 	if d, ok := w.j.store.deleted.Get("a"); !ok || d.birth != 9 {
-		t.Errorf("tombstone %+v, want birth 9", d)
+		t.Errorf("tombstone %+v, want birth segment 9", d)
 	}
 }
 

@@ -22,7 +22,7 @@ type committer struct {
 
 	full    chan *group // to the writer
 	empty   chan *group // back from the writer
-	pending *group      // the group that the writer received last; its ops may not be in memory yet
+	pending *group      // the group that the writer received last; its changes may not be in memory yet
 }
 
 func (c *committer) init(j *Journal) {
@@ -61,7 +61,7 @@ func (c *committer) run() {
 	}
 }
 
-// begin waits until the writer has returned a group, empties that group and starts with it.
+// begin waits until the writer has returned a group, empties it and makes it the current group.
 func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)
@@ -133,7 +133,8 @@ func (c *committer) rotate() error {
 // spare returns how many bytes of a segment an op of this class must leave free. Freeing a segment
 // takes a manifest: without room for one, the journal could never free anything on a full disk.
 // While the disk has no space for another segment, new entries and documents must leave half of the
-// current segment free. The reclaimer needs that half to empty segments that are mostly dead.
+// current segment free. The reclaimer needs that half for copies of the few needed records of other
+// segments, so that it can free these segments.
 func (c *committer) spare(of class) int64 {
 	if of == freeing {
 		return 0

@@ -79,7 +79,7 @@ func verifyOld(fs *faulty.FS, last weir.Seq) (err error) {
 }
 
 // A journal of format 1 can be checked, repaired and opened. Opening converts it to the current
-// format. A crash at any time during the conversion leaves a journal that opens. Groups of both
+// format. A crash at any time during the conversion leaves a journal that opens. Records of both
 // formats can be read afterwards.
 func TestFormat1(t *testing.T) {
 	if r, err := Check(oldJournal(t), CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 120 || r.ClosedGaps != 1 {

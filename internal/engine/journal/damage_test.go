@@ -102,7 +102,7 @@ func victims(t *testing.T) (all []victim) {
 	tiny := func(w *world, _ clock) error {
 		return errors.Join(w.create("a", "active"), w.appendMany("a", 1, 3, 100), w.update("a", "revoked"))
 	}
-	full := func(w *world, pass clock) error { // the last group just fits, so the next group starts a new segment
+	full := func(w *world, pass clock) error { // the last write just fits, so the next write starts a new segment
 		return errors.Join(grow(w, pass), w.appendMany("b", 100, 130, 1400), w.create("last", "active"), w.appendMany("b", 131, 140, 1400))
 	}
 	for _, story := range []struct {
@@ -155,8 +155,9 @@ func (w *world) load(t *testing.T, pass clock) *history {
 	return all
 }
 
-// damage returns a damaged copy of the journal's disk. Some damage consists of failing reads, so
-// the caller must install a new hook from the returned function each time the disk is used.
+// damage returns a damaged copy of the journal's disk. Some damage consists of failing reads. So
+// the caller must get a hook from the returned function, and install it, each time before it uses
+// the disk.
 func (v *victim) damage(rng *rand.Rand) (what string, damaged *faulty.FS, hook func() func(faulty.Call) error) {
 	hook = func() func(faulty.Call) error { return nil }
 	fs := v.fs.Crash(faulty.LoseNothing, nil)
@@ -360,8 +361,9 @@ func (v *victim) excused(fs *faulty.FS, r *Repair) error {
 	return nil
 }
 
-// excused counts the acknowledged entries that are missing without a marker. If the parameter
-// unknown is true, the record of a trim may be lost, so trimmed entries may return.
+// excused counts the acknowledged entries that are missing although no other entry marks them as
+// lost. If the parameter unknown is true, the record of a trim may be lost, so trimmed entries may
+// return.
 func (d *docHistory) excused(j *Journal, key string, doc engine.Document, unknown bool) (missing int, err error) {
 	l, err := j.Open(background, doc.Created, &fixed{})
 	if err != nil {

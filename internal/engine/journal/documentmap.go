@@ -24,8 +24,8 @@ type compact struct {
 	created  engine.LogID
 	revision engine.Revision
 	at       place
-	bytes    uint32 // size of the record, as in the type extent
-	first    uint32 // as in the type document
+	bytes    uint32 // the same as extent.bytes
+	first    uint32 // the same as document.first
 	key      uint16 // length of the key
 	head     uint16 // number of bytes shared at the beginning
 	tail     uint16 // number of bytes shared at the end
@@ -95,7 +95,8 @@ func (c *compact) full() engine.Document {
 	return engine.Document{Key: c.name(), Value: value, Created: c.created, Revision: c.revision}
 }
 
-// probe returns a value for lookups in the tree. It compares equal to the document with this key.
+// probe returns an element for lookups in the tree, which compares equal to the document with this
+// key.
 func probe(key string) *compact { return &compact{text: key, key: uint16(len(key))} }
 
 // Get returns a copy of the document with this key.

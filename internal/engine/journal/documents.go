@@ -68,8 +68,8 @@ func (o *documentOp) stage(g *group) {
 	}
 	r.log = uint64(created)
 	if o.change == deleteDocument {
-		// The newest segment that may hold entries of this log. It may be a cold segment that the
-		// reclaimer is filling (see cold.go).
+		// birth is the newest segment that may hold entries of this log. It may be a cold segment
+		// that the reclaimer is filling (see cold.go).
 		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load())
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}
@@ -97,10 +97,9 @@ func (o *documentOp) settle(*group) {
 }
 
 // finish passes the outcome to the announcer, which answers the caller. Refusals take the same
-// path: the earlier change that caused the refusal may not be announced yet, and the caller must
-// not learn of it before the watchers do. If a deletion could not be written, finish makes the log
-// usable again: the document still exists in memory, and its log can be opened until the next
-// start.
+// path, because the earlier change that caused the refusal may not be announced yet, and the caller
+// must not learn of that change before the watchers do. If a deletion could not be written, finish
+// makes the log usable again, because the document still exists in memory.
 func (o *documentOp) finish(err error) {
 	switch {
 	case err == nil:

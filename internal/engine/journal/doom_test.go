@@ -10,8 +10,9 @@ import (
 	"weir/internal/engine"
 )
 
-// TestFailedDeletion fails the sync of a deletion. The document still exists, so its log can be
-// opened: by a caller that came while the deletion was in flight, and by a caller that comes later.
+// TestFailedDeletion makes the sync of a deletion fail. The document still exists, so its log can
+// be opened: by a caller that came while the deletion was in flight, and by a caller that comes
+// later.
 func TestFailedDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()

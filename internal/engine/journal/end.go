@@ -9,8 +9,8 @@ import (
 )
 
 // endFile is the name of the file that proves how far the log reached at least. Without this file,
-// a journal that lost its newest segment, or the newest groups in it, would look like an undamaged
-// older journal.
+// a journal that lost its newest segment, or the newest groups in it (a group is the records of one
+// write), would look like an undamaged older journal.
 const (
 	endFile    = "end"
 	endTmpFile = "end.tmp"

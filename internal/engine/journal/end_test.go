@@ -11,9 +11,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Two attempts to write a group are cut short by crashes, at the same offset and with the same
-// layout. The remains of both together look like a complete group, but recovery does not accept
-// them as one.
+// A group (the records of one write) is written twice, at the same offset and with the same layout,
+// and a crash cuts both attempts short. The remains of both attempts together look like a complete
+// group, but recovery does not accept them as one.
 func TestTwoTornAttempts(t *testing.T) {
 	fs := faulty.New()
 	w := newWorld(t, fs, newHistory())
@@ -98,11 +98,11 @@ func TestLostFormat(t *testing.T) {
 	fs := threeFiles(t)
 	want := fs.Files()[formatFile]
 	for name, spoil := range map[string]func(*faulty.FS){
-		"removed":                  func(fs *faulty.FS) { fs.Remove(formatFile) },
-		"empty":                    func(fs *faulty.FS) { put(fs, formatFile, nil) },
-		"flipped":                  func(fs *faulty.FS) { fs.Flip(formatFile, 40, 2) },
-		"without end":              func(fs *faulty.FS) { fs.Remove(formatFile); fs.Remove(endFile) },
-		"format and end are empty": func(fs *faulty.FS) { put(fs, formatFile, nil); put(fs, endFile, nil) },
+		"removed":                    func(fs *faulty.FS) { fs.Remove(formatFile) },
+		"empty":                      func(fs *faulty.FS) { put(fs, formatFile, nil) },
+		"one bit is flipped":         func(fs *faulty.FS) { fs.Flip(formatFile, 40, 2) },
+		"format and end are removed": func(fs *faulty.FS) { fs.Remove(formatFile); fs.Remove(endFile) },
+		"format and end are empty":   func(fs *faulty.FS) { put(fs, formatFile, nil); put(fs, endFile, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := fs.Crash(faulty.LoseNothing, nil)

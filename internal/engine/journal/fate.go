@@ -78,7 +78,7 @@ func (c *checkup) describe(h *hole, owners map[uint64]string) {
 	if _, owned := owners[id]; h.Fate == "" {
 		h.Fate = c.fate(h, owned || c.orphans[id])
 	}
-	if h.Fate == Lost || h.Fate == Mended && h.slot.kind.entry() { // the entries cannot be read until the repair
+	if h.Fate == Lost || h.Fate == Mended && h.slot.kind.entry() { // not all entries of the log can be read before a repair
 		c.hurt[id] = true
 	}
 }

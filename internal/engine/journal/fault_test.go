@@ -15,8 +15,8 @@ import (
 	"weir/internal/engine"
 )
 
-// TestEveryCallFails fails the k-th call of each kind, for every k. A journal whose write or sync
-// failed accepts no more writes. After a power cut, the journal opens, and everything that was
+// TestEveryCallFails makes the k-th call of each kind fail, for every k. A journal whose write or
+// sync failed accepts no more writes. After a power cut, the journal opens, and everything that was
 // acknowledged is present.
 func TestEveryCallFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.Read} {
@@ -292,8 +292,8 @@ func TestRefusedDirectories(t *testing.T) {
 	}
 }
 
-// TestOlderRecordDamaged crashes a journal before it is idle, and then damages a group that is
-// followed by other groups. The journal is refused as damaged.
+// TestOlderRecordDamaged crashes a journal before it is idle, and then damages a group (the records
+// of one write) that is followed by other groups. The journal is refused as damaged.
 func TestOlderRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

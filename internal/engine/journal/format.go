@@ -381,8 +381,8 @@ func decodeEnding(b []byte) (p proof, ok bool) {
 	return p, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
 }
 
-// finalMark is a bit that is set in the group number of a final watermark. No more groups follow in
-// that segment, and the journal continues in the next one.
+// finalMark is a bit that is set in the group number of a final watermark. A final watermark says
+// that no more groups follow in its segment, and that the journal continues in the next segment.
 const finalMark = 1 << 63
 
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {

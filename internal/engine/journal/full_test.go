@@ -232,7 +232,7 @@ func TestNoSpaceToOverwrite(t *testing.T) {
 	})
 }
 
-// TestBadFileWhilePreparing fails calls while the preparer makes the next segment ready. The
+// TestBadFileWhilePreparing makes calls fail while the preparer makes the next segment ready. The
 // preparer tries another file, and no append is refused.
 func TestBadFileWhilePreparing(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.Rename} {

@@ -10,9 +10,9 @@ const (
 	maxGroup = 16 << 20
 	// mostOps is the number of ops at which a group is full.
 	mostOps = 4096
-	// largePayload is the size from which a payload is written directly from the caller's slice.
-	// Smaller payloads are copied next to the heads of their records, which is cheaper than one
-	// more buffer in the write.
+	// largePayload is the size from which a payload is written directly from the caller's slice. A
+	// smaller payload is copied next to the head of its record (the part before the payload), which
+	// is cheaper than one more buffer in the write.
 	largePayload = 32 << 10
 	// keepBuffer is the largest buffer that is kept for the next group.
 	keepBuffer = 4 << 20

@@ -15,14 +15,16 @@ const (
 	headItems = 1024
 	// headRun is the longest single read of heads, and the size of the buffer for it.
 	headRun = 256 << 10
-	// headBridge is the longest stretch of unneeded bytes between two heads that is read along with
-	// them. Reading that many bytes takes about as long as starting a second read.
+	// headBridge is a number of bytes. If the heads of two records (the parts before the payload)
+	// are not farther apart than this, one read covers both. Reading the bytes between them takes
+	// at most about as long as starting a second read.
 	headBridge = 4 << 10
 )
 
 // restore passes the content of the log to a judge. It reads from the disk what the index does not
 // hold: the ranges of closed gaps, the tags, and for each key the digest and the event count that
-// the judge needs. From then on the index knows the size of every key.
+// the judge needs. It adds the sizes of the keys that it reads to the index, which then knows the
+// size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	since := weir.Time(math.MinInt64)
 	if f, ok := judge.(engine.Forgetful); ok {
@@ -47,7 +49,7 @@ type heads struct {
 	next  weir.Seq  // sequence at which the next call of read begins
 
 	items  []head
-	held   []*segment          // segments of items, in the order of items; equal neighbours are listed once
+	held   []*segment          // segments that hold the items, in the order of the items; consecutive items in one segment share an element
 	ends   []int               // for each segment in held, the index after its last item
 	sizes  []keySize           // sizes of keys that the index does not know yet
 	tags   map[weir.Seq]string // tags of items, by sequence; nil if there are none
@@ -55,7 +57,7 @@ type heads struct {
 }
 
 // head is an item with those fields of its record that a judge needs. A head is half as large as an
-// engine.Header, so less data moves from the reader's core to the judge's core.
+// engine.Header, so less data moves from the CPU core of the reader to that of the judge.
 type head struct {
 	item
 	known  bool // the other fields are complete
@@ -157,7 +159,7 @@ func (h *heads) read(ctx context.Context, into []head) batch {
 	return batch{heads: h.items, tags: h.tags}
 }
 
-// look finds the next items and holds their segments.
+// look finds the next items and keeps their segments from being recycled.
 func (h *heads) look() {
 	h.held, h.ends = h.held[:0], h.ends[:0]
 	h.l.mu.RLock()

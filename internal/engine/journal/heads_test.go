@@ -34,8 +34,8 @@ func (r *recall) Restore(_ []byte, entries iter.Seq[*engine.Header]) error {
 	return nil
 }
 
-// keyed opens a journal with one log of n entries. Each entry has a key, and its sequence is its
-// time.
+// keyed opens a journal with one log of n entries. Each entry has a key, and its time is equal to
+// its sequence.
 func keyed(t *testing.T, fs *faulty.FS, n, payload int) (*Journal, engine.LogID) {
 	t.Helper()
 	ctx := context.Background()
@@ -97,7 +97,7 @@ func TestKeysAreReadInRuns(t *testing.T) {
 	}
 }
 
-// If a head cannot be read, opening the log returns the error of the disk. The log can be opened
+// If the keys cannot be read, opening the log returns the error of the disk. The log can be opened
 // once the disk recovers.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	fs := faulty.New()

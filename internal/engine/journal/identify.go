@@ -23,7 +23,7 @@ const (
 
 // formatVersion is the version of the format that this code writes. A directory with a higher
 // version is refused. A journal of format 1 has no file "end", no salts in its segment headers and
-// no bonds (checksums over all records) in the frames of its groups. Opening such a journal writes
+// no bonds (checksums over all records) in the heads of its groups. Opening such a journal writes
 // what the current format needs. Since format 3, an entry may have the flag engine.Ends, which an
 // older program would ignore.
 const formatVersion = 3
@@ -36,9 +36,9 @@ type directory struct {
 	version int // version of the format
 }
 
-// identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
-// and read the format. identify turns an empty directory into a journal and then returns fresh =
-// true.
+// identify is steps 1 to 3 of opening a journal (see DESIGN.md): decide whether the directory is a
+// journal, take the lock, and read the format. identify turns an empty directory into a journal and
+// then returns fresh = true.
 func (j *Journal) identify() (fresh bool, err error) {
 	if _, err := j.known(); err != nil {
 		return false, err
@@ -95,8 +95,8 @@ func (d *directory) list() ([]string, error) {
 	return names, nil
 }
 
-// neverUsed reports whether the file "end" says that no segment was ever used. It says so if a
-// crash came after "end" was created and before the format file was created.
+// neverUsed reports whether the file "end" says that no segment was ever used. The file says so if
+// a crash came after "end" was created and before the format file was created.
 func (d *directory) neverUsed() bool {
 	p, err := loadEnd(d.fs)
 	return err == nil && p.latest.segment == 0

@@ -19,13 +19,13 @@ func (p place) before(o place) bool {
 	return p.segment < o.segment || p.segment == o.segment && p.off < o.off
 }
 
-// item is an entry as the in-memory index knows it, unpacked.
+// item is what the in-memory index knows about an entry.
 type item struct {
 	seq   weir.Seq
 	time  weir.Time
 	place place
 	size  uint32 // size of the payload
-	head  uint16 // size of the record's head
+	head  uint16 // size of the record without its payload
 	kind  kind
 	flags engine.Flags
 	keyed bool   // the entry has a key
@@ -45,7 +45,7 @@ type packed struct {
 	time    uint32
 	segment uint32
 	off     uint32
-	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), keyed (1), flags (4), tag (1)
+	size    uint32 // low 24 bits: size of the payload; higher bits: kind (2 bits), keyed (1), flags (4), tag (1)
 	head    uint16
 	key     uint16 // size of the key; 0 if there is no key or if its size is not known yet
 }
@@ -199,7 +199,7 @@ func (x *index) learn(sizes []keySize) {
 	}
 }
 
-// push appends an item above all others.
+// push appends an item whose sequence is higher than all others.
 func (x *index) push(it item) {
 	if n := len(x.chunks); n > 0 {
 		c := &x.chunks[n-1]
@@ -236,8 +236,8 @@ func newChunk(room int, it item) chunk {
 }
 
 // rebuild inserts an item at position i of chunk n, or replaces the item there if the parameter
-// replace is true. It is called when the chunk is full, or when the item does not fit the base of
-// the chunk. It replaces the chunk by one or more new chunks.
+// replace is true. It is called when the chunk is full, or when the item is too far from the base
+// of the chunk. It replaces the chunk by one or more new chunks.
 func (x *index) rebuild(n, i int, it item, replace bool) {
 	c := &x.chunks[n]
 	all := make([]item, 0, len(c.items)+1)

@@ -12,8 +12,8 @@ import (
 )
 
 // state says where the newest record of a document is, or the newest mark of a log. (A mark is the
-// record of a trim.) The index slots hold this information. Older records are not read, so damage
-// to them does no harm.
+// record of a trim.) The indexes of the segments hold this information. Older records are not read,
+// so damage to them does no harm.
 type state struct {
 	at       place
 	size     uint32
@@ -25,13 +25,13 @@ type state struct {
 	revision uint64
 }
 
-// states are the newest states of all marks or of all documents.
+// states has the newest states of all marks or of all documents.
 type states struct {
 	all []state
 	of  map[uint64]int32 // for each log, the position of its state in the field all
 }
 
-// found are the newest states of all marks and documents, read from disk.
+// found has the newest states of all marks and documents, read from disk.
 type found struct {
 	docs []byKey // the documents, in the order of their keys
 	rest []foundState
@@ -43,12 +43,13 @@ type found struct {
 type foundState struct {
 	at    extent
 	rec   record
-	first uint32 // as in the type state
+	first uint32 // the same as state.first
 }
 
-// readIndexes is step 7: read the index of every segment, in order, and then the newest state of
-// every mark and document. Three goroutines share the work: one reads the indexes, the caller's
-// goroutine puts the entries into memory, and the third chooses and reads the states.
+// readIndexes is step 7 of opening (see DESIGN.md): read the index of every segment, in order, and
+// then the newest state of every mark and document. Three goroutines share the work: one reads the
+// indexes, the caller's goroutine puts the entries into memory, and the third chooses and reads the
+// states.
 func (r *recovery) readIndexes() (err error) {
 	all := r.j.store.allSegments()
 	read, slots, done := make(chan loadedIndex, 1), make(chan loadedIndex, len(all)), make(chan found)
@@ -121,8 +122,9 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 	return nil
 }
 
-// add keeps the state that a slot describes, unless a newer state of the same log is known. A copy
-// made by the reclaimer has the same revision as its original; add keeps the copy.
+// add keeps the state that a slot (an element of a segment's index) describes, unless a newer state
+// of the same log is known. A copy made by the reclaimer has the same revision as its original; add
+// keeps the copy.
 func (s *states) add(at place, sl slot, revision uint64) {
 	st := state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
 	if sl.kind == kindDocument {
@@ -261,8 +263,9 @@ func (a byKey) compare(b byKey) int {
 const shortGap = 16 << 10
 
 // rebuildIndex returns the slots of a sealed segment whose index cannot be read. If the index or
-// the footer is damaged but all groups of the segment are valid, rebuildIndex builds the slots from
-// the groups, and confirm later writes the index again.
+// the footer is damaged but all groups of the segment (the records of one write each) are valid,
+// rebuildIndex builds the slots from the groups, and the method confirm later writes the index
+// again.
 func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
 	if !errors.Is(damage, engine.ErrDamaged) {
 		return nil, damage

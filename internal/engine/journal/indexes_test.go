@@ -11,9 +11,9 @@ import (
 	"weir/internal/engine"
 )
 
-// manyStates returns a closed journal that contains several states of the same documents and of
-// the same marks. (A mark is the record of a trim.) Some of the states are in sealed segments and
-// some in the tail.
+// manyStates returns a closed journal that contains several states of the same documents and of the
+// same marks. (A mark is the record of a trim.) Some of the states are in sealed segments and some
+// in the newest segment.
 func manyStates(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()

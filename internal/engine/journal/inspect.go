@@ -8,14 +8,15 @@ import (
 	"sort"
 )
 
-// inspection is the result of reading a whole segment, which may be damaged. A valid record counts
-// wherever it is found, because its checksum covers the journal's salt and the segment number.
+// inspection is the result of reading a whole segment, which may be damaged. The records of a
+// segment are in groups, and each group was one write. A valid record counts wherever it is found,
+// because its checksum covers the journal's salt and the segment number.
 type inspection struct {
 	seg      *segment
 	size     int64
 	b        []byte              // the whole file
 	visit    func(slot, *record) // called with every record that is valid or can be corrected, in offset order; the payload is valid during the call
-	slots    []byte              // slots of the valid records
+	slots    []byte              // index slots of the valid records
 	records  int
 	index    []byte   // the stored index, if it is valid
 	sealed   bool     // footer and index are valid
@@ -38,7 +39,7 @@ type hole struct {
 	Damage
 	number uint64 // number of the segment
 	slot   slot   // slot of the record that was there; valid only if known is true
-	known  bool   // the index or the record's own head says which record was there
+	known  bool   // the index, or the head of the record (the part before its payload), says which record was there
 	count  int    // if the fate is Unknown: upper bound for the number of records that were there
 	key    string // key of the record, if known is true and the head is valid
 }
@@ -194,7 +195,7 @@ func (x *inspection) salvage(limit, next int64) int64 {
 		x.end += int64(r.size())
 		return next
 	}
-	if x.end >= next && x.end+frameSize <= limit && x.follows(x.end+frameSize) { // a frame is expected, and a record follows: only the frame is damaged
+	if x.end >= next && x.end+frameSize <= limit && x.follows(x.end+frameSize) { // a frame should be here, and a record follows, so only the frame is damaged
 		x.damage(x.end, "group", errChecksum, Intact)
 		x.end += frameSize
 		return x.size // the end of the group is not known without the frame
@@ -219,7 +220,7 @@ func (x *inspection) follows(off int64) bool {
 	if _, ok := x.listed(off); ok {
 		return true
 	}
-	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync makes this test at every eighth offset
+	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync calls this method at every eighth offset
 		return false
 	}
 	_, _, _, err := checkHead(x.b[off:], x.seg.seed)

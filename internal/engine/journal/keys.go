@@ -8,12 +8,12 @@ import (
 
 // To open a log, the journal needs the digest of each idempotency key, the size of the key and the
 // number of events in the batch. Reading these from the records of a million batches takes a third
-// of a second. So a segment keeps one key slot per batch with a key, in the order of its records.
-// The key slots are in memory until the segment is sealed, and from then on in the file, before the
-// index.
+// of a second. So a segment keeps these three values in a key slot for each batch with a key, in
+// the order of its records. The key slots are in memory until the segment is full and sealed, and
+// from then on in the file, before the index.
 
-// keyRoom is how much space an op must reserve for a key: a key slot, and a directory entry in case
-// the key slot begins a new block of key slots.
+// keyRoom is how much space an op must reserve for a key: a key slot, and an element of the
+// directory in case the key slot begins a new block. (The directory lists the blocks of key slots.)
 const keyRoom = keySlotSize + keyBlockSize
 
 // keyList holds the encoded key slots of a segment that is not sealed. The committer adds slots.

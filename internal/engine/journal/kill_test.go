@@ -37,8 +37,9 @@ func shown(j *Journal) (map[string]string, error) {
 // TestKilledThenPowerCut runs a script and, before every call that changes the disk, simulates that
 // the process is killed. A second process opens the journal on the same running machine, and then
 // the power is cut. The second process finds data that the first process wrote but did not sync. It
-// must sync that data before it serves it: otherwise data that clients have read would be lost with
-// the power. The journal must open again afterwards, even if the second process wrote more.
+// must sync this data before clients can read the data. Otherwise the power cut would lose data
+// that clients have read. The journal must open again afterwards, even if the second process wrote
+// more.
 func TestKilledThenPowerCut(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	killed := kills(t, fs, h)

@@ -201,8 +201,8 @@ func (o *detachOp) settle(*group)     {}
 func (o *detachOp) stage(*group)      { o.h.attached.CompareAndSwap(o.h, nil) }
 
 // finish succeeds in a read-only journal too, so that its logs can be closed. A detached judge must
-// get no more calls. So the announcer answers this op only after it has announced earlier
-// deletions.
+// get no more calls. So the announcer answers this op only after earlier deletions, because a
+// deletion calls Dropped.
 func (o *detachOp) finish(err error) {
 	if errors.Is(err, engine.ErrReadOnly) {
 		err = nil

@@ -26,8 +26,9 @@ func flip(b []byte, n int, valid func() bool) bool {
 }
 
 // mendRecord decodes the record at the start of b. It corrects up to one flipped bit in the
-// record's head and up to one in its payload. The result is (nil, false) if the head is beyond
-// repair, and (record, false) if the head is usable but the payload is beyond repair.
+// record's head (the part before the payload) and up to one in its payload. The result is (nil,
+// false) if the head is beyond repair, and (record, false) if the head is usable but the payload is
+// beyond repair.
 func mendRecord(b []byte, seed uint32) (*record, bool) {
 	var r record
 	if r.decodeHead(b, seed) != nil {

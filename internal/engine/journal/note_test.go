@@ -10,7 +10,8 @@ import (
 	"weir/internal/engine"
 )
 
-// noted is a judge that keeps the note that it gets from Restore.
+// noted is a judge that keeps the note (the bytes that the last trim stored) that it gets in
+// Restore.
 type noted struct {
 	recall
 	note []byte

@@ -214,7 +214,7 @@ func (p *preparer) make() (err error) {
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if err != nil && p.number == number+1 { // the number was not used
+		if err != nil && p.number == number+1 { // no other segment has got a number since, so the next one can get this number
 			p.number = number
 		}
 	}()
@@ -256,10 +256,10 @@ func (p *preparer) fill() error {
 	defer p.mu.Unlock()
 	n := len(p.ready)
 	if err == nil || n == 0 || p.ready[n-1] != s {
-		return nil // an error is ignored if the segment is already in use: a write to its bad blocks will fail and report it
+		return nil // an error is ignored if the segment is already in use, because a later write to the bad blocks will report it
 	}
 	p.ready = p.ready[:n-1]
-	if p.number == s.number+1 { // the number was not used
+	if p.number == s.number+1 { // no other segment has got a number since, so the next one can get this number
 		p.number = s.number
 	}
 	s.file.Close()
@@ -365,8 +365,8 @@ func (p *preparer) zero(f disk.File) error {
 }
 
 // fill fills the next part of a blank segment with zeros. The segment stops being blank when it is
-// filled, when fill fails, and when the parameter bulky is true: for large groups the zeros would
-// cost more than they save.
+// filled, when fill fails, and when the parameter bulky is true. (If the journal writes many bytes
+// at a time, the zeros cost more than they save.)
 func (s *segment) fill(size int64, bulky bool) error {
 	s.filling <- struct{}{}
 	defer func() { <-s.filling }()
@@ -397,7 +397,7 @@ func (s *segment) claim(end int64) (release func()) {
 	}
 	s.filling <- struct{}{}
 	if off := s.blank.Load(); off > 0 && off < end {
-		s.blank.Store((end + 2*zeroStep - 1) / zeroStep * zeroStep) // skips a part, so that the preparer stays ahead of the groups
+		s.blank.Store((end + 2*zeroStep - 1) / zeroStep * zeroStep) // skips a part, so that the preparer stays ahead of the writer
 	}
 	return func() { <-s.filling }
 }

@@ -13,13 +13,13 @@ import (
 	"weir/internal/engine"
 )
 
-// isFill reports whether a call fills a part of a segment with zeros. The tests that use it write
-// only small groups.
+// isFill reports whether a call fills a part of a segment with zeros. It recognises such a call by
+// its length, which no other write of these tests has.
 func isFill(c faulty.Call) bool {
 	return c.Kind == faulty.Write && c.Off >= dataStart && c.Len == zeroStep
 }
 
-// openBlank opens a fresh journal with segments that take several steps to fill.
+// openBlank opens a fresh journal with segments that take several steps to fill with zeros.
 func openBlank(t *testing.T, fs *faulty.FS) *world {
 	t.Helper()
 	j, err := Open(fs, Options{SegmentSize: 16 * zeroStep})
@@ -63,8 +63,9 @@ func TestFirstAppendIsNotDelayed(t *testing.T) {
 	})
 }
 
-// While a segment is being filled, no step comes between the write of a group and its sync. Such a
-// step could get the error of the group's write, and the group's own sync would then succeed.
+// While a segment is being filled with zeros, no step of the filling (a write and a sync) comes
+// between the write of a group of records and its sync. Otherwise the sync of the step could get
+// the error of the group's write, and the group's own sync would succeed.
 func TestFillingKeepsOutOfGroups(t *testing.T) {
 	fs := faulty.New()
 	var writing atomic.Bool

@@ -70,7 +70,7 @@ type lateOpen struct {
 func (o *lateOpen) bound() (int, int) { return 0, 0 }
 func (o *lateOpen) class() class      { return freeing }
 func (o *lateOpen) stage(*group) {
-	go func() { // Open waits for the deletion, and so for the committer, which is calling stage
+	go func() { // in another goroutine, because Open waits for the committer, and the committer waits until stage returns
 		_, err := o.j.Open(background, o.creation.result.Created, &fixed{})
 		o.done <- err
 	}()

@@ -11,14 +11,14 @@ import (
 
 const (
 	// longRun is the largest number of bytes that a scan reads at once, unless one entry is longer.
-	// A scan whose caller does not choose the length of a run uses longRun.
+	// It is also the number that a scan reads at once if its caller does not choose one.
 	longRun = 1 << 20
 	// shortRun is the size of the smaller buffers, for reads of up to shortRun bytes. Thousands of
-	// subscribers may catch up at once, each in runs of 24 KiB.
+	// subscribers may catch up at once, and each scan reads only 24 KiB at a time.
 	shortRun = 64 << 10
 	// mostReads is the number of client reads that may wait for the disk at once. Each read
-	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. This many reads
-	// keep any disk busy.
+	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. 256 reads are
+	// enough to keep any disk busy.
 	mostReads = 256
 	// runItems is the largest number of entries that a scan looks up at once.
 	runItems = 1024
@@ -80,8 +80,8 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record,
 	return l.load(ctx, s, payload)
 }
 
-// spot returns the spot of an item and holds its segment. The caller must hold the log's lock: the
-// segment is certain to exist only while the index points to it.
+// spot returns the spot of an item and keeps its segment from being recycled. The caller must hold
+// the log's lock, because the segment is certain to exist only while the index points to it.
 func (l *log) spot(it item) spot {
 	seg := l.j.store.segment(it.place.segment)
 	seg.acquire()
@@ -96,8 +96,8 @@ func (l *log) decode(s spot, b []byte) (record, error) {
 	return r, l.verify(s, &r, err)
 }
 
-// load reads the record at a spot, either whole or only its head. A closed gap is always read
-// whole: it is short, and its payload holds the first sequence of the gap.
+// load reads the record at a spot, either whole or only the part before its payload. A closed gap
+// is always read whole: it is short, and its payload holds the first sequence of the gap.
 func (l *log) load(ctx context.Context, s spot, payload bool) (record, error) {
 	payload = payload || s.kind == kindGapClosed
 	n := int(s.head)
@@ -201,8 +201,8 @@ func (l *log) trimmed(seq weir.Seq) bool {
 	return seq < l.low
 }
 
-// ahead looks up the entries from sequence start on, until it has found about budget bytes. It
-// holds the segments of these entries.
+// ahead looks up the entries from sequence start on, until they have about as many bytes as the
+// parameter budget says. It keeps their segments from being recycled.
 func (l *log) ahead(start weir.Seq, budget int) (spots []spot, dropped bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -15,7 +15,7 @@ import (
 )
 
 // At most mostReads reads wait for a slow disk at the same time, however many clients read. Each of
-// these reads occupies a thread. The other reads wait without a thread, until one of the first
+// these reads occupies a thread. The other reads wait without a thread, until a read in progress
 // finishes or until their own context ends.
 func TestReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

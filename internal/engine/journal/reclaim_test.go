@@ -104,8 +104,9 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 	})
 }
 
-// TestCopyOvertaken puts a trim, an update and a deletion before copies of the records that they
-// remove, in the same group. The copies have no effect, in memory or after a restart.
+// TestCopyOvertaken queues a trim, an update and a deletion, and after them copies of the records
+// that they remove. All are in the same group. The copies have no effect, in memory or after a
+// restart.
 func TestCopyOvertaken(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -198,9 +199,9 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 	}
 }
 
-// TestTombstonesAreFreed creates and deletes thousands of documents while one segment stays. Each
-// tombstone (the record of a deletion) is freed together with the segments that held its document,
-// so memory and disk usage do not grow with the number of deletions.
+// TestTombstonesAreFreed creates and deletes thousands of documents while the first segment stays
+// in use. Each tombstone (the record of a deletion) is freed together with the segments that held
+// its document, so memory and disk usage do not grow with the number of deletions.
 func TestTombstonesAreFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()

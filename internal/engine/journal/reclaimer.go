@@ -165,8 +165,8 @@ func (r *reclaimer) pause(d time.Duration) bool {
 	}
 }
 
-// account subtracts the bytes of forgotten entries and of unneeded tombstones from the live bytes of
-// their segments.
+// account subtracts the bytes of forgotten entries and of unneeded tombstones (records of
+// deletions) from the live bytes of their segments.
 func (r *reclaimer) account() {
 	r.counting.Lock()
 	defer r.counting.Unlock()
@@ -191,9 +191,9 @@ func (r *reclaimer) account() {
 // Under load, "too much" is more than one segment plus an eighth of the live bytes: the oldest
 // segment is always partly dead, and usually its remaining entries are trimmed soon anyway. When
 // idle (strict), "too much" means that the dead bytes plus the unused part of the active segment
-// exceed one segment. The journal, including the spare segment, is then at most two segments larger
-// than its live bytes. A segment that is more than 7/8 live is left alone: emptying it would write
-// more than seven bytes for each byte it frees.
+// exceed one segment. The journal, including the segment that is kept ready, is then at most two
+// segments larger than its live bytes. A segment that is more than 7/8 live is left alone: emptying
+// it would write more than seven bytes for each byte it frees.
 func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 	dead, live := int64(0), int64(0)
 	for _, seg := range r.j.store.allSegments() {
@@ -288,7 +288,8 @@ func (r *reclaimer) copy(o *copyOp) error {
 	return nil
 }
 
-// load reads the record of a slot. It returns nil if the record is no longer needed.
+// load reads the record that an index slot describes. It returns nil if the record is no longer
+// needed.
 func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
 	at := place{uint32(s.number), sl.off}
 	switch sl.kind {
@@ -332,8 +333,8 @@ type copyOp struct {
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
 func (o *copyOp) class() class      { return copying }
 
-// stage copies the records that are still needed when the committer reaches this operation. Earlier
-// operations in its queue may have removed some.
+// stage copies the records that are still needed when the committer reaches this operation.
+// Operations before it in the queue may have removed some of them.
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
 		c := &o.copies[i]

@@ -19,7 +19,7 @@ type recovery struct {
 	segments map[uint64]*segment // all segment files
 	bad      map[uint64]error    // errors of the segment files whose header or size is wrong
 	numbers  []uint64            // numbers of all segment files, sorted
-	tail     *segment            // the last segment that holds a group; nil in a fresh journal
+	tail     *segment            // the last segment that holds a group (the records of one write); nil in a fresh journal
 	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
 	marked   bool                // the tail's watermark says that all of its groups were synced
 	final    bool                // the tail's watermark is final: no more groups follow in the tail
@@ -162,9 +162,9 @@ func (r *recovery) findTail() error {
 	return nil
 }
 
-// compareEnd is the end of step 5: the log must reach as far as the file "end" says. If "end" names
-// a segment in which no group was written yet, that segment must exist too: groups may have been
-// written to it after "end" was written.
+// compareEnd is the end of step 5: the log must reach as far as the file "end" says. The segment
+// that "end" names must exist even if it had no group when "end" was written, because groups may
+// have been written to it since.
 func (r *recovery) compareEnd() error {
 	e := r.j.end.latest
 	if next := r.j.write.next; next < e.group {
@@ -314,7 +314,8 @@ func (r *recovery) log(id uint64) *log {
 	return l
 }
 
-// settle is step 8: decide which records are current and count the live bytes of each segment.
+// settle is step 8: decide which records are still needed, and count their bytes (the live bytes)
+// for each segment.
 func (r *recovery) settle() error {
 	s := &r.j.store
 	for key, t := range r.deleted {

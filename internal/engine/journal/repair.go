@@ -16,11 +16,12 @@ import (
 // RepairOptions are the options of a repair, in addition to those of a check.
 type RepairOptions struct {
 	CheckOptions
-	// Mend decides what a log needs to continue without its lost entries. It receives the log's low
-	// (all entries below it are trimmed) and the note (the bytes that the last trim stored), which
-	// is nil if it is lost. It also receives the remaining entries, the entries known to be lost,
-	// and the number of further records that may be lost. It returns the new note of the log, or
-	// nil for none. It also returns entries, marked Lost, for sequences that must not be used again.
+	// Mend decides what a log needs to continue without its lost entries. All entries below low are
+	// trimmed. The parameter note has the bytes that the last trim stored, and is nil if they are
+	// lost. The parameter entries has the remaining entries and, for each entry that is known to be
+	// lost, an entry that takes its place. The parameter unknown is the number of further records
+	// that may be lost. Mend returns the new note of the log, or nil for none, and entries, marked
+	// Lost, for sequences that must not be used again.
 	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error)
 	// Stale is called for every document that may have been changed or deleted by a record with
 	// unknown content. It returns the value that the document gets, or nil to keep its value.
@@ -128,7 +129,7 @@ func (p *repair) replace(stage *disk.Stage) error {
 		stage.SetAside(segmentName(n))
 		p.result.Aside = append(p.result.Aside, segmentName(n))
 	}
-	for _, x := range p.unsealed { // the log continues in a new segment, and only sealed segments can precede it
+	for _, x := range p.unsealed { // the journal continues in a new segment, and every segment before the new one must be sealed
 		if n := x.seg.number; p.harmed[n] == nil {
 			stage.Leave(x.seg.name)
 			p.harmed[n] = x
@@ -213,8 +214,9 @@ func (p *repair) flush() error {
 	return <-o.done
 }
 
-// rewrite writes the current records of the replaced segments: the valid records and the corrected
-// ones. It fails if the disk now returns different data than during the check.
+// rewrite copies the records of the replaced segments that are still needed, both the valid ones
+// and those that the check has corrected. It fails if the disk now returns different data than
+// during the check.
 func (p *repair) rewrite() error {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
 		x, err := p.inspect(n, func(sl slot, r *record) {
@@ -261,7 +263,7 @@ func (p *repair) mend() error {
 		}
 		if e.Kind == engine.Batch {
 			e.Flags |= engine.Lost
-		} else if e.Flags&engine.Lost != 0 { // this marker covers every missing sequence above the previous entry
+		} else if e.Flags&engine.Lost != 0 { // a closed gap of an earlier repair: it covers every missing sequence above the previous entry
 			e.First = 0
 		}
 		lost[h.slot.log] = append(lost[h.slot.log], e)
@@ -304,9 +306,10 @@ func (p *repair) top() uint64 {
 }
 
 // maxLost returns how many entries of a log may be lost without a trace. These are all records with
-// unknown content. If one of them may have been a mark (the record of a trim), maxLost adds every
-// record that fits in the segments that were recycled, because that trim may have removed the
-// entries in them.
+// unknown content. One of them may have been the newest mark of the log (the record of a trim),
+// unless a readable mark comes after all of them. That trim may have removed entries in segments
+// that were then recycled. So maxLost adds the number of records that the recycled segments could
+// hold.
 func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
 		return p.unknown

@@ -9,7 +9,7 @@ import (
 	"iter"
 )
 
-// storedGroup is a group as it was read from a segment.
+// storedGroup is a group (the records of one write) as it was read from a segment.
 type storedGroup struct {
 	frame
 	off int64  // offset in the segment
@@ -19,8 +19,9 @@ type storedGroup struct {
 }
 
 // groups iterates over the groups of a segment between two offsets. In a group that is not whole,
-// the field err is set. If the frame of the group is not valid either, nothing says where the group
-// ends, so the iteration ends there. The function read fills a slice from an offset of the segment.
+// the field err is set. If the frame (the head of the group) is not valid either, nothing says
+// where the group ends, so the iteration ends there. The function read fills a slice from an offset
+// of the segment.
 func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Seq[storedGroup] {
 	return func(yield func(storedGroup) bool) {
 		var head [frameSize]byte
@@ -162,7 +163,7 @@ const windowSize = 256 << 10
 // holds reports whether the window contains the n bytes at off.
 func (w *window) holds(off, n int64) bool { return off >= w.off && off+n <= w.off+int64(len(w.buf)) }
 
-// record reads the record that a slot describes. The payload is valid until the next call.
+// record reads the record that an index slot describes. The payload is valid until the next call.
 func (w *window) record(sl slot) (record, error) {
 	off, n := int64(sl.off), int64(sl.head)+int64(sl.size)
 	if !w.holds(off, n) {

@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Scrub is the progress of the background scrub, which reads and checks all sealed segments at a
-// bounded rate, so that damage is found while a backup still has the data.
+// Scrub is the progress of the background scrub, which reads and checks all sealed (full) segments
+// at a bounded rate, so that damage is found while a backup still has the data.
 type Scrub struct {
 	Read        uint64    // bytes read since the journal was opened
 	Done, Total int64     // bytes of the current pass; both are 0 between passes

@@ -13,7 +13,8 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// scrubbed opens a world whose journal scrubs, and fills several segments with entries of two logs.
+// scrubbed fills several segments with entries of two logs. Then it opens the journal again with a
+// scrub, a background check of all sealed segments.
 func scrubbed(t *testing.T, fs *faulty.FS, o Options) *world {
 	t.Helper()
 	o.SegmentSize, o.ReclaimRate = small.SegmentSize, small.ReclaimRate

@@ -17,9 +17,9 @@ func isSeal(c faulty.Call) bool {
 	return segment && c.Kind == faulty.Write && c.Off+int64(c.Len) == small.SegmentSize && c.Off > dataStart
 }
 
-// sealHeld runs a journal until its first segment is full and groups in the second segment are
-// acknowledged. In this state, sealHeld calls the function test. The index of the first segment is
-// not written until test calls the function release.
+// sealHeld runs a journal until its first segment is full and groups (the records of one write
+// each) in the second segment are acknowledged. In this state, sealHeld calls the function test.
+// The index of the first segment is not written until test calls the function release.
 func sealHeld(t *testing.T, test func(fs *faulty.FS, w *world, release func())) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -143,10 +143,10 @@ func TestDamageWhileSealing(t *testing.T) {
 		fs, end = running.Crash(faulty.LoseAll, nil), w.j.store.segment(1).end
 	})
 	for name, damage := range map[string]func(b []byte){
-		"flipped":         func(b []byte) { b[end-100] ^= 8 },
-		"zeroed":          func(b []byte) { clear(b[end-5000:]) },
-		"without an end":  func(b []byte) { clear(b[end-5000:]); clear(b[watermarkOffset:dataStart]) },
-		"without a group": func(b []byte) { clear(b[dataStart:]); clear(b[watermarkOffset:dataStart]) },
+		"a bit of the last group is flipped":          func(b []byte) { b[end-100] ^= 8 },
+		"the last groups are zeros":                   func(b []byte) { clear(b[end-5000:]) },
+		"the last groups and the watermark are zeros": func(b []byte) { clear(b[end-5000:]); clear(b[watermarkOffset:dataStart]) },
+		"all groups and the watermark are zeros":      func(b []byte) { clear(b[dataStart:]); clear(b[watermarkOffset:dataStart]) },
 	} {
 		hurt := fs.Crash(faulty.LoseAll, nil)
 		b := slices.Clone(hurt.Files()[segmentName(1)])

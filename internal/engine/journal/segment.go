@@ -34,7 +34,7 @@ type segment struct {
 	leaving bool   // used by the committer only: later manifests (lists of the journal's segments) leave this segment out
 
 	blank   atomic.Int64  // offset from which the preparer still has to fill the file with zeros; 0 if nothing is left to fill
-	filling chan struct{} // a lock that keeps the preparer and the writer from writing to a blank file at once; fair, unlike a mutex
+	filling chan struct{} // a lock that keeps the preparer and the writer from writing to a blank file at once; a channel, because a mutex is not fair
 
 	sealed atomic.Bool
 	used   int64    // bytes of groups and index; set when sealed
@@ -47,7 +47,7 @@ func segmentName(number uint64) string { return fmt.Sprintf("%012d.seg", number)
 
 func segmentNumber(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, ".seg")
-	n, err := strconv.ParseUint(digits, 10, 32) // the in-memory index stores 32 bits
+	n, err := strconv.ParseUint(digits, 10, 32) // the in-memory index stores segment numbers in 32 bits
 	return n, ok && err == nil && len(digits) == 12
 }
 
@@ -88,8 +88,8 @@ func (s *segment) fits(size int64, n, records int, reserve int64) bool {
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
-// mark writes the watermark. The watermark says that everything below an offset was synced (the
-// parameter end), and which number the next group has (the parameter next).
+// mark writes the watermark. The watermark says that everything below the offset end was synced,
+// and that the next group has the number in the parameter next.
 func (s *segment) mark(end int64, next uint64) error {
 	if err := s.file.WriteAt(watermarkOffset, encodeWatermark(s.seed, end, next)); err != nil {
 		return fmt.Errorf("write watermark of %s: %w", s.name, err)

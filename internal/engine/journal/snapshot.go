@@ -12,10 +12,10 @@ import (
 )
 
 // Snapshot is the content of the journal at one point in time, as a list of files. These files can
-// be copied while the journal continues to run: sealed segments never change, and only the synced
-// part of the active segment is included. Each file is held until it was copied or the snapshot is
-// closed: it is not recycled before that. No operation of the journal waits for a snapshot. A
-// Snapshot must not be used by several goroutines at once.
+// be copied while the journal continues to run: sealed segments, which are full and have an index,
+// never change, and only the synced part of the active segment is included. The journal does not
+// recycle a file of a snapshot until the file was copied or the snapshot is closed. No operation of
+// the journal waits for a snapshot. A Snapshot must not be used by several goroutines at once.
 type Snapshot struct {
 	Format  string // content of the file "format"
 	j       *Journal
@@ -205,7 +205,7 @@ func (s *Snapshot) Close() {
 	}
 }
 
-// copier copies one segment, group by group.
+// copier copies one segment, group by group. (A group is the records of one write.)
 type copier struct {
 	s    *Snapshot
 	part *part

@@ -132,8 +132,9 @@ func (s *store) drop(e extent) {
 }
 
 // account adds the bytes of all entries in an index to the live bytes of their segments (sign 1),
-// or subtracts them (sign -1). It takes the lock only to look up a segment: an index can have
-// millions of entries. A segment is not freed before the bytes of all its entries are subtracted.
+// or subtracts them (sign -1). It takes the lock only to look up a segment, because an index can
+// have millions of entries. A segment is not freed before the bytes of all its entries are
+// subtracted.
 func (s *store) account(x *index, sign int64) {
 	seg, at, bytes := (*segment)(nil), uint32(0), int64(0)
 	flush := func() {

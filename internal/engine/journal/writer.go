@@ -8,8 +8,9 @@ import (
 )
 
 // writer is the goroutine that makes groups durable, applies them to memory and notifies the
-// judges. A second goroutine (tell) wakes the waiting callers, because waking hundreds of
-// goroutines takes as long as a sync.
+// judges. A group is the set of records that one write and one sync make durable. A second
+// goroutine (tell) wakes the waiting callers, because waking hundreds of goroutines takes as long
+// as a sync.
 type writer struct {
 	j       *Journal
 	active  *segment      // segment of the last group
@@ -57,8 +58,8 @@ func (w *writer) run() {
 
 // prove records how far the log is synced, in the watermark of the active segment and in the file
 // "end". Without the watermark, damage to the newest groups would look like a write that a crash
-// cut short. Without "end", the loss of the whole segment would look like that too. Losing these
-// records loses no data, so under load they are written without a sync.
+// cut short. Without "end", a journal that has lost the whole segment would look undamaged. Losing
+// these records loses no data, so under load they are written without a sync.
 func (w *writer) prove(sync bool) {
 	if w.j.failed() != nil || w.active == nil {
 		return

@@ -230,7 +230,7 @@ func (e *Engine) Held(id engine.LogID) (bytes int64) {
 	return l.held()
 }
 
-// held returns the bytes of the log. Called with l.mu held.
+// held returns how many bytes of memory the log uses. The caller must hold l.mu.
 func (l *log) held() (bytes int64) {
 	for i := range l.entries {
 		bytes += int64(unsafe.Sizeof(l.entries[i])) + int64(len(l.entries[i].Payload))
