@@ -128,7 +128,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	}
 	if err != nil {
 		d.Logger.Warn("failed to store audit log entry", "what", e.What, "error", err)
-		if !errors.Is(err, engine.ErrUnavailable) { // after ErrUnavailable the entry may be stored after all
+		if !errors.Is(err, engine.ErrUnavailable) { // ErrUnavailable leaves open whether the entry was stored
 			key = ""
 		}
 		d.audit.add(e, key)
@@ -195,7 +195,7 @@ func (v *visit) link(text string) linked {
 // auditRow is an entry as the page shows it.
 type auditRow struct {
 	entry
-	By, About linked // Who and Detail
+	By, About linked // the fields Who and Detail of the entry, with a link
 }
 
 // auditView is the data of a page of the audit log.

@@ -65,7 +65,7 @@ func TestConnect(t *testing.T) {
 	} {
 		k, programs := svc.connected(b, c.stream, c.use)
 		if !slices.Equal(k.Permissions, []access.Permission{c.can}) || len(k.Streams) != 1 || string(k.Streams[0]) != c.stream {
-			t.Errorf("%s: the key may %v on %v", c.use, k.Permissions, k.Streams)
+			t.Errorf("%s: the key has the permissions %v on the streams %v", c.use, k.Permissions, k.Streams)
 		}
 		for _, name := range c.want {
 			if text := programs[name]; !strings.Contains(text, svc.HTTP) || !strings.Contains(text, c.stream) || !keyPattern.MatchString(text) || strings.Contains(text, "{url}") || strings.Contains(text, "{curl}") {

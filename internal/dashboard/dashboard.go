@@ -132,7 +132,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		}
 	}
 	d.routes()
-	d.tick(ctx) // the first sample counts the difference from this reading
+	d.tick(ctx) // reads the counters, so that the first sample counts from now on
 	d.work.Go(d.run)
 	return d, nil
 }

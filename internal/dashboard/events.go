@@ -138,10 +138,10 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 	if b.down {
 		w.From, w.Below, w.Down = b.floor, b.at.seq, true
 		if b.at.event > 0 {
-			w.Below++ // some events of the batch at this place are wanted too
+			w.Below++ // the list also has the events of this batch that are below the place
 		}
 	}
-	most, factor := findBytes, 2 // a search also holds a payload in lower case
+	most, factor := findBytes, 2 // a search holds each payload twice: as it is stored, and in lower case
 	if len(b.text) == 0 && b.where == nil {
 		most, factor, w.Limit = listBytes, 1, maxRows
 	}

@@ -74,7 +74,7 @@ type sample [columns]float64
 // counts is a snapshot of the counters of the API, the hub and the store.
 type counts struct {
 	taken  time.Time
-	sample sample // counts since the server started, and gauges
+	sample sample // counts since the server started; subscribers and disk figures are current values
 
 	syncs, publishes, delays meter.Distribution
 }

@@ -23,7 +23,7 @@ func (v *visit) plots(over string) map[string][]any {
 	}
 	const hole = 1.5 * float64(coarseEvery/time.Second) // a longer time without a sample is shown as a hole; in seconds
 	to := float64(v.now.Unix())
-	plots := map[string][]any{"range": {to - back.Seconds(), to}} // the plots show the whole time, also before the first sample
+	plots := map[string][]any{"range": {to - back.Seconds(), to}} // the plots show the whole period, even the part before the first sample
 	for c := range columns {
 		if c == span || c == diskFree { // not plotted
 			continue

@@ -11,7 +11,8 @@ import (
 	"weir/internal/hub"
 )
 
-// A project without streams can be deleted. Its keys are revoked, and both are audited.
+// A project without streams can be deleted, which revokes its keys. The audit log shows the deletion
+// and the revocation.
 func TestDeleteProject(t *testing.T) {
 	svc := startService(t, "--demo")
 	b := svc.signedIn()

@@ -234,8 +234,8 @@ func cameByTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 
-// isSecure reports whether the cookie is restricted to TLS: because the browser connected over TLS,
-// or because the base URL is HTTPS.
+// isSecure reports whether the cookie is restricted to TLS. It is if the browser connected over TLS,
+// or if the base URL is HTTPS.
 func (d *Dashboard) isSecure(r *http.Request) bool { return cameByTLS(r) || d.base.Scheme == "https" }
 
 // cookie returns the session cookie with a token. An empty token makes the browser delete the

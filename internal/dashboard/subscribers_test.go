@@ -48,7 +48,7 @@ func TestSubscribers(t *testing.T) {
 	}
 	b.post(end)
 	if _, err := io.ReadAll(first.Body); err == nil {
-		t.Error("the subscription ended as if it were complete")
+		t.Error("the body of the ended subscription could be read without an error")
 	}
 	if text := b.see(page); !strings.Contains(text, "was ended") {
 		t.Errorf("no message: %s", text)
