@@ -120,7 +120,7 @@ func startRedis(dir, appendfsync, means string) (*peer, error) {
 	return &peer{target: t, means: means, fill: peerKeeps, open: openRedis}, nil
 }
 
-const natsStream = "bench" // also the subject
+const natsStream = "bench" // name of the JetStream stream and of its subject
 
 // startNATS runs a single NATS server, and creates and fills a stream. It fills the stream with
 // large messages, because every message costs a synced write: with messages of 1 KiB this would

@@ -121,7 +121,7 @@ func (t *target) publishPath(stream int) string {
 func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
 
 // createStreamsOf creates n streams with the given size limit. The very first stream of the server
-// gets at least 128 MiB, because loads on a single stream use it and fill 1 MiB in 25 ms.
+// gets at least 128 MiB, because loads on a single stream use this one and would fill 1 MiB in 25 ms.
 func (t *target) createStreamsOf(n, maxBytes int) error {
 	c, err := dial(t.addr)
 	if err != nil {

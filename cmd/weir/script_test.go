@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 //	hangup NAME                      send HUP to the server and wait until it has re-read or refused its configuration
 //	stall PATH KEY                   begin a request whose body never arrives
 //	capture VARIABLE FILE PATTERN    set $VARIABLE to the only match in a file, or in stdout
-//	mode MODE FILE                   expect the permissions of a file
+//	mode MODE FILE                   expect a file to have these permissions
 //	fill FILE BYTES                  create a file of that many dots
 //	damage [-bit|-cut] FILE TEXT     damage the place in a file that holds a text
 //	https TRUST URL PATH             send a request over HTTP/2 with TLS; stdout is protocol and status, then the header fields

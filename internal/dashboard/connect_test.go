@@ -19,7 +19,8 @@ import (
 
 var copied = regexp.MustCompile(`<pre id="program-([a-z]+)"[^>]*>((?s:.*?))</pre>`)
 
-// connected creates a key on the page and returns the programs that contain it.
+// connected creates a key on the Connect page of a stream. It returns the key, and the programs that
+// the page then shows.
 func (svc *testService) connected(b *browser, stream, use string) (access.Key, map[string]string) {
 	svc.t.Helper()
 	page := "/dashboard/streams/" + stream + "/connect"
@@ -45,8 +46,8 @@ func (svc *testService) connected(b *browser, stream, use string) (access.Key, m
 	return k, programs
 }
 
-// The programs on the page contain the address, the stream and a new key with exactly one permission,
-// and they work as they are.
+// The programs on the Connect page contain the address, the stream and a new key with exactly one
+// permission, and they work as they are.
 func TestConnect(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()

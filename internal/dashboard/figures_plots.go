@@ -61,7 +61,7 @@ func rounded(n float64) float64 {
 	return n
 }
 
-// thin merges the samples of each interval of the given length into one.
+// thin merges the samples of each interval of the given length into one sample.
 func thin(list []sample, every time.Duration) []sample {
 	var joined []sample
 	last := int64(-1)

@@ -263,7 +263,7 @@ type rotationView struct {
 	Old     keyRow
 	New     *keyRow // nil until the new key is created
 	Secret  string  // the new key; empty except on the first view of the page after the key was created
-	Publish string  // command to copy
+	Publish string  // command to copy, which publishes with the new key
 }
 
 // rotation shows the steps of a rotation: create a key like the old one, wait until no client uses

@@ -37,7 +37,7 @@ type session struct {
 
 	mu      sync.Mutex
 	seen    time.Time
-	secrets map[string]string // keys that were created and not shown yet, by key ID
+	secrets map[string]string // new keys that were not shown yet, by key ID, and a new management token
 	notice  *notice
 }
 
@@ -227,8 +227,8 @@ const (
 )
 
 // cameByTLS reports whether the browser connected over TLS, to this server or to a proxy in front
-// of it. A client that forges the header X-Forwarded-Proto only gets a cookie that its own browser
-// does not send back.
+// of it. A client that forges the header X-Forwarded-Proto gains nothing: it gets a cookie that its
+// own browser does not send back.
 func cameByTLS(r *http.Request) bool {
 	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // the first entry comes from the proxy closest to the browser
 	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")

@@ -51,7 +51,8 @@ type chained struct {
 	streams []weir.StreamID
 }
 
-// ask sends a request to the service, or to another one with the same keys.
+// ask sends a request with the key of c.s to the service s, which is c.s itself or was restored from
+// its backups.
 func (c *chained) ask(s *servicetest.Service, method, path, body string) (int, string) {
 	c.t.Helper()
 	return ask(c.t, s, c.s.Key, method, "/streams/"+path, body)
@@ -142,7 +143,8 @@ func restoreChain(data string, names []string) error {
 	return err
 }
 
-// waitForReclaim waits until the server has freed a sealed segment that a backup holds.
+// waitForReclaim waits until the server has freed a sealed segment (a journal file that is complete)
+// that a backup holds.
 func waitForReclaim(data string, s *backup.Summary) {
 	for {
 		for _, e := range s.Head.Files {

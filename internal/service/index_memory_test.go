@@ -65,7 +65,7 @@ func TestMaxIndexMemory(t *testing.T) {
 	for range 20 {
 		want(202, "POST", modest, others, "/publish")
 	}
-	want(200, "POST", greedy, small, "/1") // a duplicate
+	want(200, "POST", greedy, small, "/1") // the batch is stored already, and a duplicate is not refused
 	want(200, "GET", greedy, large, "/batches/1")
 	if !strings.Contains(s.Log.String(), "refused publishes of a project") {
 		t.Errorf("the log does not say that publishes were refused: %s", s.Log)

@@ -37,7 +37,7 @@ type Settings struct {
 	StreamsPerProject int
 	MaxIndexMemory    int // bytes; 0: an eighth of the machine's memory
 	MaxSubscribers    int
-	PerKey            int // maximum number of open subscriptions per key; 0: no limit
+	PerKey            int // maximum number of open subscriptions per key; 0: no fixed limit
 	PerProject        int
 	PerAddress        int
 	Heartbeat         time.Duration
