@@ -193,7 +193,7 @@ func startNchan(dir string) (*peer, error) {
 		return nil, err
 	}
 	user := ""
-	if os.Geteuid() == 0 { // the default user of the workers cannot enter the directory
+	if os.Geteuid() == 0 { // then nginx would run the workers as a user that cannot enter the directory
 		user = "user root;"
 	}
 	file := filepath.Join(dir, "nginx.conf")

@@ -76,7 +76,7 @@ func startWeir(dir string, flags ...string) (*target, error) { return startWeirI
 func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 	bin := filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
-	build.Dir = ".." // Weir's own module, without the dependencies of this one
+	build.Dir = ".." // Weir's own module, without the dependencies of the benchmark
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}

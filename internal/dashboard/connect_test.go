@@ -30,7 +30,7 @@ func (svc *testService) connected(b *browser, stream, use string) (access.Key, m
 	status, _, header := b.post(page, "use", use)
 	at := header.Get("Location")
 	if status != http.StatusSeeOther || !strings.Contains(at, "key=") {
-		svc.t.Fatalf("create a key: status %d to %s", status, at)
+		svc.t.Fatalf("create a key: status %d, redirect to %q", status, at)
 	}
 	programs := map[string]string{}
 	for _, m := range copied.FindAllStringSubmatch(b.see(at), -1) {

@@ -101,6 +101,6 @@ func TestAuditLogLine(t *testing.T) {
 	key := "svc_live_" + strings.Repeat("0a1b", 8)
 	d.Note(t.Context(), "command line", "key created", key+" for billing")
 	if text := log.String(); !strings.Contains(text, `what="key created"`) || !strings.Contains(text, "for billing") || strings.Contains(text, key) {
-		t.Errorf("got %s", text)
+		t.Errorf("the log line lacks the action or the detail, or shows the key: %s", text)
 	}
 }

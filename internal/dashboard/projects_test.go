@@ -77,7 +77,7 @@ func TestUnseenCharacters(t *testing.T) {
 		}
 	}
 	if text := b.see("/dashboard/streams"); !strings.Contains(text, "clicks") {
-		t.Errorf("other names are not shown: %s", text)
+		t.Errorf("a name of visible characters is not shown unchanged: %s", text)
 	}
 	b.post(page+"/delete", "name", shown)
 	if status, _, _ := b.get(page); status != http.StatusNotFound {

@@ -138,7 +138,7 @@ func restoreChain(data string, names []string) error {
 	defer chain.Close()
 	_, report, err := datadir.Restore(context.Background(), chain.Sources, data)
 	if err == nil && len(report.Damages) > 0 {
-		err = fmt.Errorf("damages %+v", report.Damages)
+		err = fmt.Errorf("the restored data is damaged: %+v", report.Damages)
 	}
 	return err
 }
@@ -202,7 +202,7 @@ func TestBackupChain(t *testing.T) {
 		next.Stop()
 	}
 	if len(last.Head.Links) < 2 {
-		t.Fatalf("links %v", last.Head.Links)
+		t.Fatalf("the newest backup continues %v, want at least two earlier backups", last.Head.Links)
 	}
 	newest := filepath.Join(c.dir, "3.tar")
 	file := func(n int) string { return filepath.Join(c.dir, fmt.Sprintf("%d.tar", n)) }
@@ -218,7 +218,7 @@ func TestBackupChain(t *testing.T) {
 	refused("a wrong link", backup.ErrChain, "the backup taken at "+taken, other, file(2), newest)
 	refused("a file that is not needed", backup.ErrChain, newest+" does not continue "+other, file(0), file(1), file(2), other, newest)
 	if err := restoreChain(t.TempDir(), []string{file(1), file(0)}); err != nil {
-		t.Errorf("an older state: %v", err)
+		t.Errorf("restore an older state: %v", err)
 	}
 	content, err := os.ReadFile(file(0))
 	if err != nil {
