@@ -45,7 +45,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// Merging samples to five minutes keeps the totals.
+// Merging samples into intervals of five minutes keeps the totals.
 func TestThin(t *testing.T) {
 	var list []sample
 	for i := range 11 {

@@ -93,7 +93,7 @@ func TestNodesShareThePassword(t *testing.T) {
 	}
 }
 
-// The log line of an audited action says what it was about, and never shows a whole key.
+// The log line of an audited action says what the action was about, and never shows a whole key.
 func TestAuditLogLine(t *testing.T) {
 	d := following(t, memory.New())
 	var log strings.Builder

@@ -120,7 +120,7 @@ func (c *chained) back(name string, chain bool) *backup.Summary {
 	return latest
 }
 
-// restored starts a service on a restored chain.
+// restored starts a service on the data that a chain of backups restores.
 func (c *chained) restored(names ...string) *servicetest.Service {
 	c.t.Helper()
 	data := c.t.TempDir()
