@@ -167,7 +167,7 @@ func ask(c net.Conn, r []byte) error {
 	if _, err := c.Write(r); err != nil {
 		return err
 	}
-	_, err := c.Read(make([]byte, 4<<10)) // responses are small
+	_, err := c.Read(make([]byte, 4<<10)) // one call reads the whole response, because responses are small
 	return err
 }
 

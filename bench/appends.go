@@ -34,7 +34,8 @@ type contender interface {
 	name() string
 	// prepare is called before each round, outside the measured time.
 	prepare(w workload) error
-	// append stores a payload in a stream of the workload. The payload is durable when it returns.
+	// append stores a payload in a stream of the workload. When append returns, the payload is
+	// durable.
 	append(stream int, payload []byte) error
 	close() error
 }

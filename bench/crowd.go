@@ -24,7 +24,7 @@ type crowd struct {
 	conns     []net.Conn
 	readers   sync.WaitGroup
 	started   atomic.Int64 // subscriptions that got their first frame
-	delivered atomic.Int64 // batches
+	delivered atomic.Int64 // batches that have arrived, in all subscriptions together
 }
 
 // perConnection is how many subscriptions share a connection. The server allows 1,000.

@@ -182,7 +182,7 @@ func durableCreates(s *durableServer, span time.Duration) (float64, time.Duratio
 const catchUpSize, catchUpCount = 64 << 10, 1024
 
 // durableCatchUp reads a stream from its start again and again, each time with as many requests as the
-// server wants. The CPU time is for 1 MB.
+// server wants. It returns the CPU time per MB.
 func durableCatchUp(s *durableServer, span time.Duration) (float64, time.Duration, error) {
 	if s.full == "" {
 		if err := s.fill(); err != nil {
@@ -324,7 +324,7 @@ func durableFanOut(s *durableServer, span time.Duration) (float64, time.Duration
 // fanOutMark is the beginning of each message of durableFanOut.
 const fanOutMark = "#message#"
 
-// countMarks counts the messages in an event stream, and adds 1 to ready at its first bytes.
+// countMarks counts the messages in an event stream. It adds 1 to ready when the first bytes arrive.
 func countMarks(r io.Reader, ready, received *atomic.Int64) {
 	room, left, begun := make([]byte, 64<<10), 0, false
 	for {

@@ -89,7 +89,7 @@ func onFreshServer(dir string, part func(*target) ([]figure, error)) ([]figure, 
 func idle(dir string) ([]figure, error) {
 	cases := []*crowdOfIdle{
 		{name: "memory of an idle subscriber (15,000)", flag: "--event-loop=true", n: 15000},
-		{name: "memory of one without event loops (4,000)", flag: "--event-loop=false", n: 4000},
+		{name: "memory of an idle subscriber, no event loops (4,000)", flag: "--event-loop=false", n: 4000},
 	}
 	defer func() {
 		for _, c := range cases {
@@ -131,7 +131,8 @@ type crowdOfIdle struct {
 }
 
 func (c *crowdOfIdle) start(dir string) (err error) {
-	// All subscribers come from one address. As a trusted proxy, it may use all connections.
+	// All subscribers come from one address. Only the address of a trusted proxy may use all
+	// connections.
 	if c.t, err = startWeir(filepath.Join(dir, "idle"+c.flag), c.flag, "--max-subscribers", "100000", "--trusted-proxies", "127.0.0.1/32"); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ var hoards = []attack{
 				return err
 			}
 			c.SetDeadline(time.Now().Add(5 * time.Second))
-			ask(c, request("GET", "/v1/health", "", nil)) // may be refused
+			ask(c, request("GET", "/v1/health", "", nil)) // the server may refuse it
 		}
 		return nil
 	}},

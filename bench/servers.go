@@ -120,7 +120,7 @@ func startRedis(dir, appendfsync, means string) (*peer, error) {
 	return &peer{target: t, means: means, fill: peerKeeps, open: openRedis}, nil
 }
 
-const natsStream = "bench" // also the subject
+const natsStream = "bench" // name of the JetStream stream and of its subject
 
 // startNATS runs a single NATS server, and creates and fills a stream. It fills the stream with
 // large messages, because every message costs a synced write: with messages of 1 KiB this would
@@ -193,7 +193,7 @@ func startNchan(dir string) (*peer, error) {
 		return nil, err
 	}
 	user := ""
-	if os.Geteuid() == 0 { // the default user of the workers cannot enter the directory
+	if os.Geteuid() == 0 { // then nginx would run the workers as a user that cannot enter the directory
 		user = "user root;"
 	}
 	file := filepath.Join(dir, "nginx.conf")

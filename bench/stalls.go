@@ -12,11 +12,11 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// stalls measures the longest appends, and the first one. Writers append 1 KiB each while the journal
-// moves from segment to segment and streams of two million batches are deleted. Every other second
-// belongs to a bare loop, which writes and syncs 1 KiB. The loop shows what the disk and the other
-// load on the machine contribute. The measure is the 99.9th percentile of the appends, divided by
-// the median of the syncs.
+// stalls measures the first append to a fresh journal, and the longest appends to a full one. Writers
+// append 1 KiB each, while the journal moves from one file to the next and streams of two million
+// batches are deleted. Every other second, a bare loop runs instead, which writes and syncs 1 KiB. It
+// shows what the disk and the other load on the machine contribute. The main figure is the 99.9th
+// percentile of the appends, divided by the median of the syncs.
 func stalls(dir string) ([]figure, error) {
 	const (
 		doomed, entries = 4, 2_000_000

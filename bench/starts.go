@@ -104,10 +104,11 @@ func startManyStreams(dir string) ([]figure, error) {
 	}, nil
 }
 
-// startAfterTrims fills ten segments from 64 streams, each of which is trimmed after every 256
-// batches. Each trim writes a record, so that such records are scattered over all segments. A start
-// always reads two segments whole: the tail, which was written last, and the segment that is
-// prepared for later use. startAfterTrims measures how much a start reads beyond these two.
+// startAfterTrims fills ten segments (files of the journal) from 64 streams. It trims each stream
+// after every 256 batches. Each trim writes a record, so that such records are scattered over all
+// segments. A start always reads two segments whole: the tail, which was written last, and the
+// segment that is prepared for later use. startAfterTrims measures how much a start reads beyond
+// these two.
 func startAfterTrims(dir string) ([]figure, error) {
 	const streams, size, segment = 64, 1 << 10, 64 << 20
 	dir, err := emptyDir(dir, "trims")

@@ -76,7 +76,7 @@ func startWeir(dir string, flags ...string) (*target, error) { return startWeirI
 func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 	bin := filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
-	build.Dir = ".." // Weir's own module, without the dependencies of this one
+	build.Dir = ".." // Weir's own module, without the dependencies of the benchmark
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
@@ -121,7 +121,7 @@ func (t *target) publishPath(stream int) string {
 func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
 
 // createStreamsOf creates n streams with the given size limit. The very first stream of the server
-// gets at least 128 MiB, because loads on a single stream use it and fill 1 MiB in 25 ms.
+// gets at least 128 MiB, because loads on a single stream use this one and would fill 1 MiB in 25 ms.
 func (t *target) createStreamsOf(n, maxBytes int) error {
 	c, err := dial(t.addr)
 	if err != nil {

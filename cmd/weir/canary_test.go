@@ -133,7 +133,7 @@ func (s *caged) stop() {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		text = bytes.TrimRight(text, "\x00") // most of a segment
+		text = bytes.TrimRight(text, "\x00") // most of a segment is zeros at its end
 		if found := s.cs.find(text, true); found != nil {
 			s.t.Errorf("%s holds %q", path, found)
 		}

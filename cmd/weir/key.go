@@ -76,7 +76,7 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 				spec.Permissions = append(spec.Permissions, access.Permission(p))
 			}
 			if spec.RevokeAfter, err = settings.Seconds("--revoke-after", revokeAfter); err != nil || spec.RevokeAfter == 0 && c.Flags().Changed("revoke-after") {
-				// If a script passes an empty variable, the key must not be valid forever.
+				// A script may pass an empty variable by mistake, which must not make the key valid forever.
 				return misuse{cmp.Or(err, fmt.Errorf(`--revoke-after "": not a time such as 1h`)), c.CommandPath()}
 			}
 			for _, s := range streams {

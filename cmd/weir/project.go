@@ -51,8 +51,8 @@ func projectCommand() *cobra.Command {
 	return operator(group("project", "Manage the projects of the running server", ls, create), &data, &asJSON)
 }
 
-// operator adds the flags of the commands for operators, which use the data directory or the admin
-// socket in it: --data and --json.
+// operator adds the flags --data and --json to a command for operators. Such a command uses the data
+// directory, or the admin socket in it.
 func operator(c *cobra.Command, data *string, asJSON *bool) *cobra.Command {
 	settings.DataFlag(c.PersistentFlags(), data)
 	c.PersistentFlags().BoolVar(asJSON, "json", false, "print JSON")

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 //	serve NAME ARGS...               run `weir serve ARGS` on free ports of 127.0.0.1 and wait until it is ready. $URL
 //	                                 and $ADDR are its address, $METRICS that of its metrics, NAME.out and NAME.err its output
 //	signal NAME [SIGNAL [SIGNAL]]    send TERM (or INT, KILL) and wait until the server exits. The exit code must be 0,
-//	                                 except after KILL. A second signal is sent while it is stopping; then the exit code
-//	                                 must be 1
+//	                                 except after KILL. A second signal is sent while the server is stopping; then the
+//	                                 exit code must be 1
 //	http METHOD PATH [KEY] [BODY]    send a request to $URL; stdout is a line with the status, then the body
 //	subscribe PATH KEY               open a subscription
 //	received TEXT                    wait until the subscription has received a text; stdout is everything it received
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 //	hangup NAME                      send HUP to the server and wait until it has re-read or refused its configuration
 //	stall PATH KEY                   begin a request whose body never arrives
 //	capture VARIABLE FILE PATTERN    set $VARIABLE to the only match in a file, or in stdout
-//	mode MODE FILE                   expect the permissions of a file
+//	mode MODE FILE                   expect a file to have these permissions
 //	fill FILE BYTES                  create a file of that many dots
 //	damage [-bit|-cut] FILE TEXT     damage the place in a file that holds a text
 //	https TRUST URL PATH             send a request over HTTP/2 with TLS; stdout is protocol and status, then the header fields
@@ -194,8 +194,8 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("URL", "http://"+addr)
 }
 
-// environ returns the environment for `weir serve`: the variables, among those that the script has
-// set, that the command reads.
+// environ returns the environment for `weir serve`: the variables that the script has set and that
+// the command reads.
 func environ(ts *testscript.TestScript) []string {
 	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GORACE=" + ts.Getenv("GORACE")}
 	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {

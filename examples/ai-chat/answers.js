@@ -6,8 +6,8 @@ import { formats } from "./formats.js";
 import { generate } from "./script.js";
 import { create, producer, read } from "./weir.js";
 
-const turns = []; // a user's message and its answer. A real application has a database for them
-const running = new Map(); // id of the turn: { turn, controller, done }
+const turns = []; // a turn is a message of a user, with its answer. A real application keeps the turns in a database
+const running = new Map(); // the answers that are being written, by the id of their turn
 
 /** Reads the turns of earlier runs of this backend, and continues answers that a crash has interrupted. */
 export async function load() {
@@ -48,7 +48,7 @@ function write(turn) {
   running.set(turn.id, { turn, controller, done });
 }
 
-/** Writes what the stream does not have yet of an answer. */
+/** Writes the part of an answer that the stream does not have yet. */
 async function finish(turn, signal) {
   const { path, begin, token, end, closes, isOwn } = formats[turn.toolkit](turn);
   const { messages, closed } = await read(path);

@@ -10,7 +10,7 @@ second time. The log keeps every token in the order in which it came. A reader t
 second reader begins at the start, and both see the same water. When the model has said all it has to say, or when a
 reader asks it to stop, the answer ends, and each reader knows that there is nothing left to wait for.`;
 
-/** Returns the tokens of the answer to a prompt. If the prompt has the word "short" or "long", the answer is just that. */
+/** Returns the tokens of the answer to a prompt. A prompt with the word "short" or "long" gets a short or long answer. */
 export function tokensOf(prompt) {
   const all = `You said “${prompt}”. ${/\blong\b/.test(prompt) ? `${text} `.repeat(100) : text}`.trim().split(/\s+/);
   return all.slice(0, /\bshort\b/.test(prompt) ? 20 : all.length).map((word, i) => (i === 0 ? word : ` ${word}`));

@@ -36,7 +36,7 @@ const routes = {
     }
     return { json: messages };
   },
-  // Then it asks where to read that answer.
+  // Then the page asks where to read the answer that is still being written.
   "GET /api/aisdk/resume": async (query) => {
     const last = turnsOf(query.get("chat")).at(-1);
     return last ? { status: 200, headers: { location: `/streams/answers/${last.id}` } } : { status: 204 };
@@ -55,7 +55,7 @@ const routes = {
   },
 };
 
-/** A page without a chat in its address begins a new one. */
+/** Returns a page. If the address contains no chat, the page begins a new chat. */
 async function page(query, toolkit) {
   if (!query.get("chat")) return { status: 303, headers: { location: `/${toolkit}?chat=${randomUUID()}` } };
   return { type: "text/html; charset=utf-8", body: String(await file("page/index.html")).replace("TOOLKIT", toolkit) };
@@ -70,8 +70,9 @@ async function bodyOf(request) {
 }
 
 /**
- * Passes a read on to Weir. If Weir cannot be reached, or stops in the middle, the page tries again where it was. For
- * that it must get whole events only: a `data` event without the `control` event that has its offset would be read twice.
+ * Passes a read on to Weir. If Weir cannot be reached, or stops in the middle, the page tries again from the last offset
+ * that it got. So the page must get each `data` event only together with the `control` event that has the next offset:
+ * otherwise the page would read the data of that event twice.
  */
 async function passOn(path, response) {
   const gone = new AbortController();

@@ -9,7 +9,7 @@ const { WEIR_URL = "http://127.0.0.1:8080", WEIR_KEY } = process.env;
 export const urlOf = (path) => `${WEIR_URL}/ds/${path}`;
 export const authorization = `Bearer ${WEIR_KEY}`;
 
-/** Sends a request until there is a response: Weir may be restarting. For requests that are safe to repeat. */
+/** Repeats a request until there is a response, because Weir may be restarting. The request must be safe to repeat. */
 async function steadyFetch(url, init) {
   for (let wait = 50; ; wait = Math.min(2 * wait, 1000)) {
     try {

@@ -149,22 +149,22 @@ func TestKeyIsShownOnce(t *testing.T) {
 	var made MadeKey
 	h.ask(t, "POST", "/keys", `{"project":"shop","kind":"test","name":"n"}`, 200, &made)
 	if !access.IsKey(made.Secret) || made.Project != p.ID || made.Kind != access.Test || made.Name != "n" {
-		t.Errorf("created %+v", made)
+		t.Errorf("the new key is %+v", made)
 	}
 	var list []access.Key
 	var plain json.RawMessage
 	h.ask(t, "GET", "/keys?project=shop", "", 200, &list)
 	h.ask(t, "GET", "/keys", "", 200, &plain)
 	if len(list) != 1 || list[0].ID != made.ID || bytes.Contains(plain, []byte(made.Secret)) {
-		t.Errorf("listed %s", plain)
+		t.Errorf("the list lacks the key, or contains its secret: %s", plain)
 	}
 	var revoked access.Key
 	h.ask(t, "POST", "/keys/"+made.ID+"/revoke", "", 200, &revoked)
 	if revoked.RevokedAt == nil {
-		t.Errorf("revoked %+v", revoked)
+		t.Errorf("the key is not revoked: %+v", revoked)
 	}
 	if h.log.Len() > 0 {
-		t.Errorf("logged %s", h.log)
+		t.Errorf("the log is not empty: %s", h.log)
 	}
 }
 

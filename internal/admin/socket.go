@@ -107,7 +107,7 @@ func askFault(data string, err error) error {
 	return fmt.Errorf("connect to the server: %w", err)
 }
 
-// noServer is an error with its own text that matches ErrNoServer.
+// noServer is an error with a text of its own. For errors.Is it equals ErrNoServer.
 type noServer struct{ error }
 
 func (e noServer) Is(target error) bool { return target == ErrNoServer }

@@ -62,7 +62,7 @@ func (d *Dashboard) HasPassword() bool {
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
 	_, err := d.setPassword(ctx, password, noPasswordYet)
-	if errors.Is(err, engine.ErrExists) { // another node was faster
+	if errors.Is(err, engine.ErrExists) { // another node has just set a password
 		return "", nil
 	}
 	return password, err
@@ -102,8 +102,8 @@ const noPasswordYet = engine.Revision(math.MaxUint64)
 // setPassword stores a password, ends all sessions and returns the new revision of the account. The
 // parameter checked is the revision at which the caller verified the old password. setPassword
 // fails if the account has changed since that revision, or if a file manages the password. A caller
-// that needs no old password passes 0. A caller that passes noPasswordYet gets engine.ErrExists if
-// a password exists already.
+// that needs no old password passes 0, which skips these two checks. A caller that passes
+// noPasswordYet gets engine.ErrExists if a password exists already.
 func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
 		return 0, err

@@ -31,7 +31,7 @@ type entry struct {
 	What   string    `json:"what"`           // the action
 	Detail string    `json:"detail,omitempty"`
 
-	Program bool `json:"program,omitempty"` // a program did it, with a key or a management token
+	Program bool `json:"program,omitempty"` // a program took the action, with a key or a management token
 }
 
 // audit holds the log in memory, newest entry last.
@@ -39,7 +39,7 @@ type audit struct {
 	mu      sync.Mutex
 	entries []entry
 	keys    []string            // document key of each entry, in the same order; empty if the entry was not stored
-	excess  map[string]struct{} // document keys of entries beyond maxAudit, whose documents are to be deleted
+	excess  map[string]struct{} // document keys of entries that were dropped, whose documents must still be deleted
 }
 
 // follow applies a change of the stored log.
@@ -128,7 +128,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	}
 	if err != nil {
 		d.Logger.Warn("failed to store audit log entry", "what", e.What, "error", err)
-		if !errors.Is(err, engine.ErrUnavailable) { // after ErrUnavailable the entry may be stored after all
+		if !errors.Is(err, engine.ErrUnavailable) { // ErrUnavailable leaves open whether the entry was stored
 			key = ""
 		}
 		d.audit.add(e, key)
@@ -136,7 +136,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What, "detail", access.Redacted(e.Detail))
 	for _, key := range d.audit.old() {
 		err := d.Documents.Delete(ctx, key, 0)
-		if errors.Is(err, engine.ErrNotFound) { // never stored, or deleted by another node
+		if errors.Is(err, engine.ErrNotFound) { // the document was never stored, or another node has deleted it
 			d.audit.remove(key)
 		} else if err != nil {
 			d.Logger.Debug("failed to delete old audit log entry", "error", err)
@@ -195,7 +195,7 @@ func (v *visit) link(text string) linked {
 // auditRow is an entry as the page shows it.
 type auditRow struct {
 	entry
-	By, About linked // Who and Detail
+	By, About linked // the fields Who and Detail of the entry, with a link
 }
 
 // auditView is the data of a page of the audit log.

@@ -39,7 +39,7 @@ func TestBrowser(t *testing.T) {
 	raw := svc.rawStream()
 	dashboard.SetStore(svc.Dashboard, dashboard.Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30})
 	dashboard.PastDay(svc.Dashboard, svc.clock.now())
-	big := svc.bigStream() // takes long, so it comes after SetStore, which must be called before the dashboard takes its first sample
+	big := svc.bigStream() // this takes long, and SetStore must be called before the dashboard takes its first sample, so SetStore comes first
 	shots, err := filepath.Abs("../../bin/screenshots")
 	svc.must(err)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)

@@ -101,7 +101,7 @@ func compare(a, b string) int {
 		return cmp.Compare(x, y)
 	}
 	if wrongX == nil && wrongY == nil && (strings.ContainsAny(a+b, ".eE")) {
-		return 0 // the same number in another form
+		return 0 // the same number in two forms, such as 1000 and 1e3
 	}
 	return cmp.Compare(a, b)
 }

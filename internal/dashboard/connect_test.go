@@ -19,7 +19,8 @@ import (
 
 var copied = regexp.MustCompile(`<pre id="program-([a-z]+)"[^>]*>((?s:.*?))</pre>`)
 
-// connected creates a key on the page and returns the programs that contain it.
+// connected creates a key on the Connect page of a stream. It returns the key, and the programs that
+// the page then shows.
 func (svc *testService) connected(b *browser, stream, use string) (access.Key, map[string]string) {
 	svc.t.Helper()
 	page := "/dashboard/streams/" + stream + "/connect"
@@ -29,7 +30,7 @@ func (svc *testService) connected(b *browser, stream, use string) (access.Key, m
 	status, _, header := b.post(page, "use", use)
 	at := header.Get("Location")
 	if status != http.StatusSeeOther || !strings.Contains(at, "key=") {
-		svc.t.Fatalf("create a key: status %d to %s", status, at)
+		svc.t.Fatalf("create a key: status %d, redirect to %q", status, at)
 	}
 	programs := map[string]string{}
 	for _, m := range copied.FindAllStringSubmatch(b.see(at), -1) {
@@ -45,8 +46,8 @@ func (svc *testService) connected(b *browser, stream, use string) (access.Key, m
 	return k, programs
 }
 
-// The programs on the page contain the address, the stream and a new key with exactly one permission,
-// and they work as they are.
+// The programs on the Connect page contain the address, the stream and a new key with exactly one
+// permission, and they work as they are.
 func TestConnect(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()
@@ -65,7 +66,7 @@ func TestConnect(t *testing.T) {
 	} {
 		k, programs := svc.connected(b, c.stream, c.use)
 		if !slices.Equal(k.Permissions, []access.Permission{c.can}) || len(k.Streams) != 1 || string(k.Streams[0]) != c.stream {
-			t.Errorf("%s: the key may %v on %v", c.use, k.Permissions, k.Streams)
+			t.Errorf("%s: the key has the permissions %v on the streams %v", c.use, k.Permissions, k.Streams)
 		}
 		for _, name := range c.want {
 			if text := programs[name]; !strings.Contains(text, svc.HTTP) || !strings.Contains(text, c.stream) || !keyPattern.MatchString(text) || strings.Contains(text, "{url}") || strings.Contains(text, "{curl}") {

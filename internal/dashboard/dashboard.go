@@ -43,7 +43,7 @@ type Options struct {
 	Started time.Time // zero means now
 
 	Store    func() Store                    // state of the store; nil if unknown
-	Troubles func() []Trouble                // what is wrong with the server besides the disk, worst first; nil means no troubles
+	Troubles func() []Trouble                // what is wrong with the store and the cluster, worst first; nil means no troubles
 	Cluster  func() string                   // sentence about the cluster; nil or empty without a cluster
 	Health   func() (status string, ok bool) // nil means always healthy
 	Writes   func() bool                     // whether the store accepts writes; nil means always
@@ -132,7 +132,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		}
 	}
 	d.routes()
-	d.tick(ctx) // the first sample counts the difference from this reading
+	d.tick(ctx) // reads the counters, so that the first sample counts from now on
 	d.work.Go(d.run)
 	return d, nil
 }

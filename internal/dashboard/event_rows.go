@@ -112,8 +112,8 @@ func stringEnd(b []byte, at int) int {
 	}
 }
 
-// fold appends b to the buffer with the letters A to Z in lower case. Searches ignore the case of
-// these letters only: folding all of Unicode would take many times as long.
+// fold appends b to the buffer, and changes the letters A to Z to lower case. Searches ignore the
+// case of these letters only, because folding all of Unicode would take many times as long.
 func fold(buffer, b []byte) []byte {
 	buffer = append(buffer, b...)
 	for i, c := range buffer {

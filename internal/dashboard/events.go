@@ -20,17 +20,17 @@ import (
 // large events can occupy the server or the browser. A response that stopped at a bound says where
 // to continue.
 const (
-	maxRows   = 100                    // events in a response
+	maxRows   = 100                    // maximum number of events in a response
 	runBytes  = 1 << 20                // bytes that are read at a time
 	runLimit  = 1000                   // batches that are read at a time
 	listBytes = 8 << 20                // bytes that a request without a search reads
 	findBytes = 64 << 20               // bytes that a search reads
 	findTime  = 200 * time.Millisecond // time after which a response ends, if it has read at least one batch
 
-	maxSearch   = 200 // bytes of text to search for
+	maxSearch   = 200 // maximum length of the text to search for, in bytes
 	rowText     = 240 // bytes of an event that its row shows
 	rowTextHex  = 32  // bytes of a binary event that its row shows
-	maxFilename = 40  // bytes of the stream's name in the name of a downloaded file
+	maxFilename = 40  // maximum number of bytes of the stream's name in the name of a downloaded file
 )
 
 // place is the position of an event in a stream.
@@ -138,10 +138,10 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 	if b.down {
 		w.From, w.Below, w.Down = b.floor, b.at.seq, true
 		if b.at.event > 0 {
-			w.Below++ // some events of the batch at this place are wanted too
+			w.Below++ // the list also has the events of this batch that are below the place
 		}
 	}
-	most, factor := findBytes, 2 // a search also holds a payload in lower case
+	most, factor := findBytes, 2 // a search holds each payload twice: as it is stored, and in lower case
 	if len(b.text) == 0 && b.where == nil {
 		most, factor, w.Limit = listBytes, 1, maxRows
 	}

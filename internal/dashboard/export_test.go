@@ -38,7 +38,7 @@ var (
 // EachEvent finds the events of a payload.
 var EachEvent = eachEvent
 
-// Rates is the plot of a stream.
+// Rates holds the points of a stream's plots.
 type Rates = rates
 
 // Methods of a dashboard.

@@ -37,19 +37,19 @@ const (
 	failed                      // responses with status 5xx
 	refused                     // responses with status 4xx other than 429
 	limited                     // responses with status 429
-	published                   // batches
-	delivered                   // batches, counted once per subscriber
+	published                   // published batches
+	delivered                   // delivered batches, counted once per subscriber
 	received                    // bytes of requests
 	sent                        // bytes of responses and subscriptions
-	subscribers                 // open at the end of the sample
+	subscribers                 // subscriptions that are open at the end of the sample
 	syncMedian                  // p50 of disk syncs, milliseconds
 	syncSlow                    // p99 of disk syncs, milliseconds
 	diskUsed                    // bytes at the end of the sample
 	diskFree                    // bytes at the end of the sample
-	publishMedian               // p50 of the time to publish, milliseconds; 0 if unknown, like the next three
-	publishSlow                 // p99 of the same
+	publishMedian               // p50 of the time to publish, milliseconds; 0 if unknown (here and in the next three columns)
+	publishSlow                 // p99 of the time to publish, milliseconds
 	delayMedian                 // p50 of the time from publish to delivery, milliseconds
-	delaySlow                   // p99 of the same
+	delaySlow                   // p99 of the time from publish to delivery, milliseconds
 	columns
 )
 
@@ -74,7 +74,7 @@ type sample [columns]float64
 // counts is a snapshot of the counters of the API, the hub and the store.
 type counts struct {
 	taken  time.Time
-	sample sample // counts since the server started, and gauges
+	sample sample // counts since the server started; subscribers and disk figures are current values
 
 	syncs, publishes, delays meter.Distribution
 }

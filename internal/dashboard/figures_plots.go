@@ -23,7 +23,7 @@ func (v *visit) plots(over string) map[string][]any {
 	}
 	const hole = 1.5 * float64(coarseEvery/time.Second) // a longer time without a sample is shown as a hole; in seconds
 	to := float64(v.now.Unix())
-	plots := map[string][]any{"range": {to - back.Seconds(), to}} // the plots show the whole time, also before the first sample
+	plots := map[string][]any{"range": {to - back.Seconds(), to}} // the plots show the whole period, even the part before the first sample
 	for c := range columns {
 		if c == span || c == diskFree { // not plotted
 			continue
@@ -61,7 +61,7 @@ func rounded(n float64) float64 {
 	return n
 }
 
-// thin merges the samples of each interval of the given length into one.
+// thin merges the samples of each interval of the given length into one sample.
 func thin(list []sample, every time.Duration) []sample {
 	var joined []sample
 	last := int64(-1)

@@ -22,7 +22,7 @@ type figuresRecord struct {
 	Keys    map[string]uint64 `json:"keys,omitempty"` // requests by key ID
 }
 
-// maxStoredKeys bounds the size of a document.
+// maxStoredKeys is the maximum number of keys in a document.
 const maxStoredKeys = 10_000
 
 // figuresDocument returns the document key of an hour.
@@ -30,7 +30,7 @@ func (d *Dashboard) figuresDocument(hour int64) string {
 	return fmt.Sprintf("%s%010d", d.figuresOf(), hour)
 }
 
-// figuresOf returns the key prefix of this node's documents.
+// figuresOf returns the key prefix of the documents with the figures of this node.
 func (d *Dashboard) figuresOf() string {
 	if d.Node == "" {
 		return FiguresPrefix
@@ -157,9 +157,9 @@ func (d *Dashboard) tick(ctx context.Context) {
 	d.programs.keep(ctx, d, false)
 }
 
-// keepFigures stores the figures, unless the store refuses writes because the disk is almost full:
-// plots must not use up the last free space. If storing fails several times in a row, keepFigures
-// logs only the first failure.
+// keepFigures stores the figures if the store accepts all writes. On an almost full disk it stores
+// nothing, because plots must not use up the last free space. If storing fails several times in a
+// row, keepFigures logs only the first failure.
 func (d *Dashboard) keepFigures(ctx context.Context) {
 	if !d.Writes() {
 		return

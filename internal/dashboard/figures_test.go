@@ -41,11 +41,11 @@ func TestQuantile(t *testing.T) {
 	h.Observe(&meter.Latencies, int64(time.Minute), 1)
 	d.Add(&h)
 	if m, s := quantile(&d, .5), quantile(&d, .999); m < 100_000 || m > 250_000 || s != float64(10*time.Second) {
-		t.Errorf("p50 %v, p99.9 %v", m, s)
+		t.Errorf("p50 %v, p99.9 %v; want 100 to 250 µs, and 10 s", m, s)
 	}
 }
 
-// Merging samples to five minutes keeps the totals.
+// Merging samples into intervals of five minutes keeps the totals.
 func TestThin(t *testing.T) {
 	var list []sample
 	for i := range 11 {

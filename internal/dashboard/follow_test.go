@@ -93,7 +93,7 @@ func TestNodesShareThePassword(t *testing.T) {
 	}
 }
 
-// The log line of an audited action says what it was about, and never shows a whole key.
+// The log line of an audited action says what the action was about, and never shows a whole key.
 func TestAuditLogLine(t *testing.T) {
 	d := following(t, memory.New())
 	var log strings.Builder
@@ -101,6 +101,6 @@ func TestAuditLogLine(t *testing.T) {
 	key := "svc_live_" + strings.Repeat("0a1b", 8)
 	d.Note(t.Context(), "command line", "key created", key+" for billing")
 	if text := log.String(); !strings.Contains(text, `what="key created"`) || !strings.Contains(text, "for billing") || strings.Contains(text, key) {
-		t.Errorf("got %s", text)
+		t.Errorf("the log line lacks the action or the detail, or shows the key: %s", text)
 	}
 }

@@ -18,7 +18,7 @@ type forecast struct {
 
 const (
 	forecastLeast = 10 * time.Minute         // if the samples cover less time, there is no forecast
-	forecastMost  = 2 * 365 * 24 * time.Hour // a disk that takes longer to fill counts as not growing
+	forecastMost  = 2 * 365 * 24 * time.Hour // if the disk would be full only after a longer time, its usage counts as not growing
 )
 
 // foresee fits the line by least squares.

@@ -159,9 +159,9 @@ func (v *visit) createKey() error {
 		return v.page(http.StatusBadRequest, "key_new", "New key", f)
 	}
 	switch {
-	case len(spec.Permissions) == 0: // CreateKey would grant all of them
+	case len(spec.Permissions) == 0: // for an empty list, CreateKey would grant all permissions
 		return again("Select at least one permission.")
-	case f.Confined && len(spec.Streams) == 0: // CreateKey would grant access to the whole project
+	case f.Confined && len(spec.Streams) == 0: // for an empty list, CreateKey would grant access to all streams
 		return again("Select at least one stream, or do not restrict the key.")
 	}
 	for _, id := range spec.Streams {
@@ -185,7 +185,7 @@ func (v *visit) createKey() error {
 type keyView struct {
 	keyRow
 	Secret    string // empty except on the first view after the key was created
-	Publish   string // commands to copy; empty if Secret is empty or the key lacks the permission
+	Publish   string // command to copy, like Subscribe; empty if Secret is empty or the key lacks the permission
 	Subscribe string
 	Streams   []streamChoice
 }
@@ -263,7 +263,7 @@ type rotationView struct {
 	Old     keyRow
 	New     *keyRow // nil until the new key is created
 	Secret  string  // the new key; empty except on the first view of the page after the key was created
-	Publish string  // command to copy
+	Publish string  // command to copy, which publishes with the new key
 }
 
 // rotation shows the steps of a rotation: create a key like the old one, wait until no client uses

@@ -22,7 +22,7 @@ type overviewView struct {
 	Store    Store
 	Cluster  string
 	Used     int64
-	Index    int64 // memory for the index of batches
+	Index    int64 // memory that the index of batches takes, in bytes
 	MaxIndex int64
 	Forecast forecast
 	Trouble  []Trouble

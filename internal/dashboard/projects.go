@@ -88,8 +88,8 @@ func (v *visit) confirmDeleteProject() error {
 	return v.page(http.StatusOK, "project_delete", "Delete a project", p)
 }
 
-// deleteProject deletes a project without streams and revokes its keys. It requires the project's
-// name. The streams are not deleted along with it, because each of them may hold data that is still
+// deleteProject deletes a project and revokes its keys. The form must contain the project's name or
+// ID. A project that still has streams is not deleted, because a stream may hold data that is still
 // needed.
 func (v *visit) deleteProject() error {
 	p, err := v.findProject()

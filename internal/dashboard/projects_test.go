@@ -11,7 +11,8 @@ import (
 	"weir/internal/hub"
 )
 
-// A project without streams can be deleted. Its keys are revoked, and both are audited.
+// A project without streams can be deleted, which revokes its keys. The audit log shows the deletion
+// and the revocation.
 func TestDeleteProject(t *testing.T) {
 	svc := startService(t, "--demo")
 	b := svc.signedIn()
@@ -76,7 +77,7 @@ func TestUnseenCharacters(t *testing.T) {
 		}
 	}
 	if text := b.see("/dashboard/streams"); !strings.Contains(text, "clicks") {
-		t.Errorf("other names are not shown: %s", text)
+		t.Errorf("a name of visible characters is not shown unchanged: %s", text)
 	}
 	b.post(page+"/delete", "name", shown)
 	if status, _, _ := b.get(page); status != http.StatusNotFound {

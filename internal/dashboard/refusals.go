@@ -113,7 +113,7 @@ func (r *refusals) take() (all, fresh []refusal) {
 	return all, fresh
 }
 
-// refusalsKept returns the key of this node's document.
+// refusalsKept returns the key of the document with the refusals of this node.
 func (d *Dashboard) refusalsKept() string {
 	if d.Node == "" {
 		return RefusalsKey

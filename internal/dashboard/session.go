@@ -37,7 +37,7 @@ type session struct {
 
 	mu      sync.Mutex
 	seen    time.Time
-	secrets map[string]string // keys that were created and not shown yet, by key ID
+	secrets map[string]string // new keys that were not shown yet, by key ID, and a new management token
 	notice  *notice
 }
 
@@ -227,15 +227,15 @@ const (
 )
 
 // cameByTLS reports whether the browser connected over TLS, to this server or to a proxy in front
-// of it. A client that forges the header X-Forwarded-Proto only gets a cookie that its own browser
-// does not send back.
+// of it. A client that forges the header X-Forwarded-Proto gains nothing: it gets a cookie that its
+// own browser does not send back.
 func cameByTLS(r *http.Request) bool {
 	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // the first entry comes from the proxy closest to the browser
 	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 
-// isSecure reports whether the cookie is restricted to TLS: because the browser connected over TLS,
-// or because the base URL is HTTPS.
+// isSecure reports whether the cookie is restricted to TLS. It is if the browser connected over TLS,
+// or if the base URL is HTTPS.
 func (d *Dashboard) isSecure(r *http.Request) bool { return cameByTLS(r) || d.base.Scheme == "https" }
 
 // cookie returns the session cookie with a token. An empty token makes the browser delete the

@@ -18,7 +18,7 @@ func TestAuthentication(t *testing.T) {
 	for _, path := range []string{"/dashboard", "/dashboard/keys", "/dashboard/streams/" + string(svc.stream), "/dashboard/nope", "/dashboard/audit", "/dashboard/figures"} {
 		status, _, header := b.get(path)
 		if to := header.Get("Location"); status != http.StatusSeeOther || !strings.HasPrefix(to, "/dashboard/sign-in") {
-			t.Errorf("%s: status %d to %q, want a redirect to the sign-in page", path, status, to)
+			t.Errorf("%s: status %d, redirect to %q; want a redirect to the sign-in page", path, status, to)
 		}
 	}
 	b.header = http.Header{"Authorization": {"Bearer " + svc.key}}
@@ -52,7 +52,7 @@ func TestSignIn(t *testing.T) {
 	status, _, header := b.post("/dashboard/sign-in", "name", dashboard.Account, "password", password, "next", "/dashboard/keys?project=x")
 	cookie := header.Get("Set-Cookie")
 	if status != http.StatusSeeOther || header.Get("Location") != "/dashboard/keys?project=x" {
-		t.Errorf("sign-in: status %d to %q", status, header.Get("Location"))
+		t.Errorf("sign-in: status %d, redirect to %q", status, header.Get("Location"))
 	}
 	if !strings.HasPrefix(cookie, "weir_session=") || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") {
 		t.Errorf("cookie over HTTP: %s", cookie)

@@ -85,7 +85,7 @@ func (v *visit) deleteStream() error {
 	return v.back("/dashboard/streams", "Stream "+s.Name()+" deleted.")
 }
 
-// isTyped reports whether a text is a name as a page shows it.
+// isTyped reports whether the text is the name, typed as a page shows it.
 func isTyped(text, name string) bool {
 	return inOneLine(text) == inOneLine(name) || inOneLine(text) == inOneLine(string(visible([]byte(name))))
 }

@@ -9,8 +9,8 @@ import (
 	"weir/internal/hub"
 )
 
-// The plot of a stream ends now and starts at the oldest batch that is known. The plot leaves out
-// the time whose batches were evicted, or not read because of the limit. That time would look like
+// The plot of a stream ends now and starts at the oldest batch that is known. It leaves out the time
+// whose batches were evicted, or not read because of the limit, because that time would look like
 // time without publishes.
 func TestPlot(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
@@ -39,7 +39,7 @@ func TestPlot(t *testing.T) {
 		{"more batches than the limit", true, 3600, every(10*time.Millisecond, 30*time.Second), 29, 100, 100},
 		{"all batches at one moment", true, 3600, []hub.Mark{mark(0), mark(0)}, 1, 2, 2},
 		{"all batches evicted by age", true, 60, nil, 60, 0, 0},
-		{"evicted, but not in the last hour", true, 7200, every(time.Minute, 90*time.Minute), 60, 1. / 60, 1. / 60},
+		{"batches evicted, but none from the last hour", true, 7200, every(time.Minute, 90*time.Minute), 60, 1. / 60, 1. / 60},
 	} {
 		st := hub.Standing{Cut: c.cut, Object: weir.Stream{RetentionSeconds: c.retention}}
 		r := plot(c.marks, plotFrom(&st, c.marks, now), now)

@@ -48,17 +48,17 @@ func TestSubscribers(t *testing.T) {
 	}
 	b.post(end)
 	if _, err := io.ReadAll(first.Body); err == nil {
-		t.Error("the subscription ended as if it were complete")
+		t.Error("the body of the ended subscription could be read without an error")
 	}
 	if text := b.see(page); !strings.Contains(text, "was ended") {
-		t.Errorf("no message: %s", text)
+		t.Errorf("the page does not say that the subscription was ended: %s", text)
 	}
 	if b.post(end); !strings.Contains(b.see(page), "already ended") {
 		t.Error("a subscription can be ended twice")
 	}
 	entries := dashboard.SearchAudit(svc.Dashboard, "subscription ended")
 	if len(entries) != 1 || !strings.Contains(entries[0].Detail, svc.keyID) || !strings.Contains(entries[0].Detail, string(svc.stream)) {
-		t.Errorf("audit log: %+v", entries)
+		t.Errorf("the audit log has %+v, want one entry with the key and the stream", entries)
 	}
 	if !regexp.MustCompile(ids[1]).MatchString(b.see(page)) || strings.Contains(b.see(page), ids[0]) {
 		t.Error("the page does not show exactly the other subscriber")

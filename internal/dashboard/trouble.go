@@ -35,7 +35,7 @@ func (o *Options) troubles() []Trouble {
 	if store.Scrub != nil && len(store.Scrub.Damaged) > 0 {
 		all = append(all, Trouble{
 			Kind: "damaged", Bad: true, State: "Stored data is damaged.", Reason: "The scrub found data that cannot be read. The overview lists it.",
-			Remedy: "Keep the backups that have it, and check the disk.",
+			Remedy: "Keep the backups that have an intact copy, and check the disk.",
 		})
 	}
 	if used := store.Size - store.Free; !isFull && store.Size > 0 && store.Free < diskPlenty && float64(used) >= diskVeryHigh*float64(store.Size) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Every page shows what is wrong, why, and what to do about it. The pages that update themselves
-// update this too.
+// also update these messages.
 func TestTrouble(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()

@@ -12,8 +12,8 @@ import (
 // such characters in their names. Without visible, a name with the character U+202E would be shown
 // backwards, together with the text after it, and could look like another name. All pages go
 // through visible as a whole, so no template can forget it. The replacement has no special meaning
-// in HTML. The file value.js does the same for events. A form that is sent with such a name unchanged
-// stores the replacement.
+// in HTML. The file value.js does the same for events. A form with such a name shows the
+// replacement, and stores it when the form is sent.
 func visible(text []byte) []byte {
 	if !bytes.ContainsFunc(text, isUnseen) {
 		return text

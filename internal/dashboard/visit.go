@@ -27,7 +27,7 @@ type visit struct {
 // maxForm is the size limit of a form in bytes. Test batches have their own limit, maxTestBatch.
 const maxForm = 64 << 10
 
-// visit turns a page into an http.HandlerFunc. If the parameter signedIn is true, a request without
+// visit returns a handler that calls f. If the parameter signedIn is true, a request without
 // a session is redirected to the sign-in page, or gets 401 if it comes from a script.
 func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -78,7 +78,7 @@ func TestBehindProxy(t *testing.T) {
 	}
 
 	// Without a base URL, the proxy's X-Forwarded-Proto decides whether the cookie is restricted.
-	// Its case does not matter.
+	// Its value may be in upper or lower case.
 	svc.restart("--base-url", "")
 	for proto, want := range map[string]string{"HTTPS": dashboard.SecureCookieName, "https": dashboard.SecureCookieName, "Https, http": dashboard.SecureCookieName, "http": dashboard.CookieName, "": dashboard.CookieName} {
 		w := ask("POST", "/dashboard/sign-in", in.Encode(), "X-Forwarded-Proto", proto)

@@ -51,7 +51,8 @@ type chained struct {
 	streams []weir.StreamID
 }
 
-// ask sends a request to the service, or to another one with the same keys.
+// ask sends a request with the key of c.s to the service s, which is c.s itself or was restored from
+// its backups.
 func (c *chained) ask(s *servicetest.Service, method, path, body string) (int, string) {
 	c.t.Helper()
 	return ask(c.t, s, c.s.Key, method, "/streams/"+path, body)
@@ -119,7 +120,7 @@ func (c *chained) back(name string, chain bool) *backup.Summary {
 	return latest
 }
 
-// restored starts a service on a restored chain.
+// restored starts a service on the data that a chain of backups restores.
 func (c *chained) restored(names ...string) *servicetest.Service {
 	c.t.Helper()
 	data := c.t.TempDir()
@@ -137,12 +138,13 @@ func restoreChain(data string, names []string) error {
 	defer chain.Close()
 	_, report, err := datadir.Restore(context.Background(), chain.Sources, data)
 	if err == nil && len(report.Damages) > 0 {
-		err = fmt.Errorf("damages %+v", report.Damages)
+		err = fmt.Errorf("the restored data is damaged: %+v", report.Damages)
 	}
 	return err
 }
 
-// waitForReclaim waits until the server has freed a sealed segment that a backup holds.
+// waitForReclaim waits until the server has freed a sealed segment (a journal file that is complete)
+// that a backup holds.
 func waitForReclaim(data string, s *backup.Summary) {
 	for {
 		for _, e := range s.Head.Files {
@@ -200,7 +202,7 @@ func TestBackupChain(t *testing.T) {
 		next.Stop()
 	}
 	if len(last.Head.Links) < 2 {
-		t.Fatalf("links %v", last.Head.Links)
+		t.Fatalf("the newest backup continues %v, want at least two earlier backups", last.Head.Links)
 	}
 	newest := filepath.Join(c.dir, "3.tar")
 	file := func(n int) string { return filepath.Join(c.dir, fmt.Sprintf("%d.tar", n)) }
@@ -216,7 +218,7 @@ func TestBackupChain(t *testing.T) {
 	refused("a wrong link", backup.ErrChain, "the backup taken at "+taken, other, file(2), newest)
 	refused("a file that is not needed", backup.ErrChain, newest+" does not continue "+other, file(0), file(1), file(2), other, newest)
 	if err := restoreChain(t.TempDir(), []string{file(1), file(0)}); err != nil {
-		t.Errorf("an older state: %v", err)
+		t.Errorf("restore an older state: %v", err)
 	}
 	content, err := os.ReadFile(file(0))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // memory.
 const (
 	spareFiles    = 128      // file descriptors reserved for everything except connections and journal segments
-	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription uses
+	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription over TLS uses
 	fewest        = 16       // number of connections that are allowed however few files and bytes there are
 )
 
@@ -49,8 +49,9 @@ func thisCapacity() capacity {
 	return c
 }
 
-// connections returns the maximum number of connections, given the number of journal segments. Each
-// segment counts twice, because it has a second open file while it is reclaimed or backed up.
+// connections returns the maximum number of connections, given the number of segments, which are the
+// files of the journal. Each segment counts twice, because it has a second open file while it is
+// reclaimed or backed up.
 func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // The server tells browsers to use only HTTPS (HSTS) if every browser trusts its certificate. It
-// does not do so with a certificate of the local authority: a browser that does not know this
-// authority could then not open the pages any more.
+// does not do so with a certificate of the local authority, because afterwards a browser that does
+// not know this authority could not open the pages at all.
 func TestStrictTransport(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string

@@ -78,7 +78,7 @@ func TestWrongClock(t *testing.T) {
 		t.Errorf("health of the node with the wrong clock: %d %s", code, text)
 	}
 	if log := b.Log.String(); !strings.Contains(log, "the clock of this node is wrong: it is 2h0m0s ahead") {
-		t.Errorf("the log does not name the clock: %s", log)
+		t.Errorf("the log does not say that the clock is wrong: %s", log)
 	}
 	awaitSkewed(t, a, 2*time.Hour)
 	if code, text := ask(a, "POST", publish, `{"events":["later"]}`); code != http.StatusAccepted {

@@ -30,8 +30,8 @@ func (svc *Service) backup(ctx context.Context, since []byte) (admin.Backup, err
 	return datadir.NewArchive(svc.settings.Data, snap, earlier)
 }
 
-// gatherSpare is how many bytes the copy of a cluster's store may take in addition to the store
-// itself. A journal has space for three segments when it is created.
+// gatherSpare is how many bytes the copy of a cluster's store may take in addition to the stored
+// data, because even a new journal has space for three segments.
 const gatherSpare = 256 << 20
 
 // gather prepares a backup of a cluster. It copies the store into a temporary journal in the data
@@ -79,9 +79,9 @@ func (svc *Service) migrate(ctx context.Context, from string, tell func(admin.Mi
 	return report(done), err
 }
 
-// openAgain opens the store of the cluster a second time, like another node. So a copy can open the
-// logs of streams that the hub of this node has open. The hub follows what the copy writes, as it
-// follows the writes of other nodes.
+// openAgain opens the store of the cluster a second time, like another node. A copy needs this,
+// because an engine can open a log only once, and the hub of this node may have the log open. The
+// hub follows what the copy writes, as it follows the writes of other nodes.
 func (s *store) openAgain(ctx context.Context) (*jetstream.Engine, error) {
 	nc, err := s.connect()
 	if err != nil {

@@ -28,7 +28,7 @@ func (svc *Service) makeDemo(ctx context.Context) error {
 		MaxBytes: weir.MinMaxBytes, Mode: weir.JSON,
 	})
 	if known, ok := errors.AsType[*weir.Error](err); ok && known.Code == weir.StreamNameTaken {
-		return nil // another node was faster
+		return nil // another node has just created the stream
 	}
 	if err != nil {
 		return fmt.Errorf("create the demo stream: %w", err)

@@ -133,8 +133,8 @@ Sign in as %s with this password. It is shown only once:
 	}
 }
 
-// program returns the command that runs this program, as it was started: after make run, the program
-// is not in the shell's search path.
+// program returns the command with which this program was started. After make run this is a path,
+// because the program is not in the shell's search path.
 func program() string {
 	if strings.ContainsRune(os.Args[0], os.PathSeparator) {
 		return Quoted(os.Args[0])

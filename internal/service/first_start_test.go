@@ -47,14 +47,14 @@ func TestWelcomeFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if secrets.MatchString(out.String()) || !strings.Contains(out.String(), path) || !strings.Contains(out.String(), s.URL()) {
-		t.Errorf("printed %s", &out)
+		t.Errorf("the output contains a secret, or lacks the path or the URL: %s", &out)
 	}
 	text, err := os.ReadFile(path)
 	if got := secrets.FindAllString(string(text), -1); len(got) != 4 || !strings.HasPrefix(string(text), "an earlier start\n") {
-		t.Errorf("got %s, %v", text, err)
+		t.Errorf("the file has %d secrets, want 4, after the text of the earlier start: %s, %v", len(got), text, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("got %v, %v", info.Mode(), err)
+		t.Errorf("the mode of the file is %v, want 0600; error %v", info.Mode(), err)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // A project floods its stream with empty batches until --max-index-memory is used up. From then on
-// the server refuses its publishes, and accepts those of another project. A restart does not change
-// this. When the stream is deleted, the first project can publish again (D12).
+// the server refuses publishes of this project, and accepts those of another. A restart does not
+// change this. When the stream is deleted, the first project can publish again (D12).
 func TestMaxIndexMemory(t *testing.T) {
 	const bound = 32 << 10
 	o := servicetest.Options{Journal: true, Data: t.TempDir(), Args: []string{"--max-index-memory", "32768", "--metrics", "127.0.0.1:0"}}
@@ -65,7 +65,7 @@ func TestMaxIndexMemory(t *testing.T) {
 	for range 20 {
 		want(202, "POST", modest, others, "/publish")
 	}
-	want(200, "POST", greedy, small, "/1") // a duplicate
+	want(200, "POST", greedy, small, "/1") // the batch is stored already, and a duplicate is not refused
 	want(200, "GET", greedy, large, "/batches/1")
 	if !strings.Contains(s.Log.String(), "refused publishes of a project") {
 		t.Errorf("the log does not say that publishes were refused: %s", s.Log)

@@ -27,8 +27,8 @@ func (e *fillable) Update(ctx context.Context, key string, value []byte, r engin
 	return e.Engine.Update(ctx, key, value, r)
 }
 
-// While the store is full, the last use of keys is not stored: the space that is left is for revoking
-// keys (D32). It is stored once there is space again.
+// While the store is full, the last use of keys is not stored, because the space that is left is for
+// revoking keys (D32). The last use is stored once there is space again.
 func TestLastUseIsNotStoredOnAFullStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fillable{Engine: memory.New()}

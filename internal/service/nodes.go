@@ -92,8 +92,9 @@ func (s *store) clock() func() time.Time {
 	return s.jetstream.Now
 }
 
-// lease returns the function that reports whether this node knows which keys and streams exist (D18).
-// It is nil without a cluster, and if the operator chose to keep serving on a node that is cut off.
+// lease returns a function whose result is an error while this node cannot know which keys and
+// streams exist (D18). It returns nil without a cluster, and if the operator chose to keep serving
+// on a node that is cut off.
 func (s *store) lease() func() error {
 	if s.jetstream == nil || s.settings.Engine.ServeCutOff {
 		return nil
@@ -101,7 +102,7 @@ func (s *store) lease() func() error {
 	return s.jetstream.Lease
 }
 
-// leaseCheckEvery is how often watchLease checks the lease. D18 allows two seconds.
+// leaseCheckEvery is how often watchLease calls the function lease. D18 allows two seconds.
 const leaseCheckEvery = 500 * time.Millisecond
 
 // watchLease ends all subscriptions while this node does not know which keys and streams exist. The

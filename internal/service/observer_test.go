@@ -98,7 +98,7 @@ func TestReadiness(t *testing.T) {
 	wants(svc, 503, "read_only: the store is closed")
 	svc.Stop(0)
 	if got, ok := svc.ready(); got != "stopping" || ok {
-		t.Errorf("after it stopped: %s", got)
+		t.Errorf("after the service stopped: state %q, want stopping", got)
 	}
 	if _, _, err := get(svc.observer.address() + "/readyz"); err == nil {
 		t.Error("metrics are still served")

@@ -48,12 +48,12 @@ func TestDashboardOff(t *testing.T) {
 		}
 	}
 	if got, to := seen(t, s.HTTP+"/"); got != 302 || to != "/docs" {
-		t.Errorf("/: %d to %s", got, to)
+		t.Errorf("/: status %d, redirect to %q; want 302 and /docs", got, to)
 	}
 	var out bytes.Buffer
 	s.Welcome(&out)
 	if strings.Contains(out.String(), "Dashboard") || strings.Contains(out.String(), "password") {
-		t.Errorf("shown: %s", &out)
+		t.Errorf("the first start mentions the dashboard: %s", &out)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestDashboardAddress(t *testing.T) {
 	var out bytes.Buffer
 	s.Welcome(&out)
 	if !strings.Contains(out.String(), "Dashboard: "+at+"/dashboard\n") {
-		t.Errorf("shown: %s", &out)
+		t.Errorf("the first start does not print the address of the dashboard: %s", &out)
 	}
 	// The base URL is HTTPS, but the dashboard's own listener is not. A cookie restricted to HTTPS
 	// would not work here, because browsers do not send it back over HTTP.
@@ -90,7 +90,7 @@ func TestDashboardAddress(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	resp.Body.Close()
 	if c := resp.Request.Response; c == nil || c.StatusCode != 303 || len(c.Cookies()) == 0 || c.Cookies()[0].Secure {
-		t.Errorf("signing in: %+v", c)
+		t.Errorf("signing in: %+v, want 303 and a cookie that is not restricted to HTTPS", c)
 	}
 }
 
@@ -106,11 +106,11 @@ func TestDashboardAddressTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := service.Start(t.Context(), service.Options{Settings: parsed, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "(--dashboard)") {
-		t.Errorf("got %v", err)
+		t.Errorf("start: %v, want an error that names --dashboard", err)
 	}
 	for _, bad := range []string{"", "yes", "localhost"} {
 		if _, err := settings.Parse("--dashboard", bad); err == nil || !strings.Contains(err.Error(), "--dashboard") {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("--dashboard %q: %v, want an error that names the flag", bad, err)
 		}
 	}
 }

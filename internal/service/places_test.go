@@ -17,7 +17,7 @@ func TestDefaultMaxSubscribers(t *testing.T) {
 	}{{nil, 2048}, {[]string{"--max-subscribers", "5000"}, 5000}} {
 		s := servicetest.Start(t, servicetest.Options{Args: c.args})
 		if got := s.API.Stats().Places; got != c.want {
-			t.Errorf("%v: %d places, want %d", c.args, got, c.want)
+			t.Errorf("%v: %d subscriptions, want %d", c.args, got, c.want)
 		}
 	}
 }

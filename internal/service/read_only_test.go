@@ -61,10 +61,10 @@ func TestExitWhenReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-s.Failed(); !errors.Is(err, engine.ErrReadOnly) || !errors.Is(err, syscall.EIO) {
-		t.Errorf("failed: %v", err)
+		t.Errorf("the service ended with %v, want ErrReadOnly and EIO", err)
 	}
 	if _, err := os.Stat(s.Data + "/probe.tmp"); !os.IsNotExist(err) {
-		t.Errorf("the test file is left: %v", err)
+		t.Errorf("the test file was not removed: %v", err)
 	}
 	s.Stop()
 	if next := start("0"); ask(next, "POST", publish) != 202 {

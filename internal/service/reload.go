@@ -10,7 +10,7 @@ import (
 
 // reload is something that SIGHUP re-reads besides the settings, such as certificates.
 type reload struct {
-	what string // for the log
+	what string // name for the log
 	read func() error
 }
 

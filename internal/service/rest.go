@@ -9,8 +9,8 @@ import (
 // The Go runtime keeps about as much free memory as the program uses, because the program may need
 // the memory again soon. So after its start, or after a burst of publishes, a server would keep
 // twice as much memory as its streams need, even if it has nothing to do. Therefore the service
-// checks from time to time whether it is at rest, and then returns the unused memory to the system.
-// That costs a garbage collection.
+// checks from time to time whether it is at rest, and then returns the unused memory to the system,
+// which costs a garbage collection.
 
 const (
 	// restEvery is how often the service checks whether it is at rest.

@@ -11,17 +11,17 @@ func TestReturnsMemoryAtRest(t *testing.T) {
 		use  memoryUse
 		want bool
 	}{
-		{memoryUse{1000 * mib, 1300 * mib, 600 * mib}, false}, // starting
+		{memoryUse{1000 * mib, 1300 * mib, 600 * mib}, false}, // the start has just allocated much
 		{memoryUse{1001 * mib, 1300 * mib, 600 * mib}, true},
-		{memoryUse{1002 * mib, 700 * mib, 600 * mib}, false}, // little to return
-		{memoryUse{1003 * mib, 900 * mib, 600 * mib}, false}, // fragments that cannot be returned
+		{memoryUse{1002 * mib, 700 * mib, 600 * mib}, false}, // there is little memory to return
+		{memoryUse{1003 * mib, 900 * mib, 600 * mib}, false}, // almost nothing was allocated since memory was last returned, so another collection would free little
 		{memoryUse{2000 * mib, 1300 * mib, 600 * mib}, false},
-		{memoryUse{3000 * mib, 1300 * mib, 600 * mib}, false}, // busy
+		{memoryUse{3000 * mib, 1300 * mib, 600 * mib}, false}, // the process allocates much
 		{memoryUse{3010 * mib, 1300 * mib, 600 * mib}, true},
 		{memoryUse{3020 * mib, 1300 * mib, 600 * mib}, false},
 		{memoryUse{3030 * mib, 1300 * mib, 600 * mib}, false},
 		{memoryUse{3080 * mib, 1300 * mib, 600 * mib}, false},
-		{memoryUse{3086 * mib, 1300 * mib, 600 * mib}, true}, // slow work has added up
+		{memoryUse{3086 * mib, 1300 * mib, 600 * mib}, true}, // since memory was last returned, enough was allocated, a little at a time
 	} {
 		if got := r.due(step.use); got != step.want {
 			t.Errorf("step %d: due is %v, want %v", i, got, step.want)

@@ -21,9 +21,10 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// TestScrub flips a bit in a sealed segment of a running service. The scrub, which reads all sealed
-// segments in the background, names the stream and the batch in the log and on the overview page,
-// and counts the batch in the metrics. Before the bit is flipped, the scrub reports nothing.
+// TestScrub flips a bit in a sealed segment (a journal file that is complete) of a running service.
+// The scrub, which reads all sealed segments in the background, names the stream and the batch in
+// the log and on the overview page, and counts the batch in the metrics. Before the bit is flipped,
+// the scrub reports nothing.
 func TestScrub(t *testing.T) {
 	data := t.TempDir()
 	dir := datadir.Journal(data)

@@ -42,7 +42,7 @@ type Options struct {
 	Engine engine.Engine
 	// Wrap, if set, wraps the handler of all requests.
 	Wrap func(http.Handler) http.Handler
-	// Now, if set, is the clock of the dashboard and of a node of a cluster.
+	// Now, if set, replaces the system clock for the dashboard and for a node of a cluster.
 	Now func() time.Time
 }
 
@@ -123,8 +123,8 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// The hub evicts expired batches as soon as it is open, so it must not be opened before a wrong
-	// clock of this node is known.
+	// The hub evicts expired batches as soon as it is open, so this node must first learn from the
+	// other nodes whether its clock is wrong.
 	if err := svc.joinNodes(); err != nil {
 		return err
 	}
@@ -324,7 +324,8 @@ func (svc *Service) health() (string, bool) {
 // seconds until the subscriptions of such a key end.
 const expireEvery = 500 * time.Millisecond
 
-// expireKeys ends the grants of keys that revoke themselves, until stopping is closed.
+// expireKeys makes keys revoke themselves when their time has come. It runs until stopping is
+// closed.
 func expireKeys(a *access.Access, stopping <-chan struct{}) {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
@@ -338,8 +339,8 @@ func expireKeys(a *access.Access, stopping <-chan struct{}) {
 	}
 }
 
-// keepUse stores the last use of each key, and forgets keys that were revoked long ago, once a
-// minute. It writes only while the store accepts everything: the last space of a full store is for
+// keepUse runs once a minute. It stores the last use of each key, and forgets keys that were revoked
+// long ago. It writes nothing while the store is full, because the last free space is reserved for
 // revoking keys.
 func (svc *Service) keepUse() {
 	tick := time.NewTicker(time.Minute)

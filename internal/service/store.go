@@ -114,7 +114,7 @@ func (s *store) openJournal() (engine.Engine, error) {
 // logDamage logs what the scrub found in a segment.
 func (s *store) logDamage(findings []journal.Finding) {
 	for _, f := range findings {
-		level, text := slog.LevelError, "stored data is damaged: keep the backups that have it"
+		level, text := slog.LevelError, "stored data is damaged: keep the backups that have an intact copy"
 		if f.Records == 0 {
 			level, text = slog.LevelWarn, "a file is damaged, but only in data that is no longer needed"
 		}

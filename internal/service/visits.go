@@ -35,8 +35,8 @@ func v1First(v1, ds, pages http.Handler) http.Handler {
 	})
 }
 
-// publishing is the handler of all requests. If an event loop has read a publish, it goes directly
-// to the handler of /v1, which begins it without waiting for the disk.
+// publishing is the handler of all requests. A publish that an event loop has read goes directly to
+// the handler of /v1, which starts the publish and does not wait for the disk.
 type publishing struct {
 	http.Handler
 	v1 *api.Handler

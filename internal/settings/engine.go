@@ -23,7 +23,7 @@ type Engine struct {
 	Cluster       string
 	Listen        string
 	Peers         []string
-	Secret        string // path of a file
+	Secret        string // path of the file with the shared secret
 }
 
 // The kinds of engines.

@@ -121,7 +121,7 @@ func TestASCIIHost(t *testing.T) {
 	}
 	for _, host := range []string{"streams..example.com", ".example.com", "", strings.Repeat("a", 64)} {
 		if got, ok := ASCIIHost(host); ok {
-			t.Errorf("%s passes as %q", host, got)
+			t.Errorf("%s is accepted as the host %q", host, got)
 		}
 	}
 }

@@ -40,7 +40,7 @@ async function restore() {
   if (client.lastMessage?.role === "user") await client.resumeStream();
 }
 
-/** The connection to the backend broke. */
+/** Restores the chat after the connection to the backend has broken. */
 function restoreSoon() {
   setTimeout(restore, 500);
 }

@@ -88,7 +88,7 @@ after(async () => {
 async function openTab(context, url) {
   const tab = await context.newPage();
   tab.setDefaultTimeout(60_000);
-  tab.on("pageerror", (error) => assert.match(String(error), /network error/)); // while the backend is down
+  tab.on("pageerror", (error) => assert.match(String(error), /network error/)); // expected while the backend is down
   await tab.addInitScript(() => {
     window.texts = [];
     new MutationObserver(() => {

@@ -5,10 +5,10 @@
 import {ago, ask, bytes, number, say, toSignIn} from './shared.js';
 import {button, digits, el, hex, plain, tree, visible} from './value.js';
 
-const kept = 500; // rows in the page
+const kept = 500; // maximum number of rows in the page
 const screenful = 30; // matches after which a search pauses
 const patience = 5000; // milliseconds after which a search pauses
-const openRows = 10; // events that are open at the same time
+const openRows = 10; // maximum number of events that are open at the same time
 const preview = 64 << 10; // bytes of a large event that are loaded when it is opened
 const large = 256 << 10; // size above which only the preview is loaded
 
@@ -30,8 +30,8 @@ export const target = (text, now = Date.now()) => {
 };
 
 export class Events {
-	// The parameter at is the address of the stream's page. The function show shows the figures of
-	// a response.
+	// The parameter at is the address of the stream's page. The parameter show is a function that
+	// shows the figures of a response.
 	constructor(at, mode, show) {
 		Object.assign(this, {at, mode, show, rows: [], open: [], following: true});
 		Object.assign(this, {box: id(''), body: id('-rows'), state: id('-state'), search: id('-search'), filter: id('-where'), go: id('-go'), follow: id('-follow'), newer: id('-newer'), older: id('-older'), empty: id('-empty')});
@@ -262,7 +262,7 @@ export class Events {
 	}
 
 	// insert adds rows, newest first, above or below those in the page. Between events that do not
-	// follow each other, a line says which sequences are missing, unless the list is a search.
+	// follow each other, a line says which sequences are missing, unless the list shows the matches of a search.
 	insert(list, above, apart) {
 		const fresh = [];
 		const next = above ? this.rows.find(r => !r.mark) : null;
@@ -413,7 +413,7 @@ export class Events {
 	}
 
 	// figures keeps the list in agreement with the figures of the page: it marks evicted events, and
-	// reads the newest events again if a missing batch has been filled.
+	// reads the newest events again if batches that the list showed as missing have been published.
 	figures(f) {
 		const oldest = f.oldest?.Seq ?? Infinity;
 		for (const r of this.rows) {

@@ -22,7 +22,7 @@ const events = new Events(at, stream.dataset.mode, show);
 let turn = 0;
 
 // While the page follows the stream, the figures come with the events, so that both are of the same
-// moment. The plots change more slowly.
+// moment. The plots are updated only every five seconds.
 every(1000, async () => {
 	if (events.ended) return;
 	if (turn++ % 5 === 0) {
@@ -33,7 +33,7 @@ every(1000, async () => {
 			show(f);
 			events.behind(f);
 		} else {
-			fill({audience: f.parts.audience}); // the events come without this list
+			fill({audience: f.parts.audience}); // a response with events does not contain this list
 		}
 	}
 	await events.poll();

@@ -1,6 +1,6 @@
-// How an event is shown: JSON as a tree that can be folded, text, or hex. Whatever the size of the
-// event, only a bounded part of it is in the page: members of the tree are added when they are
-// unfolded, a hundred at a time, and text and hex are shown in pages.
+// How an event is shown: as a JSON tree that can be folded, as text, or in hex. Whatever the size of
+// the event, only a bounded part of it is in the page: the members of an object or array are added
+// when it is unfolded, a hundred at a time, and text and hex are shown in pages.
 
 export const el = (name, text, className) => {
 	const e = document.createElement(name);

@@ -1,5 +1,5 @@
-// The steps of run.mjs that are about the event browser of a stream's page. The parameter tools has
-// the functions and values of run.mjs that the steps use.
+// The steps of run.mjs that are about the event browser of a stream's page. The parameter of
+// eventSteps has the functions and values of run.mjs that the steps use.
 import {strict as assert} from 'node:assert';
 
 export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) => {
@@ -76,7 +76,7 @@ export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) =
 			await state(page, 'Paused.');
 			await page.getByRole('button', {name: 'Follow'}).click();
 			await state(page, 'Following.');
-			// A test event.
+			// The form publishes test events.
 			await page.getByLabel('Body').fill('{"events":[');
 			page.expected = /status of 400/;
 			await page.getByRole('button', {name: 'Publish'}).click();
@@ -88,7 +88,7 @@ export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) =
 			await row(page, 'by hand').waitFor();
 			assert.equal(await page.locator('[data-value=cursor]').textContent(), '4');
 		},
-		async 'a hidden page asks for nothing, and shows what fits when it is visible again'(page, kept) {
+		async 'a hidden page asks for nothing, and shows the newest events when it is visible again'(page, kept) {
 			await page.goto(base + '/dashboard/streams/' + kept.stream);
 			await row(page, 'by hand').waitFor();
 			await look(page, true);
@@ -153,7 +153,7 @@ export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) =
 			page.expected = /never/;
 			await remove(made.id);
 		},
-		async 'a raw stream is shown in hex, and says what was evicted'(page) {
+		async 'events of a raw stream are shown in hex, and the page says which one was evicted'(page) {
 			await page.goto(`${base}/dashboard/streams/${process.env.RAW}?at=1`);
 			await state(page, /Sequence 1 is not stored. The next event is \d+\./);
 			await row(page, 'ff 00 68 69').first().waitFor();

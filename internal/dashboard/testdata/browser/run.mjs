@@ -1,9 +1,9 @@
 // Drives the dashboard in a real browser, as an operator would. It checks every page for console
-// errors, requests to other origins, size, layout shifts and accessibility (axe). If PICTURES is
-// set, as in make screenshots, it also takes screenshots in light and dark, wide and narrow: drawing
-// them takes long and checks nothing. If ONLY is set, it runs only the steps whose names contain this
-// text. browser_test.go serves the dashboard, runs this script and passes its parameters in the
-// environment.
+// errors, requests to other origins, size, layout shifts and accessibility (axe). It takes
+// screenshots (light and dark, wide and narrow) only if PICTURES is set, as in make screenshots,
+// because drawing them takes long and checks nothing. If ONLY is set, it runs only the steps whose
+// names contain this text. browser_test.go serves the dashboard, runs this script and passes its
+// parameters in the environment.
 import {mkdirSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {strict as assert} from 'node:assert';
@@ -25,7 +25,7 @@ const open = async (options, from = base) => {
 	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
 	context.setDefaultTimeout(20000);
 	const page = await context.newPage();
-	page.expected = /never/; // console errors that the current step provokes on purpose
+	page.expected = /never/; // matches the console errors that the current step provokes on purpose: at first none
 	page.on('console', m => { if (m.type() === 'error' && !page.expected.test(m.text() + m.location().url)) fault(`${step}: console: ${m.text()} ${m.location().url}`); });
 	page.on('pageerror', e => fault(`${step}: page error: ${e}`));
 	page.on('request', r => { if (!r.url().startsWith(from + '/') && !r.url().startsWith('data:')) fault(`${step}: a request to ${r.url()}`); });
