@@ -149,14 +149,14 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		return true
 	})
 	if e.Gone, err = f.evictedFrom(step.First); e.Gone || err != nil {
-		return e, err // Headers may have left out what was trimmed before it got there
+		return e, err // Headers leaves out batches that were trimmed before it reached them
 	}
 	if err := reserve(bytes); err != nil {
 		return e, err
 	}
 	e.Next = last + 1
 	err = f.log.Scan(ctx, step.First, min(limit, 1<<20), func(entry *engine.Entry) bool {
-		if entry.Seq > last { // a batch that Headers did not count must not stand for one that is missing
+		if entry.Seq > last { // Headers did not count this batch, so it must not be subtracted from missing
 			return false
 		}
 		if entry.Kind == engine.Batch {

@@ -83,8 +83,8 @@ func Browse(ctx context.Context, s *Stream, w Window, reserve func(bytes int) er
 	return done, nil
 }
 
-// FirstSince returns a sequence such that all batches that were stored at this time or later have at
-// least this sequence.
+// FirstSince returns a sequence such that all batches that were stored at the time t or later have
+// at least this sequence.
 func FirstSince(ctx context.Context, s *Stream, t weir.Time) (weir.Seq, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {

@@ -213,9 +213,9 @@ func (h *Hub) cannotRead(key string, err error) {
 }
 
 // streamOf returns the stream that a document describes. After Open has read all documents, any
-// further document is a new stream. On a store that is not shared, the log of such a stream is
-// empty: only callers on this node could have written to it, and they cannot open a stream that is
-// not in the catalog yet.
+// further document describes a new stream. On a store that is not shared, the log of such a stream
+// is empty: only callers on this node could have written to it, and they cannot open a stream that
+// is not in the catalog yet.
 func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
 	s := newStream(spec, created)
 	s.hub, s.log = h, c.Created
@@ -414,7 +414,7 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit
 			break
 		}
 		below = uint64(run[len(run)-1].log)
-		buf = make([]*Stream, listRun) // the API key may read few of the streams, so look at many at a time
+		buf = make([]*Stream, listRun) // show may accept only few of the streams, so look at many at a time
 	}
 	objects, faults := h.objects(ctx, page)
 	for i, o := range objects {

@@ -12,9 +12,9 @@ import (
 
 // This file changes the settings of a stream (D37). The document of the stream changes first. Then
 // every node that uses the store learns of it (documentChanged), and puts the new limits into the
-// Stream. An open feed compares them with its own whenever it evicts or decides, and applies them
-// if they differ (adopt). So a read that starts after the change never sees a batch that the new
-// limits exclude.
+// Stream. If the log of the stream is open, its feed compares these limits with its own whenever it
+// evicts or decides, and applies them if they differ (adopt). So a read that starts after the
+// change never sees a batch that the new limits exclude.
 
 // Change holds new settings of a stream. A nil field keeps the current value.
 type Change struct {

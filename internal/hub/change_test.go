@@ -105,8 +105,8 @@ func TestChangeOfLimits(t *testing.T) {
 	}
 }
 
-// A crash right after larger limits were acknowledged does not bring evicted batches back: they were
-// trimmed before.
+// A crash right after larger limits were acknowledged does not bring evicted batches back, because
+// they were trimmed before the acknowledgement.
 func TestLargerLimitsBringNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()

@@ -11,7 +11,7 @@ import (
 
 // closing is the Proposer of the entry that closes a stream, or only its open gaps.
 type closing struct {
-	gaps    bool // only the gaps
+	gaps    bool // close only the open gaps, and not the stream
 	writer  *Writer
 	verdict stream.Verdict // set by Admit
 }

@@ -84,8 +84,9 @@ func TestEvictedDuringRead(t *testing.T) {
 	}
 }
 
-// The gap of a page has all sequences before its first batch that can no longer be read, also those
-// that were evicted while the page was read. A page that asks for what is kept has no gap (D37).
+// If a page starts at a sequence that can no longer be read, the page has a gap up to its first
+// batch. The gap includes sequences that were evicted while the page was read. A page that asks
+// only for batches that are still kept has no gap (D37).
 func TestGapGrowsWhileReadingAPage(t *testing.T) {
 	for _, c := range []struct {
 		q     PageQuery

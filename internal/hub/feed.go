@@ -320,7 +320,7 @@ func (f *feed) shrink(now weir.Time) bool {
 const never = weir.Time(math.MaxInt64)
 
 // nextExpiry returns a time before which no batch expires. The search stops at the first batch that
-// is not late (did not fill a gap), because all batches above that batch are younger.
+// is not late (a late batch is one that filled a gap), because all batches above it are younger.
 func (f *feed) nextExpiry() weir.Time {
 	oldest := never
 	f.headers(f.state.Low(), func(h stream.Header) bool {

@@ -57,7 +57,7 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 }
 
 // While a request is being received, the grace of its sequence is paused. If the request ends
-// without a stored batch, the rest of the grace runs.
+// without a stored batch, the grace continues.
 func TestGapAfterABrokenBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})
@@ -190,12 +190,12 @@ func closes(t *testing.T, s *Stream, seq weir.Seq, earliest, latest time.Duratio
 	<-time.After(earliest - 10*time.Millisecond)
 	synctest.Wait()
 	if got := refusal(); got != weir.PayloadTooLarge {
-		t.Errorf("sequence %d just before %v: %s, want it to be open", seq, earliest, got)
+		t.Errorf("sequence %d just before %v: refused with %s, want it to be open", seq, earliest, got)
 	}
 	<-time.After(latest - earliest + 20*time.Millisecond)
 	synctest.Wait()
 	if got := refusal(); got != weir.InvalidSequence {
-		t.Errorf("sequence %d just after %v: %s, want it to be closed", seq, latest, got)
+		t.Errorf("sequence %d just after %v: refused with %s, want it to be closed", seq, latest, got)
 	}
 }
 

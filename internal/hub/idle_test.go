@@ -135,8 +135,8 @@ func TestStartOpensFewStreams(t *testing.T) {
 	})
 }
 
-// A stream without evicted batches is not trimmed, even though sequence 0 was never stored and the
-// low mark is 1.
+// A stream without evicted batches is not trimmed, even if sequence 0 was never stored, so that its
+// lowest batch is 1.
 func TestNothingToTrim(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		w := &watched{Engine: e}
@@ -196,8 +196,8 @@ func TestManyStreamsCloseSoon(t *testing.T) {
 	})
 }
 
-// A sequence stays held while the log of its stream is closed, and the memory for publishes in
-// progress is freed after the last publish.
+// A sequence for which a request is being received stays open, even if the log of its stream is
+// closed meanwhile. The memory for publishes in progress is freed after the last publish.
 func TestTrafficOfAnIdleStream(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -211,7 +211,7 @@ func TestTrafficOfAnIdleStream(t *testing.T) {
 		publish(t, s, at(2, "x"))
 		<-time.After(time.Minute)
 		if ack := publish(t, s, slow); ack.Duplicate || ack.Seq != 1 {
-			t.Errorf("publish of the held sequence: %+v", ack)
+			t.Errorf("publish of the sequence that stayed open: %+v", ack)
 		}
 		slow.Release()
 		idle(t, h)

@@ -21,11 +21,11 @@ import (
 // The hub keeps the time of the last use in memory, and stores it in the document of the stream
 // only now and then. After a restart, and on the other nodes of a shared store, only the document
 // and the log are known. So the hub makes sure that one of the two always has a time that is at
-// most saveEvery before the last use. After a restart, it assumes that the last use was saveEvery
-// later than the document says. A stream may therefore expire up to saveEvery too late, but never
-// too early:
+// most the duration saveEvery() before the last use. After a restart, it assumes that the last use
+// was later than the document says, by this duration. A stream may therefore expire later than it
+// should, by at most this duration, but never earlier:
 //
-//   - A read first stores its time if the document is older than saveEvery.
+//   - A read first stores its time if the time in the document is older than that.
 //   - A publish does not wait, because its batch has the time of the use. The sweeper soon stores
 //     this time in the document, for the other nodes.
 //   - Before a stream is deleted, lapse asks the log for the time of the newest batch.
@@ -35,11 +35,11 @@ type life struct {
 	s      *Stream
 	until  weir.Time     // the fixed time at which the stream expires, or the constant never if there is none
 	used   atomic.Int64  // time of the last use, a weir.Time, or the constant dead
-	proven atomic.Bool   // used is known to be no earlier than the newest batch in the log
+	proven atomic.Bool   // the field used is known to be no earlier than the newest batch in the log
 	saved  atomic.Int64  // the last use according to the document, a weir.Time
-	retry  atomic.Int64  // the last use is not stored before this time, a weir.Time
+	retry  atomic.Int64  // the earliest time for the next attempt to store the last use, a weir.Time
 	saving chan struct{} // holds a value while a request stores the last use
-	hasty  atomic.Bool   // hurry has put the stream at the front of the queue
+	hasty  atomic.Bool   // the method hurry has put the stream at the front of the queue
 
 	// Guarded by lives.mu.
 	at    weir.Time // when the sweeper looks at the stream again
@@ -98,8 +98,8 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
-	// spread is the longest time until other nodes know of a publish after which the document is
-	// too old (see isUnsaved). The sweeper stores the time of the publish in its next round, and
+	// spread is the longest time until other nodes know of a publish after which the document must
+	// be updated (see isUnsaved). The sweeper stores the time of the publish in its next round, and
 	// then the document takes a moment to reach the other nodes.
 	spread = sweepEvery + time.Second
 )
@@ -258,9 +258,9 @@ func (l *life) admits(now weir.Time) bool {
 }
 
 // lapsed reports whether a deleted stream was deleted because its lifetime had ended. On a shared
-// store, another node may have deleted it without knowing of the last uses on this node. Those uses
-// make the end that endAfter returns later on this node than on the other one. So on a shared store
-// the function leaves out the time that endAfter adds.
+// store, another node may have deleted it without knowing of the last uses on this node. Because of
+// those uses, this node computes a later end of the lifetime than the other node did. So on a
+// shared store lapsed leaves out the time that endAfter adds.
 func lapsed(s *Stream) bool {
 	now, l := s.hub.now(), lifeOf(s)
 	return l != nil && (l.isOver(now) || s.hub.shared && l.end().Add(-l.saveEvery()-spread) <= now)

@@ -106,7 +106,7 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
 		time.Sleep(20_000 * time.Second)
 		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
-		time.Sleep(5 * time.Second) // long enough to store this use: the document is older than saveEvery, so the sweeper stores it at once
+		time.Sleep(5 * time.Second) // long enough for the sweeper to store this use in the document
 		name := "renamed"
 		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // must keep the last use in the document
 			t.Fatal(err)
@@ -146,8 +146,8 @@ func (e *withoutOutlines) Update(ctx context.Context, key string, value []byte, 
 	return e.Engine.Update(ctx, key, value, revision)
 }
 
-// The first use after a long time counts even if the server stops at once. Deleting a stream too early
-// would lose data.
+// The first use after a long time counts even if the server stops right after it. Deleting a stream
+// too early would lose data.
 func TestUseBeforeACrashCounts(t *testing.T) {
 	uses := map[string]func(s *Stream) error{
 		"publish": func(s *Stream) error {
@@ -187,7 +187,7 @@ func TestUseBeforeACrashCounts(t *testing.T) {
 				if err := use(s); err != nil {
 					t.Fatal(err)
 				}
-				h.Close() // stores nothing
+				h.Close() // does not store the time of the use
 				time.Sleep(7_990 * time.Second)
 				h = open(t, e, Options{})
 				defer h.Close()

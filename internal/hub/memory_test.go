@@ -180,7 +180,7 @@ func TestStalledFrameIsFreedAtOnce(t *testing.T) {
 		}
 		wait, cancel := context.WithCancel(ctx)
 		var waiting sync.WaitGroup
-		for i := range 20 { // together these loans need more than the budget has, and the budget cuts none of them, because it does not watch them
+		for i := range 20 { // together these loans need more than the budget has, and the budget cannot end them
 			waiting.Go(func() {
 				l := room.Open(budget.Holder{Project: strconv.Itoa(i)}, 1<<20, nil)
 				defer l.End()

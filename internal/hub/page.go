@@ -101,8 +101,9 @@ func (p *Page) refresh() error {
 	}
 }
 
-// locate is refresh, except that batches may be evicted while locate runs. It returns the sequence
-// below which all batches were evicted when locate began, and leaves the start of the range in p.run.
+// locate does the work of refresh. If batches are evicted while it runs, refresh must call it
+// again. It returns the sequence below which all batches were evicted when locate began, and leaves
+// the start of the range in p.run.
 func (p *Page) locate() (weir.Seq, error) {
 	f := p.f
 	if p.Gap != nil { // the new gap includes the sequences of this one

@@ -220,7 +220,7 @@ func (p *Publish) preview(f *feed, rules stream.Publish) (v, seen stream.Verdict
 func (f *feed) durableVerdict(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
 	if ahead.Outcome == stream.Duplicate {
 		if ahead.Header.Seq < f.state.Low() {
-			return ahead // only durable batches are evicted
+			return ahead // the batch is evicted, and only durable batches are evicted
 		}
 		p = stream.Publish{Chosen: true, Seq: ahead.Header.Seq, Size: -1}
 	}
@@ -266,8 +266,8 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 }
 
 // conclude turns the verdict on a batch into an acknowledgement or a refusal, and recycles the
-// proposal. The batch, or everything that the refusal depends on, is durable. On a shared store, a
-// refused batch is proposed once more.
+// proposal. The caller has waited until the batch, or everything that the refusal depends on, is
+// durable. On a shared store, a refused batch is proposed once more.
 func (p *proposal) conclude(ctx context.Context, f *feed, b *Publish) (weir.Ack, error) {
 	if p.verdict.Outcome != stream.Stored && f.hub.shared {
 		// A refusal may be based on an outdated state, so conclude catches up with the other nodes
@@ -328,7 +328,8 @@ func newProposal(f *feed, rules stream.Publish, of *Publish, probe bool) *propos
 	return p
 }
 
-// failed returns the error of append for an error of the log, and recycles the proposal if it can.
+// failed translates an error of the log into the error that append returns, and recycles the
+// proposal if possible.
 func (p *proposal) failed(ctx context.Context, f *feed, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err // the engine still owns the entry, so the proposal cannot be reused

@@ -117,8 +117,8 @@ func TestLateBatchesFindRoom(t *testing.T) {
 		s, other := made(t, h, nil), made(t, h, nil)
 		publish(t, s, at(1, "a"))
 		flood(t, other)
-		// Lower the count for a moment, so that the gap is already open when the project is
-		// refused.
+		// Lower the count of used memory for a moment, so that the gap is already open when the
+		// project is refused.
 		h.room.used.Add(-1 << 20)
 		publish(t, s, at(3, "c"))
 		h.room.used.Add(1 << 20)

@@ -110,7 +110,7 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// The position that a caller of Await has reached counts for Lag, whether or not it waits.
+// The position that a caller of Await has reached counts for Lag, whether or not Await has to wait.
 func TestLagOfAwait(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

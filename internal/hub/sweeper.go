@@ -57,8 +57,8 @@ const (
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
 //   - deletes streams whose lifetime has ended (lifetime.go),
-//   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
-//     batches, and
+//   - opens idle streams whose oldest batch has expired, because opening a stream evicts its
+//     expired batches, and
 //   - after a start, opens each stream whose next check cannot be computed from what the engine knows
 //     (see firstCheck).
 //
@@ -296,8 +296,8 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 // trim makes the low mark durable. All batches below this mark were evicted, and the log may
 // reclaim their entries. On a shared store, other nodes may append and evict before this trim is
 // written. So the engine calls Note when the position of the trim in the log is known, and stores
-// the mark that Note returns. One trim runs at a time: a note that is older than the low mark of the
-// log would be useless.
+// the mark that Note returns. One trim runs at a time. Otherwise a trim could store a note that is
+// older than the low mark of the log, and therefore useless.
 func (f *feed) trim() error {
 	f.trimming.Lock()
 	defer f.trimming.Unlock()
@@ -321,7 +321,7 @@ func (f *feed) trim() error {
 	}
 	f.mu.Lock()
 	f.trimmed = max(f.trimmed, low)
-	f.evicted = max(f.evicted-evicted, 0) // not earlier: while evicted is above 0, closeFeed leaves the log open, as the trim needs it
+	f.evicted = max(f.evicted-evicted, 0) // only after the trim: while the field evicted is above 0, closeFeed leaves the log open
 	f.mu.Unlock()
 	f.measure()
 	return nil

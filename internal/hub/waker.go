@@ -53,7 +53,7 @@ type rows struct {
 
 	queued bool // the feed is in the waker's queue
 	at     int  // the row to wake next
-	left   int  // number of rows still to wake, beginning with all[at], and with all[0] after the last row
+	left   int  // number of rows still to wake, beginning with all[at] and continuing with all[0] after the last row
 }
 
 // join returns the row of a new subscription.

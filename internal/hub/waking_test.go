@@ -81,7 +81,7 @@ func (c *crowd) follow(rng *rand.Rand) {
 	}
 }
 
-// sleeper notes that it was woken.
+// sleeper records that it was woken.
 type sleeper chan struct{}
 
 func (s sleeper) Wake() {
