@@ -96,7 +96,7 @@ func (ks *keys) lookUp(d digest) *key {
 	if found := ks.queue.search(d, ks.unplaced); found != nil {
 		return found
 	}
-	ks.absent = d // the key of a publish is looked up twice: when the publish is decided on, and when it is applied
+	ks.absent = d // makes the second search quick: the key of a publish is looked up when it is decided on, and again when it is applied
 	return nil
 }
 
@@ -119,8 +119,8 @@ func (ks *keys) add(h Header) {
 // key.
 func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 
-// index lets find return the collected keys, except those that forget would drop. The parameters
-// have the same meaning as in forget.
+// index makes the method find return the collected keys, except those that the method forget would
+// drop. The parameters have the same meaning as in forget.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
 	ks.queue.pop(ks.over(low, now, most))
 	ks.unplaced = ks.queue.len()
@@ -158,9 +158,8 @@ func (ks *keys) evicted(low weir.Seq) int {
 }
 
 // over returns how many keys at the front of the queue are to be forgotten. These are the keys
-// whose lifetime has ended at the time now. Of the other keys of evicted batches, which are the
-// batches below low, only the newest are kept, and the older ones are forgotten too. The parameter
-// most is the number of keys to keep.
+// whose lifetime has ended at the time now. If more keys than the parameter most belong to evicted
+// batches, which are the batches below low, the oldest of these keys are forgotten too.
 func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	n := 0
 	for n < ks.queue.len() && ks.queue.index(n).ended(now) {
@@ -172,9 +171,9 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	return n
 }
 
-// forget drops the keys whose lifetime has ended at the time now. Of the other keys of evicted
-// batches, which are the batches below low, it keeps only the newest. The parameter most is the
-// number of keys to keep.
+// forget drops the keys whose lifetime has ended at the time now. If more keys than the parameter
+// most belong to evicted batches, which are the batches below low, it drops the oldest of these
+// keys too.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	n := ks.over(low, now, most)
 	for i := range n {

@@ -19,13 +19,13 @@ import (
 // order. So after a restart, the restored state remembers the same producers as the state before.
 type producers struct {
 	at   map[string]int32 // the index of each producer in ring
-	ring []producer       // linked by before and after; the element 0 joins the newest and the oldest
+	ring []producer       // linked by before and after into a ring, in which element 0 lies between the newest and the oldest producer
 	free int32            // the first unused element of ring, linked by after; 0 if there is none
 
-	noted int // at most this many bytes of a note are for producers
+	noted int // upper limit of the bytes that these producers take in a note
 }
 
-// producer is the last batch of a producer.
+// producer describes the last batch of a producer.
 type producer struct {
 	name          string
 	epoch, seq    uint64
@@ -34,9 +34,9 @@ type producer struct {
 }
 
 // MaxProducers is the number of producers that a stream remembers. Beyond it, the producer that has
-// not written for the longest time is forgotten. If names are longer than 80 bytes on average, the
-// limit is maxNoted: a note with the producers and with weir.MaxEvictedKeys keys, which are up to 27
-// bytes each, must be short enough for every engine (engine.MaxNote).
+// not written for the longest time is forgotten. If names are longer than 80 bytes on average, it
+// remembers fewer, because the producers may take at most maxNoted bytes of a note. So a note that
+// also holds weir.MaxEvictedKeys keys, of up to 27 bytes each, is not longer than engine.MaxNote.
 const (
 	MaxProducers = 10_000
 	maxNoted     = 1 << 20
@@ -149,8 +149,8 @@ func (d *decoder) producers() (ps producers) {
 		}
 		list = append(list, p)
 	}
-	// Earlier versions wrote the producers in no order. Times never decrease along the log, so this
-	// changes nothing in a note of this version.
+	// Earlier versions wrote the producers in no order. Times never decrease along the log, so
+	// sorting changes nothing in a note of this version.
 	slices.SortStableFunc(list, func(a, b producer) int { return cmp.Compare(a.used, b.used) })
 	for _, p := range list {
 		ps.take(p)

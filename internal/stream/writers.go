@@ -11,9 +11,10 @@ import (
 // part of the entry, so even after a crash a state knows the writers of exactly the entries that it
 // contains.
 //
-// A producer numbers its batches from 0, in each of its epochs. The next batch of a producer has the
-// next number of the same epoch, or number 0 of a higher epoch. A batch with a known number is a
-// duplicate, and a batch of a lower epoch is refused: a newer instance of the producer is at work.
+// A producer numbers its batches from 0, in each of its epochs. The next batch of a producer has
+// the next number of the same epoch, or number 0 of a higher epoch. A batch with a known number is
+// a duplicate, and a batch of a lower epoch is refused, because a newer instance of the producer is
+// at work.
 //
 // Independent of its producer, an entry may have an order mark (Stream-Seq of the Durable Streams
 // protocol). It must be greater than all earlier marks of the stream, compared byte by byte.

@@ -50,23 +50,23 @@ func counting(next weir.Seq) *judge {
 }
 
 // enter marks the beginning of a call and records a fault if the call must not happen now. It
-// returns false if the same call is already running. The caller must then not read or change the
-// state of the judge.
+// returns false if another call is running that must not overlap with this one. The caller must
+// then not read or change the state of the judge.
 func (j *judge) enter(call string) bool {
 	if !j.busy(call).CompareAndSwap(false, true) {
-		j.fault("%s while another call is running", call)
+		j.fault("%s was called while another call was running", call)
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.following.Load() {
-		j.faults = append(j.faults, call+" during a call of the follower")
+		j.faults = append(j.faults, call+" was called during a call of a Follower method")
 	}
 	if j.dropped {
-		j.faults = append(j.faults, call+" after Dropped")
+		j.faults = append(j.faults, call+" was called after Dropped")
 	}
 	if j.restored == (call == "Restore") {
-		j.faults = append(j.faults, call+" out of order: Restore must be called once, and first")
+		j.faults = append(j.faults, call+" was called out of order: Restore must be called once, and first")
 	}
 	return true
 }
