@@ -324,7 +324,7 @@ func TestMoveWhileOthersWait(t *testing.T) {
 	})
 }
 
-// Loans that share memory are cut together if they are slow, and a fast loan among them is not. The
+// Of the loans that share memory, all slow ones are cut together, and a fast one is not cut. The
 // memory then moves to the fast loan, which pays for it from then on.
 func TestSharersAreCutTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

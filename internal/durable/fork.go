@@ -41,8 +41,8 @@ func (c *call) source(w wanted) (t target, ok bool, err error) {
 	return t, true, nil
 }
 
-// copied is about how many bytes of a source are copied at a time. Each batch takes some hundred bytes
-// of memory besides its payload, which may be a single byte.
+// copied is about how many bytes of a source are copied at a time. It is small, because each batch
+// takes a few hundred bytes of memory besides its payload, which may be a single byte.
 const copied = 64 << 10
 
 // inherit copies the batches of the source up to the offset of the fork, under the same sequences, so

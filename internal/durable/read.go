@@ -153,8 +153,8 @@ func (c *call) poll(t target, from start, cursor string) error {
 }
 
 // A cursor is a number that a client repeats in its next poll, so that the URLs of its polls differ
-// and a cache does not answer all of them with the same response. Cursors count intervals of
-// cursorEvery.
+// and a cache does not answer all of them with the same response. The cursor of a moment is the
+// number of intervals of length cursorEvery since cursorEpoch.
 const cursorEvery = 20 * time.Second
 
 var cursorEpoch = time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)

@@ -237,8 +237,8 @@ func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
 	return -1
 }
 
-// subscribe follows a stream for a while: a shared stream, or the own stream of another client with
-// that client's key.
+// subscribe follows a stream for a while: a shared stream, or a stream that another client owns,
+// with the key of that client.
 func (c *client) subscribe(g *server) {
 	if c.rng.IntN(3) == 0 {
 		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))

@@ -11,7 +11,7 @@ type life struct {
 	to       time.Time     // the stream was not used after this time
 	on       *server       // the process that knows of the last use
 	starting bool          // a subscription starts, which may be a use
-	ending   bool          // the stream was used when it may have been expired already
+	ending   bool          // the stream was used at a time when it may already have expired
 
 	over   *server   // the process that said that the stream has expired; nil: none did
 	overAt time.Time // when it said so
@@ -117,7 +117,8 @@ func (o *own) liveFor(w *world, seconds int64) {
 }
 
 // outlived reports whether a subscription to the stream must have ended, because the stream expired
-// three seconds ago. The server cannot delete a stream while the disk fails.
+// three seconds ago or earlier. It returns false while the disk fails, because the server cannot
+// delete a stream then.
 func (o *own) outlived(w *world, g *server) bool {
 	return o.sure && o.exists && !g.hurt.Load() && !g.limited.Load() && o.life.mustHaveEnded(w, g, time.Now().Add(-3*time.Second))
 }

@@ -165,7 +165,7 @@ func (s *stream) endChange(g *server, l *limits, object *weir.Stream, err error)
 		return
 	}
 	if object.BytesStored > object.MaxBytes {
-		s.w.violation("stream %s has new limits, but holds more: %+v", s.id, object)
+		s.w.violation("stream %s has new limits, but holds more than they allow: %+v", s.id, object)
 	}
 	for _, o := range s.limits {
 		if l != nil && o != l && o.until.IsZero() && !g.hurt.Load() {

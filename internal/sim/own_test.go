@@ -21,7 +21,7 @@ type own struct {
 	closed bool     // the stream is closed
 	told   bool     // the field closed is certain
 	life   life
-	view   *server // the process that last told whether the stream exists
+	view   *server // the process that last said whether the stream exists
 	seen   bool    // whether the stream exists, according to that process
 
 	key  *key      // guarded by model.mu

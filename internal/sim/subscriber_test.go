@@ -49,7 +49,7 @@ type subscriber struct {
 	pos     weir.Seq // the next sequence that the subscriber wants
 	got     map[weir.Seq]bool
 	ended   bool
-	low     weir.Seq // the stream's low at the beginning of the request
+	low     weir.Seq // the field low of the stream at the beginning of the request
 }
 
 // subscriber returns a new subscriber, or one that resumes.

@@ -58,7 +58,8 @@ type world struct {
 	graves  sync.WaitGroup // processes that are being ended
 }
 
-// segmentSize is small, so that segments are sealed and freed.
+// segmentSize is the size of the journal's files. It is small, so that a simulation fills files and
+// frees them.
 const segmentSize = 256 << 10
 
 var errCrashed = errors.New("the process has crashed")
