@@ -68,7 +68,7 @@ type Stream struct {
 	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
 	gone    bool        // the stream was deleted and must not be queued again
 	queued  int32       // position in the sweeper's queue, counted from 1; 0 if the stream is not in the queue
-	checkAt weir.Time   // when the sweeper opens the stream to evict
+	checkAt weir.Time   // when the sweeper opens the stream to evict expired batches
 }
 
 // origin holds the settings that never change. Streams without a limited lifetime share one value
@@ -84,7 +84,7 @@ type origin struct {
 // reopened.
 type traffic struct {
 	holds holds // see gaps.go; has its own lock, which may be taken while holding any other lock
-	order order // see order.go; has its own lock, as holds has
+	order order // see order.go; has its own lock, like the field holds
 }
 
 // idle reports whether no publish is in progress.
@@ -114,7 +114,7 @@ type catalog struct {
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
 	bounds   map[bounds]*sharedBounds
-	opened   []*Stream // streams with a feed; not a map, because its order would be random
+	opened   []*Stream // streams with a feed; not a map, because a map has a random order
 
 	loaded     bool  // Open has read all documents
 	unreadable error // the error about the first document that Open could not read
@@ -329,7 +329,7 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 		return weir.Stream{}, err
 	}
 	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
-	if refused != nil { // another node may have deleted a stream in the meantime
+	if refused != nil { // another node may have deleted a stream in the meantime, so catch up and try again
 		if err := h.engine.CatchUp(ctx); err != nil {
 			return weir.Stream{}, clientError(s.ID, err)
 		}

@@ -132,8 +132,8 @@ func (l *loosened) end() {
 	l.f.release()
 }
 
-// trimEvicted trims what was evicted under the current limits. Otherwise a restart would find the
-// evicted batches in the log, and larger limits would bring them back.
+// trimEvicted trims (removes from the log) what was evicted under the current limits. Otherwise a
+// restart would find the evicted batches in the log, and larger limits would bring them back.
 func trimEvicted(ctx context.Context, f *feed) error {
 	if err := f.catchUp(ctx); err != nil {
 		return err

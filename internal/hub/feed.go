@@ -54,7 +54,7 @@ type feed struct {
 	foreign  bool          // the newest entry was stored by another node
 	newest   weir.Time     // time of the newest durable entry
 	expiry   weir.Time     // no batch expires before this time
-	bounds   *bounds       // the limits that ahead and state apply; adopt sets them
+	bounds   *bounds       // the limits that ahead and state apply; the function adopt sets them
 	loose    []*loosened   // changes to larger limits that are in progress
 	held     heldFrom      // the missing sequences whose grace period is paused
 	timer    *time.Timer   // calls closeGaps
@@ -227,7 +227,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		sum.until = min(sum.until, h.now().Add(idleCheckEvery))
 	}
 	s.mu.Lock()
-	if limits != s.bounds.Load() { // documentChanged found an open feed, but the feed has not applied the new limits
+	if limits != s.bounds.Load() { // the limits have changed, and the feed has not applied them, so the summary is not valid
 		sum, settled = summary{}, false
 	}
 	s.busy, s.summary = nil, sum

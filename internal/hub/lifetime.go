@@ -117,7 +117,7 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 	l.proven.Store(h.catalog.isLoaded() || h.shared)
 	used := max(spec.usedAt, s.CreatedAt)
 	l.saved.Store(int64(used))
-	if !h.catalog.isLoaded() && !h.shared { // on a shared store, endAfter adds saveEvery
+	if !h.catalog.isLoaded() && !h.shared { // on a shared store, endAfter adds this time instead
 		used = min(h.now(), used.Add(l.saveEvery()))
 	}
 	l.used.Store(int64(used))
@@ -208,7 +208,7 @@ func (l *life) endAfter(used int64) weir.Time {
 		return l.until
 	}
 	end := weir.Time(used).Add(time.Duration(l.s.TTLSeconds) * time.Second)
-	if l.s.hub.shared { // another node may have used the stream without saving it yet
+	if l.s.hub.shared { // another node may have used the stream and not stored the use yet
 		end = end.Add(l.saveEvery() + spread)
 	}
 	return min(end, l.until)

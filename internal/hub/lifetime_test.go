@@ -16,7 +16,8 @@ import (
 
 // A stream with a time to live is deleted when it has not been used for that time. Publishing,
 // reading a batch and starting a subscription are uses; asking for the stream object is not. The
-// uses survive a restart: the stream never expires too early, and at most saveEvery too late.
+// uses survive a restart: the stream never expires too early, and at most an eighth of its time to
+// live too late.
 func TestTimeToLive(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -76,7 +77,7 @@ func TestTimeToLive(t *testing.T) {
 		time.Sleep(time.Second)
 		there(false)
 		if err := <-ended; !errors.Is(err, ErrExpired) {
-			t.Errorf("the subscription ended with %v", err)
+			t.Errorf("the subscription ended with %v, want ErrExpired", err)
 		}
 		sub.Close()
 		s = made(t, h, func(s *Spec) { s.ID, s.TTLSeconds = id, 2 })
@@ -98,8 +99,8 @@ func TestTimeToLive(t *testing.T) {
 	})
 }
 
-// After a restart the last use may be up to saveEvery later than the document says, so the stream
-// lives that much longer, and no more.
+// After a restart the last use may be later than the document says, by up to an eighth of the time
+// to live. So the stream lives that much longer, and no more.
 func TestTimeToLiveAfterRestart(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -108,7 +109,7 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
 		time.Sleep(5 * time.Second) // long enough for the sweeper to store this use in the document
 		name := "renamed"
-		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // must keep the last use in the document
+		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // the change must keep the last use in the document
 			t.Fatal(err)
 		}
 		h.Close()
@@ -261,8 +262,9 @@ type twoNodes struct{ engine.Engine }
 
 func (twoNodes) Shared() bool { return true }
 
-// A node does not know at once that another node has used a stream. A stream that one node uses again
-// and again expires on no node, and a stream that is not used expires on all nodes soon.
+// A node does not know at once that another node has used a stream. Nevertheless a stream that one
+// node uses again and again expires on no node, and a stream that is not used expires on all nodes
+// soon.
 func TestTimeToLiveOnTwoNodes(t *testing.T) {
 	uses := []func(s *Stream){func(s *Stream) { s.use(ctx) }, func(s *Stream) { lifeOf(s).published() }}
 	for i, seconds := range []int64{1, 1, 2, 2, 7, 7, 30, 30, 1000, 1000} {
@@ -313,13 +315,13 @@ func TestExpiredOnAllNodes(t *testing.T) {
 		s.use(ctx)
 		time.Sleep(14 * time.Second)
 		if _, err := a.Find(ctx, s.ID); err != nil {
-			t.Fatalf("on the node that used the stream: %v", err)
+			t.Fatalf("Find on the node that used the stream: %v", err)
 		}
 		if _, err := b.Find(ctx, s.ID); !isNotFound(err) {
-			t.Fatalf("on the node that does not know of the use: %v", err)
+			t.Fatalf("Find on the node that does not know of the use: %v", err)
 		}
 		if _, err := a.Find(ctx, s.ID); !isNotFound(err) {
-			t.Errorf("on the node that used the stream, after the other node has said that it does not exist: %v", err)
+			t.Errorf("Find on the node that used the stream, after the other node has said that it does not exist: %v", err)
 		}
 	})
 }

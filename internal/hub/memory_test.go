@@ -75,9 +75,9 @@ func TestLargeFramesShareMemory(t *testing.T) {
 	})
 }
 
-// A large frame of the tail stays in memory for as long as a subscription sends it. So the frame
-// counts against the memory budget, and subscriptions that stall at different batches cannot hold
-// more memory than the budget allows.
+// A large frame (an encoded batch) of the tail (the recent batches in memory) stays in memory for
+// as long as a subscription sends it. So the frame counts against the memory budget, and
+// subscriptions that stall at different batches cannot hold more memory than the budget allows.
 func TestLargeFramesOfTailShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(8<<20, 1<<20)

@@ -302,7 +302,7 @@ func firstSince(log engine.Log, low, end weir.Seq, since weir.Time) weir.Seq {
 	from, to := low, end
 	for from < to {
 		middle := from + (to-from)/2
-		older := weir.Seq(0) // the sequence above a batch that is older than since; 0 if there is none
+		older := weir.Seq(0) // the sequence above a batch that is older than the time since; 0 if there is none
 		log.Headers(middle, func(h engine.Header) bool {
 			if h.Kind != engine.Batch || h.Flags&engine.Late != 0 {
 				return true

@@ -26,7 +26,7 @@ type Publish struct {
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
 	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
-	way     *traffic // the traffic of the stream in held
+	way     *traffic // the field traffic of the stream in the field held
 	settled bool     // the batch was stored, by this publish or an earlier one
 }
 
@@ -68,7 +68,7 @@ func (p *proposal) Placed() {
 	}
 }
 
-var proposals = sync.Pool{New: func() any { return new(proposal) }} // all fields are zero, except done
+var proposals = sync.Pool{New: func() any { return new(proposal) }} // in a proposal from the pool, all fields are zero, except done
 
 // recycle returns a proposal to the pool. The engine must not own its entry any more.
 func (p *proposal) recycle() {

@@ -90,7 +90,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// Subscribers may leave the audience in any order.
+// Subscribers may leave the audience (the list of a stream's subscriptions) in any order.
 func TestAudience(t *testing.T) {
 	var a audience
 	subs := make([]*Subscription, 4)

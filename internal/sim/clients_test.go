@@ -16,7 +16,7 @@ type client struct {
 	n     int
 	rng   *rand.Rand
 	sent  int    // number of payloads that the client has made
-	count int    // number of gates that the client has passed
+	count int    // number of steps that the client has taken
 	idle  bool   // the client waits between two requests
 	last  string // the last request and its response, for the trace
 	x     *exchange
@@ -61,7 +61,8 @@ func (w *world) stops() bool {
 	return w.ending || w.faulty != ""
 }
 
-// step waits at a gate of the client. An error means that the client hangs up here.
+// step waits until the scheduler lets the client go on. An error means that the client hangs up
+// here.
 func (c *client) step(what string) error {
 	c.count++
 	return c.w.gate(fmt.Sprintf("client %d %s #%d", c.n, what, c.count), c)

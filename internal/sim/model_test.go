@@ -88,7 +88,7 @@ type stream struct {
 	acked    map[weir.Seq]bool      // sequences whose batch was acknowledged
 	refused  map[weir.Seq]time.Time // sequences that were refused for good, and when
 	cursor   weir.Seq               // the highest cursor that a client has seen
-	low      weir.Seq               // clients were told that everything below was evicted; if the clock was set back, a restart may undo that
+	low      weir.Seq               // clients were told that everything below this sequence was evicted; if the clock was set back, a restart may undo that
 	subs     []*subscriber
 	limits   []*limits              // all limits that the stream had
 	changing bool                   // a client changes the limits

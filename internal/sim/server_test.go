@@ -38,8 +38,8 @@ type server struct {
 	quit     chan struct{} // closed when the process ends
 }
 
-// start starts a process on the disk, in a goroutine of its own, because its disk calls wait at
-// gates.
+// start starts a process on the disk, in a goroutine of its own, because its disk calls wait until
+// the scheduler lets them go on.
 func (w *world) start() {
 	g := &server{bodies: budget.New(300<<10, 100<<10), quit: make(chan struct{})}
 	w.mu.Lock()
@@ -141,7 +141,7 @@ func (w *world) makeToken(g *server, project weir.ProjectID) error {
 	return err
 }
 
-// attach makes the disk calls of a server wait at gates.
+// attach makes each disk call of a server wait until the scheduler lets it go on.
 func (w *world) attach(fs *faulty.FS, g *server) {
 	calls := map[string]int{}
 	var mu sync.Mutex

@@ -44,7 +44,7 @@ type subscriber struct {
 	from    string   // value of the query parameter cursor
 	resume  string   // value of Last-Event-ID
 	id      string   // the last id that was received
-	started bool     // start and pos are known
+	started bool     // the fields start and pos are known
 	start   weir.Seq // the first sequence that the subscriber wants
 	pos     weir.Seq // the next sequence that the subscriber wants
 	got     map[weir.Seq]bool

@@ -35,9 +35,9 @@ type world struct {
 	model    *model
 	violence int           // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64  // how far the server's clock is ahead of the simulated time
-	stepped  time.Time     // when shift last changed
+	stepped  time.Time     // when the field shift last changed
 	ticks    atomic.Int64  // number of calls of the method tick
-	moved    time.Duration // sum of all steps of the clock
+	moved    time.Duration // sum of all changes of the clock, forwards and backwards
 	shifts   []shift       // all values of shift so far
 	back     bool          // the clock was set back
 	limited  bool          // the disk was full, or could become full

@@ -38,7 +38,7 @@ const (
 	secondBits = 13
 	mostEvents = 1<<(firstBits+secondBits) - 1
 
-	_ = uint(mostEvents - weir.MaxBody) // does not compile if a body can have more events than fit
+	_ = uint(mostEvents - weir.MaxBody) // does not compile if a body can have more events than a key can hold
 	_ = uint(1<<(64-firstBits) - 1 - weir.MaxSeq)
 )
 

@@ -19,8 +19,8 @@ import (
 // order. So after a restart, the restored state remembers the same producers as the state before.
 type producers struct {
 	at   map[string]int32 // the index of each producer in ring
-	ring []producer       // linked by before and after into a ring, in which element 0 lies between the newest and the oldest producer
-	free int32            // the first unused element of ring, linked by after; 0 if there is none
+	ring []producer       // linked by the fields before and after into a ring, in which element 0 lies between the newest and the oldest producer
+	free int32            // the first of the unused elements of ring, which are linked by the field after; 0 if there is none
 
 	noted int // upper limit of the bytes that these producers take in a note
 }

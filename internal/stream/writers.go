@@ -31,7 +31,7 @@ type Conflict uint8
 // The conflicts.
 const (
 	NoConflict Conflict = iota
-	Fenced              // the epoch is lower than that of the producer
+	Fenced              // the epoch is lower than the current one of the producer
 	BadStart            // a new epoch does not begin with 0
 	Skipped             // numbers are missing before this one
 	Disorder            // the order mark is not greater than the last one

@@ -209,7 +209,7 @@ func (j *judge) keptSeqs() []weir.Seq {
 type place struct {
 	asked  int      // how often the judge was asked
 	stored bool     // the judge admitted the entry
-	rests  int      // number of entries admitted so far, its own included; all must be durable before Append returns
+	rests  int      // number of entries admitted so far, this one included; all must be durable before Append returns
 	seq    weir.Seq // the sequence that the entry got
 }
 

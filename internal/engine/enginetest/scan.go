@@ -116,7 +116,7 @@ func scanAppending(s *store) {
 	durable := newCounter()
 	s.parallel(4, func(i int) {
 		if i == 0 {
-			defer durable.set(n) // ends the readers after an error too
+			defer durable.set(n) // lets the readers end, also after an error
 			for k := range n {
 				e := batch(0, content(weir.Seq(k+1)))
 				e.Time, e.Key = 0, ""
