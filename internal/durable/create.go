@@ -209,8 +209,8 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		return err
 	}
 	if first != nil {
-		// firstContent may have overwritten the body. If serve calls create again, create uses this
-		// content.
+		// firstContent may have overwritten the memory of the body. If serve calls create again,
+		// create must use the payload instead.
 		c.body = first.Batch.Payload
 	}
 	if spec.ExpiresAt > 0 && spec.ExpiresAt <= weir.TimeOf(time.Now()) {

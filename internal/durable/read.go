@@ -17,8 +17,8 @@ import (
 	"weir/internal/hub"
 )
 
-// A response to a read has at most about chunk bytes. An event of a live read has at most about
-// liveChunk bytes.
+// The constant chunk is about the largest size of a response to a read, in bytes. The constant
+// liveChunk is about the largest size of an event of a live read.
 const (
 	chunk     = 4 << 20
 	liveChunk = 256 << 10

@@ -127,8 +127,8 @@ func (c *client) remove(g *server, s *stream) {
 }
 
 // drain subscribes to a stream and must receive everything, because no gap stays open for long. If
-// remove is true, drain also deletes the stream. The subscription to a stream that is closed or
-// deleted ends with an end event, and a deleted stream is gone.
+// the parameter remove is true, drain also deletes the stream. The subscription to a stream that is
+// closed or deleted ends with an end event, and a deleted stream is gone.
 func (c *client) drain(g *server, s *stream, remove bool) {
 	object := c.object(g, s)
 	s.deleting = remove

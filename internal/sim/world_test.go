@@ -90,7 +90,7 @@ type shift struct {
 }
 
 // swing returns the largest error that the server can make when it computes how long ago a time
-// was.
+// was, because its clock was changed since.
 func (w *world) swing(since time.Time) time.Duration {
 	least := w.shift.Load()
 	greatest := least
@@ -209,7 +209,8 @@ func (w *world) step(d time.Duration) {
 	w.shifts = append(w.shifts, shift{time.Now(), ahead})
 }
 
-// oneStep lets one waiter go on, or lets something else happen.
+// oneStep lets one client or disk call go on, lets time pass, or causes a crash, a restart, a fault
+// or a change of the clock.
 func (w *world) oneStep() {
 	list := w.settled()
 	w.overdue(list)
