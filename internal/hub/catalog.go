@@ -90,7 +90,7 @@ type traffic struct {
 // idle reports whether no publish is in progress.
 func (t *traffic) idle() bool { return t.holds.none() && t.order.none() }
 
-// Created returns CreatedAt as clients see it.
+// Created returns CreatedAt in the text form that clients see.
 func (s *Stream) Created() string { return s.CreatedAt.String() }
 
 // summary holds the facts about a stream that the hub keeps while the log is closed. It is valid
@@ -140,7 +140,7 @@ func (c *catalog) init() {
 	c.bounds = make(map[bounds]*sharedBounds)
 }
 
-// load reads the catalog from the store, and follows the store from then on.
+// load reads the catalog from the store, and makes the engine report all later changes.
 func (h *Hub) load(ctx context.Context) error {
 	if err := h.engine.Watch(ctx, h.documentChanged); err != nil {
 		return fmt.Errorf("read the catalog of streams: %w", err)

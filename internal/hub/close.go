@@ -29,7 +29,7 @@ func (s *Stream) Close(ctx context.Context) (weir.Stream, error) {
 // CloseBy does the same as Close for a writer (a client that numbers what it writes). It also
 // returns what the stream knows about the writer. It fails with StreamClosed if the stream was
 // closed by another request, and with InvalidSequence if the numbers of the writer conflict with
-// the stream.
+// what the stream knows about the writer.
 func (s *Stream) CloseBy(ctx context.Context, w *Writer) (weir.Stream, WriterStanding, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {

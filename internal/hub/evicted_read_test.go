@@ -42,7 +42,7 @@ func (l *beforeScanLog) Headers(start weir.Seq, visit func(engine.Header) bool) 
 
 // evicting returns a stream to which the batches 1 to last were published, of which it keeps the
 // newest five. All but two of these are evicted and trimmed (removed from the log) just before the
-// log is scanned next or, if early is set, before its headers are listed next.
+// log is scanned next or, if the parameter early is set, before its headers are listed next.
 func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *Stream) {
 	t.Helper()
 	on := &beforeScan{Engine: e}

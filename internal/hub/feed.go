@@ -186,8 +186,8 @@ func (s *Stream) openFeed() *feed {
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
 // in use, has open gaps or entries in flight, or has evicted batches that are not trimmed (removed
-// from the log) yet. If force is true, closeFeed closes the feed in any case, and callers that
-// still use the feed get errors from the closed log.
+// from the log) yet. If the parameter force is true, closeFeed closes the feed in any case, and
+// callers that still use the feed get errors from the closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
@@ -267,8 +267,8 @@ func toRules(h *engine.Header) (r stream.Header) {
 	return r
 }
 
-// convert sets all fields of r, one after another. The opening of a long log calls it for each
-// entry, and to build a new Header and copy it would take twice the time.
+// convert sets all fields of r, one after another, because building a new Header and copying it
+// would take twice the time. Opening a long log calls convert for each entry.
 func convert(r *stream.Header, h *engine.Header) {
 	lost := h.Flags&engine.Lost != 0
 	r.Closed = h.Kind == engine.GapClosed && !lost

@@ -86,7 +86,7 @@ func (l *watchedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error 
 }
 
 // After a start, the sweeper opens only the streams that need it: those with a gap, and those that
-// may hold more than MaxBytes. It opens each other stream when the first batch of that stream has
+// may hold more than MaxBytes. It opens every other stream when the first batch of that stream has
 // expired.
 func TestStartOpensFewStreams(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {

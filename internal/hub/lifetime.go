@@ -25,7 +25,8 @@ import (
 // was later than the document says, by this duration. A stream may therefore expire later than it
 // should, by at most this duration, but never earlier:
 //
-//   - A read first stores its time if the time in the document is older than that.
+//   - A read first stores its time if the time in the document is earlier by more than this
+//     duration.
 //   - A publish does not wait, because its batch has the time of the use. The sweeper soon stores
 //     this time in the document, for the other nodes.
 //   - Before a stream is deleted, lapse asks the log for the time of the newest batch.
@@ -142,7 +143,7 @@ func lifeOf(s *Stream) *life {
 	return nil
 }
 
-// forgetLife removes a deleted stream.
+// forgetLife removes the lifetime of a deleted stream.
 func (h *Hub) forgetLife(s *Stream) {
 	l := lifeOf(s)
 	if l == nil {
@@ -156,9 +157,9 @@ func (h *Hub) forgetLife(s *Stream) {
 	}
 }
 
-// use records that the stream is being used now, by a request that may wait. If the document is too
-// old, use first stores the time. If that fails, the use is only in memory, and the sweeper tries
-// again: readers must be served even while the store takes no writes.
+// use records that the stream is being used now, by a request that may wait. If the last use in the
+// document is too old, the method use first stores the time. If that fails, the use is only in
+// memory, and the sweeper tries again: readers must be served even while the store takes no writes.
 func (s *Stream) use(ctx context.Context) {
 	l := lifeOf(s)
 	if l == nil {
@@ -223,8 +224,8 @@ func (s *Stream) expired(now weir.Time) bool {
 // isOver reports whether the lifetime has ended. After it has returned true, it never returns false
 // again, and no batch is admitted: once a client was told that the stream is gone, the stream does
 // not come back, even if the clock is set back. (On a shared store only the deletion is final.)
-// After a restart, isOver returns false until the log was asked, because the log may show a later
-// use than the document.
+// After a restart, isOver returns false until the newest batch of the log is known, because this
+// batch may show a later use than the document.
 func (l *life) isOver(now weir.Time) bool {
 	for {
 		used := l.used.Load()
@@ -396,8 +397,8 @@ func (h *Hub) requeue(l *life) {
 // errNotTaken is the error of save while the store takes no writes.
 var errNotTaken = errors.New("the store takes no writes")
 
-// save stores the last use in the document of the stream. On a full store it does not try: that would
-// use up the space for deleting streams and revoking keys.
+// save stores the last use in the document of the stream. On a full store it does not try, because
+// that would use up the space for deleting streams and revoking keys.
 func (l *life) save(ctx context.Context) error {
 	h, used := l.s.hub, weir.Time(l.used.Load())
 	if used == dead {

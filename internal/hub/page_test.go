@@ -157,7 +157,8 @@ func (l headerCounterLog) Headers(start weir.Seq, visit func(engine.Header) bool
 	l.Log.Headers(start, func(h engine.Header) bool { l.e.visited.Add(1); return visit(h) })
 }
 
-// Finding the first batch since a time visits few headers, even if the stream has many batches.
+// Finding the first batch that was stored at a given time or later visits few headers, even if the
+// stream has many batches.
 func TestSinceIsFoundByBinarySearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &headerCounter{Engine: memory.New()}

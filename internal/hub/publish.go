@@ -146,7 +146,7 @@ func (p *Publish) needsBody(f *feed) (bool, error) {
 	return p.early(v, cursor) && f.way.order.has(p.Seq-1), nil // Publish waits for the batch below
 }
 
-// decide is Decide for a publish that may be a duplicate or refused.
+// decide does the work of Decide for a publish that may be a duplicate or refused.
 func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, error) {
 	if err := f.catchUp(ctx); err != nil { // another node may have stored more
 		f.writeFailed(err)
@@ -176,8 +176,9 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:
 		return s.duplicate(ctx, f, v.Header, cursor)
 	}
-	// The two states disagree: the answer depends on an entry that is not durable yet. A probe goes
-	// through the log behind that entry, so its answer is durable too (D5).
+	// The two states disagree: the answer depends on an entry that is not durable yet. A probe (an
+	// entry that is decided on, but never stored) goes through the log behind that entry, so its
+	// answer is durable too (D5).
 	ack, err := f.propose(ctx, rules, &Publish{}, true)
 	if err == nil && ack.Duplicate {
 		return &ack, nil

@@ -68,7 +68,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("after one delivery with a delay: %+v", got)
 		}
 
-		// Count a closed gap and the evicted batches.
+		// A closed gap and evicted batches are counted too.
 		publish(t, s, at(6, "abcde"))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()

@@ -18,9 +18,9 @@ const (
 	sweepEvery = time.Second
 	// idleFor is how long an unused feed stays open.
 	idleFor = 10 * time.Second
-	// While more than manyOpen feeds are open, an unused feed is closed after idleSoon, and what it
-	// evicted is trimmed at once. So a program that publishes once to each of a million streams
-	// does not fill the memory with open feeds.
+	// While more than manyOpen feeds are open, an unused feed is closed after idleSoon, and its
+	// evicted batches are removed from the log at once. So a program that publishes once to each of
+	// a million streams does not fill the memory with open feeds.
 	manyOpen = 10_000
 	idleSoon = time.Second
 	// A trim removes evicted batches from the log. Each trim writes a record to the log, so batches
@@ -100,8 +100,8 @@ func (q *checkQueue) Pop() any {
 }
 
 // init records the memory that each stream uses, and when the sweeper must open it. No stream is
-// open yet. init visits the streams in the order of their creation, because the data of the engine
-// about them mostly lies in memory in that order. Any other order takes several times as long.
+// open yet. init visits the streams in the order of their creation, because the engine's data about
+// them mostly lies in memory in that order. Any other order takes several times as long.
 func (w *sweeper) init(h *Hub) {
 	w.h = h
 	for _, s := range h.Streams() {
@@ -272,8 +272,8 @@ func (w *sweeper) due() []*Stream {
 func untrimmed(f *feed) bool { return f.evicted > 0 && f.trimmed < f.state.Low() }
 
 // wantsTrim evicts expired batches and reports whether it is time to trim them from the log: at
-// once if hurry is true, otherwise when there are enough of them or they have waited for long
-// enough.
+// once if the parameter hurry is true, otherwise when there are enough of them or they have waited
+// for long enough.
 func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

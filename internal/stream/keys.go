@@ -12,15 +12,16 @@ import (
 type keys struct {
 	queue queue
 	place places // hash table that finds a key's position in queue by its digest
-	// A restored state fills the hash table step by step, because filling it at once would delay the
-	// first publish. Until then a search reads through the keys that are not in the table.
+	// A restored state fills the hash table step by step, because filling it at once would delay
+	// the first publish. Until the table is complete, a search reads through the keys that are not
+	// in it.
 	unplaced int    // number of keys at the front of the queue that are not in the table yet
 	absent   digest // no key in the queue has this digest; zero if unknown
 	searched bool   // a search has read through the unplaced keys
 }
 
-// placeStep is the number of keys that enter the hash table with each key that is added. Entering
-// them takes about as long as reading through a million keys.
+// placeStep is how many keys of a restored state enter the hash table each time a key is added.
+// Entering them takes about as long as reading through a million keys.
 const placeStep = 1 << 17
 
 // key holds the digest of an idempotency key, and the values that an acknowledgement of its batch

@@ -10,10 +10,10 @@ import (
 	"weir"
 )
 
-// producers remembers the last batch of each producer of a stream, in the order of these batches. If
-// there are too many producers, it forgets the one whose last batch is the oldest. Taking a batch
-// costs the same for any number of producers: once a stream has reached the limit, every new producer
-// takes the place of another one.
+// producers remembers the last batch of each producer of a stream, in the order of these batches.
+// If there are too many producers, it forgets the one whose last batch is the oldest. Taking a
+// batch costs the same for any number of producers. This matters because, once a stream has reached
+// the limit, every new producer takes the place of another one.
 //
 // The order of the log alone decides which producers are remembered, and a note holds them in that
 // order. So after a restart, the restored state remembers the same producers as the state before.
@@ -103,7 +103,7 @@ func (ps *producers) unused() int32 {
 	return int32(len(ps.ring) - 1)
 }
 
-// all returns the producers, the one whose last batch is the oldest first.
+// all returns the producers in the order of their last batches, the oldest first.
 func (ps *producers) all() iter.Seq[*producer] {
 	return func(yield func(*producer) bool) {
 		if ps.at == nil {

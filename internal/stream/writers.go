@@ -16,7 +16,7 @@ import (
 // a duplicate, and a batch of a lower epoch is refused, because a newer instance of the producer is
 // at work.
 //
-// Independent of its producer, an entry may have an order mark (Stream-Seq of the Durable Streams
+// Independently of its producer, an entry may have an order mark (Stream-Seq of the Durable Streams
 // protocol). It must be greater than all earlier marks of the stream, compared byte by byte.
 type Writer struct {
 	Producer string // empty if the entry has no producer
