@@ -108,10 +108,10 @@ func TestLastQuarter(t *testing.T) {
 			t.Errorf("another key of the project got %d loans, want 6", n)
 		}
 		if n := count("q", "third"); n < 3 {
-			t.Errorf("a key of another project got %d loans, want 3 at least", n)
+			t.Errorf("a key of another project got %d loans, want at least 3", n)
 		}
 		if n := count("r", "fourth"); n < 1 {
-			t.Errorf("a key of a third project got %d loans, want 1 at least", n)
+			t.Errorf("a key of a third project got %d loans, want at least 1", n)
 		}
 		for _, l := range all {
 			l.End()

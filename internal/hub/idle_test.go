@@ -188,7 +188,7 @@ func TestManyStreamsCloseSoon(t *testing.T) {
 		time.Sleep(idleSoon + 3*sweepEvery)
 		synctest.Wait()
 		if n := h.Stats().Open; n != 0 {
-			t.Errorf("%d streams are open", n)
+			t.Errorf("%d streams are open, want none", n)
 		}
 		if n := len(h.folded.of); n != 0 {
 			t.Errorf("the states of %d streams are kept, although each has one batch", n)

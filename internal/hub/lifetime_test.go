@@ -93,7 +93,7 @@ func TestTimeToLive(t *testing.T) {
 		there(false)
 		time.Sleep(5 * time.Second)
 		if n := h.Count("p"); n != 0 {
-			t.Errorf("%d streams are left", n)
+			t.Errorf("%d streams are left, want none", n)
 		}
 		h.Close()
 	})
@@ -116,11 +116,11 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 		h = open(t, e, Options{})
 		time.Sleep(79_990 * time.Second)
 		if _, err := h.Stream(s.ID); err != nil {
-			t.Errorf("expired too early: %v", err)
+			t.Errorf("the stream expired too early: %v", err)
 		}
 		time.Sleep(10_015 * time.Second)
 		if _, err := h.Stream(s.ID); err == nil {
-			t.Error("expired too late")
+			t.Error("the stream expired too late")
 		}
 		h.Close()
 	})
@@ -197,11 +197,11 @@ func TestUseBeforeACrashCounts(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				if _, err := h.Stream(s.ID); err != nil {
-					t.Errorf("%s: expired too early: %v", name, err)
+					t.Errorf("%s: the stream expired too early: %v", name, err)
 				}
 				time.Sleep(1_025 * time.Second)
 				if _, err := h.Stream(s.ID); err == nil {
-					t.Errorf("%s: expired too late", name)
+					t.Errorf("%s: the stream expired too late", name)
 				}
 			})
 		}
@@ -227,7 +227,7 @@ func TestUsesOfAFullStore(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := full.updates.Load(); n != 0 {
-			t.Errorf("%d writes to a full store", n)
+			t.Errorf("%d writes to a full store, want none", n)
 		}
 		full.state.Store(uint32(engine.Ready))
 		time.Sleep(15 * time.Second)
@@ -252,7 +252,7 @@ func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
 		}
 		h.requeue(l)
 		if n := len(h.lives.queue); n != 0 {
-			t.Errorf("%d streams are queued", n)
+			t.Errorf("%d streams are queued, want none", n)
 		}
 	})
 }

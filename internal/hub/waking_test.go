@@ -133,7 +133,7 @@ func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq
 	}
 	if g := e.Gap; g != nil {
 		if g.From != next || g.To < g.From || g.Lost {
-			return next, fmt.Errorf("gap %+v at %d", *g, next)
+			return next, fmt.Errorf("got the gap %+v at the position %d", *g, next)
 		}
 		if _, err := c.s.Batch(ctx, g.To); code(err) != weir.StreamNotFound {
 			return next, fmt.Errorf("gap %+v, but its last batch can be read: %v", *g, err)

@@ -28,7 +28,7 @@ func (k *key) mayBeRefused(w *world) bool {
 	return k.revoking || k.after > 0 && time.Since(k.from)+w.moved >= k.after
 }
 
-// mustBeRefused reports whether the server must refuse the key at a time.
+// mustBeRefused reports whether the server must refuse the key at the given time.
 func (k *key) mustBeRefused(w *world, at time.Time) bool {
 	return !k.revoked.IsZero() && k.revoked.Before(at) || k.after > 0 && at.Sub(k.to)-w.swing(k.from) >= k.after
 }
@@ -191,7 +191,7 @@ func (c *client) listKeys(g *server, k *key) {
 		}
 	}
 	if found != 1 {
-		c.w.violation("the list has key %s %d times", k.id, found)
+		c.w.violation("the list has key %s %d times, want once", k.id, found)
 	}
 }
 

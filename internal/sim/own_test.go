@@ -169,7 +169,7 @@ func (o *own) look(w *world, g *server, x *exchange) {
 // a failed write is unknown.
 func (o *own) isClosed(w *world, g *server, what string, closed bool) {
 	if o.told && closed != o.closed {
-		w.violation("%s: stream %s is closed: %v, but before: %v", what, o.id, closed, o.closed)
+		w.violation("%s: stream %s is closed: %v, but the model says: %v", what, o.id, closed, o.closed)
 	}
 	if o.told || !g.hurt.Load() {
 		o.closed, o.told = closed, true
@@ -268,7 +268,7 @@ func (c *client) list(g *server, o *own) {
 	}
 	for _, s := range c.w.model.streams {
 		if found[s.id] != 1 {
-			c.w.violation("the list has stream %s %d times", s.id, found[s.id])
+			c.w.violation("the list has stream %s %d times, want once", s.id, found[s.id])
 		}
 	}
 	o.lapse(c.w, g, begun, found[o.id] > 0)

@@ -159,7 +159,7 @@ func (sub *subscriber) batch(data, id string) {
 	s := sub.s
 	d, ok := s.decode([]byte(data))
 	if !ok || id != d.Seq.String() || !sub.started {
-		s.w.violation("stream %s: batch %.200q with id %s", s.id, data, id)
+		s.w.violation("stream %s: got the batch %.200q with the id %s", s.id, data, id)
 		return
 	}
 	sub.pass(d.Seq, "batch")

@@ -54,7 +54,7 @@ func TestProducerCost(t *testing.T) {
 		}
 	})
 	if n > 10*more {
-		t.Errorf("%d new producers examined %d producers", more, n)
+		t.Errorf("%d new producers examined %d producers, want at most 10 for each", more, n)
 	}
 }
 

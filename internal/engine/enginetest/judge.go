@@ -20,8 +20,8 @@ type judge struct {
 	log     atomic.Pointer[engine.Log]                   // for calling Headers inside Commit
 	over    chan struct{}                                // closed by Dropped
 
-	// Set while a call is running. Admit and Commit may run at the same time, but neither may run
-	// twice at once.
+	// These fields are set while a call is running. Admit and Commit may run at the same time, but
+	// neither may run twice at once.
 	admitting, committing atomic.Bool
 	following             atomic.Bool // set during a call of a Follower method; no other call may run then
 
