@@ -106,7 +106,7 @@ func (j *judge) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	}
 	for h := range entries {
 		if n := len(j.kept); n > 0 && j.kept[n-1].Seq >= h.Seq {
-			j.fault("Restore received %d after %d", h.Seq, j.kept[n-1].Seq)
+			j.fault("Restore received entry %d after entry %d", h.Seq, j.kept[n-1].Seq)
 		}
 		j.kept = append(j.kept, *h)
 	}
@@ -219,7 +219,7 @@ func (j *judge) settled(p *place) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if p.asked != 1 {
-		return fmt.Errorf("the judge was asked %d times", p.asked)
+		return fmt.Errorf("the judge was asked %d times, want once", p.asked)
 	}
 	if j.committed < p.rests {
 		return fmt.Errorf("append returned before Commit: of the %[2]d entries that its answer is based on, %[1]d are durable", j.committed, p.rests)
