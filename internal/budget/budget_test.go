@@ -20,7 +20,7 @@ const mib = 1 << 20
 var ctx = context.Background()
 
 // body is a loan in a test. The channel done receives the result of Grow, and the channel cut is
-// closed when the loan is cut.
+// closed when the loan is cut (the budget takes its memory back).
 type body struct {
 	*Loan
 	done chan error
@@ -81,7 +81,7 @@ func TestDeclaredLengthCostsNothing(t *testing.T) {
 // eighth for other projects.
 func TestLastQuarter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(512*mib, 8*mib) // 384 MiB for large loans, and 8 tokens of 8 MiB
+		b := New(512*mib, 8*mib) // 384 MiB for large loans, and a reserve of 8 tokens of 8 MiB
 		var all []*body
 		take := func(project, key string) bool {
 			l := open(b, project, key, 8*mib)
