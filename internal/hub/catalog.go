@@ -123,7 +123,7 @@ type catalog struct {
 // projectStreams are the streams of one project.
 type projectStreams struct {
 	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
-	origins [2]origin // of json streams and of raw streams
+	origins [2]origin // the values that JSON streams share, and that raw streams share
 
 	// The map creating has, for each stream that is being created, the number of running calls of
 	// Create. Each entry counts towards the project's limit, until the stream is in the field

@@ -38,10 +38,10 @@ const (
 	latest    = 10 * time.Minute
 	// Every trim also writes a note, a checkpoint that holds the idempotency keys of evicted
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
-	// evicted noteShare times the size of the note, or after a longer time. This time grows by
-	// trimAfter for every shortNote bytes of the note, up to trimLatest. So notes are at most a
-	// fifth of all bytes written for a busy stream, and at most about one kilobyte per second for
-	// any other stream.
+	// evicted noteShare times the size of the note, or after a longer time than trimAfter. This
+	// time grows by trimAfter for every shortNote bytes of the note, up to trimLatest. So notes are
+	// at most a fifth of all bytes written for a busy stream, and at most about one kilobyte per
+	// second for any other stream.
 	noteShare  = 4
 	shortNote  = 4 << 10
 	trimLatest = time.Hour
