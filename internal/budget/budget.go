@@ -9,8 +9,8 @@
 // charged for the bytes that it sent, and not for the length that it declared. A Budget has three
 // parts:
 //
-//   - The lane, an eighth of the budget, is for loans of at most Small bytes. Large loans never use
-//     it. So small loans find room, however many large loans are stuck.
+//   - The lane, an eighth of the budget, is for loans of at most 256 KiB (the constant Small).
+//     Large loans never use it. So small loans find room, however many large loans are stuck.
 //   - The reserve, about an eighth, keeps loans from waiting for each other forever. The next
 //     section explains it.
 //   - The rest is for large loans.

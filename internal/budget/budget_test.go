@@ -20,7 +20,7 @@ const mib = 1 << 20
 var ctx = context.Background()
 
 // body is a loan in a test. The channel done receives the result of Grow, and the channel cut is
-// closed when the loan is cut.
+// closed when the loan is cut (the budget takes its memory back).
 type body struct {
 	*Loan
 	done chan error
@@ -81,7 +81,7 @@ func TestDeclaredLengthCostsNothing(t *testing.T) {
 // eighth for other projects.
 func TestLastQuarter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(512*mib, 8*mib) // 384 MiB for large loans, and 8 tokens of 8 MiB
+		b := New(512*mib, 8*mib) // 384 MiB for large loans, and a reserve of 8 tokens of 8 MiB
 		var all []*body
 		take := func(project, key string) bool {
 			l := open(b, project, key, 8*mib)
@@ -108,10 +108,10 @@ func TestLastQuarter(t *testing.T) {
 			t.Errorf("another key of the project got %d loans, want 6", n)
 		}
 		if n := count("q", "third"); n < 3 {
-			t.Errorf("a key of another project got %d loans, want 3 at least", n)
+			t.Errorf("a key of another project got %d loans, want at least 3", n)
 		}
 		if n := count("r", "fourth"); n < 1 {
-			t.Errorf("a key of a third project got %d loans, want 1 at least", n)
+			t.Errorf("a key of a third project got %d loans, want at least 1", n)
 		}
 		for _, l := range all {
 			l.End()
@@ -324,7 +324,7 @@ func TestMoveWhileOthersWait(t *testing.T) {
 	})
 }
 
-// Loans that share memory are cut together if they are slow, and a fast loan among them is not. The
+// Of the loans that share memory, all slow ones are cut together, and a fast one is not cut. The
 // memory then moves to the fast loan, which pays for it from then on.
 func TestSharersAreCutTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

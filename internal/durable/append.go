@@ -54,7 +54,8 @@ func (c *call) append() error {
 	if err != nil {
 		return err
 	}
-	// publish may have overwritten the body. If serve calls append again, append uses this content.
+	// publish may have overwritten the memory of the body. If serve calls append again, append must
+	// use the payload instead.
 	c.body = p.Batch.Payload
 	p.Writer, p.Ends = w, ends
 	ack, err := t.Publish(c.r.Context(), p)
@@ -96,7 +97,7 @@ func (t *target) publish(body []byte) (*hub.Publish, error) {
 	return &hub.Publish{Batch: weir.Batch{Events: n, Payload: array}}, nil
 }
 
-// close closes a stream without a batch.
+// close closes a stream without appending a batch.
 func (c *call) close(t target, w *hub.Writer) error {
 	var err error
 	var known hub.WriterStanding

@@ -22,7 +22,7 @@ type attributes struct {
 	Offset    string `json:"offset,omitempty"`    // where the fork begins to differ from its source, as the client sent it
 	Sub       int64  `json:"sub,omitempty"`       // how many messages or bytes of the batch at Offset the fork inherits
 	Gone      bool   `json:"gone,omitempty"`      // the stream was deleted, and an empty one is kept because of its forks
-	Pending   bool   `json:"pending,omitempty"`   // the first content is not complete
+	Pending   bool   `json:"pending,omitempty"`   // the first content is not completely stored yet
 }
 
 const (

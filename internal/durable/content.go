@@ -12,7 +12,8 @@ import (
 // firstMessages returns the array of the first n messages of a stored array. The second result is
 // false if the array has fewer.
 func firstMessages(array []byte, n int64) ([]byte, bool) {
-	// The names were checked when the array was stored. Checking them again takes much memory.
+	// That no object has two members with the same name was checked when the array was stored.
+	// Checking it again would take much memory.
 	d := jsontext.NewDecoder(bytes.NewBuffer(array), jsontext.AllowDuplicateNames(true))
 	if _, err := d.ReadToken(); err != nil {
 		return nil, false
@@ -30,13 +31,14 @@ func firstMessages(array []byte, n int64) ([]byte, bool) {
 type content struct {
 	json bool
 	data []byte  // in a JSON stream, the array without its closing bracket
-	lent *[]byte // memory from the pool buffers that data uses; nil if there is none
+	lent *[]byte // the memory from the pool (the variable buffers) that the field data uses; nil if there is none
 }
 
-// pooled is the size of the smallest content that takes its memory from the pool buffers.
+// pooled is the size of the smallest content that takes its memory from the pool.
 const pooled = 64 << 10
 
-// buffers has memory for contents. Allocating it for each read would take longer than the read.
+// buffers is a pool of memory for contents. Allocating new memory for each read would take longer
+// than the read itself.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // grow makes room for batches with this many bytes in total.

@@ -147,9 +147,9 @@ func (c *call) unfinished(t target) error {
 
 var errUnfinished = &weir.Error{Code: weir.Overloaded, Message: "the stream is still being created; retry"}
 
-// abandoned is the time without a new batch after which a stream counts as abandoned if its first
-// content is not complete and this process is not storing it: it seems that the server that was
-// storing the content has stopped.
+// abandoned is the time without a new batch after which a stream whose first content is not
+// complete counts as abandoned, because the server that was storing the content has probably
+// stopped. A stream whose first content this process is storing is never abandoned.
 const abandoned = time.Minute
 
 var since = time.Since // tests replace it
@@ -209,12 +209,12 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		return err
 	}
 	if first != nil {
-		// firstContent may have overwritten the body. If serve calls create again, create uses this
-		// content.
+		// firstContent may have overwritten the memory of the body. If serve calls create again,
+		// create must use the payload instead.
 		c.body = first.Batch.Payload
 	}
 	if spec.ExpiresAt > 0 && spec.ExpiresAt <= weir.TimeOf(time.Now()) {
-		return c.created(a.Type, hub.Extent{}) // the stream would already be gone
+		return c.created(a.Type, hub.Extent{}) // the stream has already expired, so it is not stored
 	}
 	if a.Pending {
 		if _, filling := c.h.filling.LoadOrStore(c.id, nil); filling {

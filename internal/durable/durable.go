@@ -121,7 +121,7 @@ func isNotFound(err error) bool {
 
 const (
 	maxPath  = 1024
-	reserved = "__ds" // the protocol has paths for subscriptions that begin with this part; Weir does not serve them
+	reserved = "__ds" // in the protocol, the paths of subscriptions begin with this part; Weir does not serve them
 )
 
 func validPath(path string) bool {

@@ -209,7 +209,7 @@ func TestDeleteWithForks(t *testing.T) {
 	send(t, "GET", source, key, "").want(t, 200, "again")
 }
 
-// A stream whose lifetime has already ended is created and gone at once.
+// A stream can be created with a lifetime that has already ended. It is gone at once.
 func TestLifetimeInThePast(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	for name, field := range map[string][2]string{

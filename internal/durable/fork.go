@@ -10,7 +10,7 @@ import (
 	"weir/internal/hub"
 )
 
-// source returns the stream that a fork is made of, and checks that the fork is possible.
+// source returns the stream that is to be forked, and checks that the fork is possible.
 func (c *call) source(w wanted) (t target, ok bool, err error) {
 	s, err := c.Stream(c.h.idOf(c.Grant().Project(), w.From), access.ReadStream)
 	if err != nil {
@@ -41,12 +41,12 @@ func (c *call) source(w wanted) (t target, ok bool, err error) {
 	return t, true, nil
 }
 
-// copied is about how many bytes of a source are copied at a time. Each batch takes some hundred bytes
-// of memory besides its payload, which may be a single byte.
+// copied is about how many bytes of a source are copied at a time. It is small, because each batch
+// takes a few hundred bytes of memory besides its payload, which may be a single byte.
 const copied = 64 << 10
 
-// inherit copies the batches of the source up to the offset of the fork, under the same sequences, so
-// that offsets mean the same in both.
+// inherit copies the batches of the source up to the offset of the fork, under the same sequences,
+// so that offsets mean the same in both streams.
 func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 	oldest, e, err := from.Bounds(ctx)
 	if err != nil {
@@ -139,6 +139,6 @@ func (t *target) part(ctx context.Context, w wanted) (part weir.Batch, err error
 	return part, nil
 }
 
-// unreserved is passed to Read to reserve no memory, for reads that need little and free it at
-// once.
+// unreserved reserves no memory. It is passed to Read if the read needs little memory and frees it
+// at once.
 func unreserved(int) error { return nil }

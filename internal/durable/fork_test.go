@@ -119,8 +119,9 @@ func TestForkOfAStreamWithoutItsBeginning(t *testing.T) {
 	}
 }
 
-// Publishers of /v1 may leave gaps. A fork has the same gaps, closed, so all that it inherits can be
-// read at once and under the same offsets. The part of a batch has the sequence of the batch.
+// Publishers of /v1 may leave gaps. A fork has the same gaps, closed, so all that it inherits can
+// be read at once and under the same offsets. If a fork inherits only a part of a batch, the part
+// has the sequence of that batch.
 func TestForkOfAStreamWithGaps(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "1m"}})
 	source, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"application/json"}`}))
@@ -141,7 +142,7 @@ func TestForkOfAStreamWithGaps(t *testing.T) {
 		offset, sub string
 		next        int // the number in the offset at the end of the fork
 		from        int
-		want        string // what is stored after the offset of the number from
+		want        string // what the fork has after the offset with the number in the field from
 	}{
 		{"", "", 10, 0, "[5,0,6,0,8,0,10,0]"},
 		{at(8), "", 8, 6, "[8,0]"},
@@ -214,7 +215,7 @@ func TestAbandoned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for grown.Load() <= int64(stream.CreatedAt) { // until the time of a batch differs
+	for grown.Load() <= int64(stream.CreatedAt) { // until a batch has a later time than the creation of the stream
 		if _, err := stream.Publish(t.Context(), &hub.Publish{Batch: weir.Batch{Events: 1, Payload: []byte("[1]")}}); err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,8 @@ import (
 	"weir/internal/hub"
 )
 
-// A response to a read has at most about chunk bytes. An event of a live read has at most about
-// liveChunk bytes.
+// The constant chunk is about the largest size of a response to a read, in bytes. The constant
+// liveChunk is about the largest size of an event of a live read.
 const (
 	chunk     = 4 << 20
 	liveChunk = 256 << 10
@@ -153,8 +153,8 @@ func (c *call) poll(t target, from start, cursor string) error {
 }
 
 // A cursor is a number that a client repeats in its next poll, so that the URLs of its polls differ
-// and a cache does not answer all of them with the same response. Cursors count intervals of
-// cursorEvery.
+// and a cache does not answer all of them with the same response. The cursor of a moment is the
+// number of intervals of length cursorEvery since cursorEpoch.
 const cursorEvery = 20 * time.Second
 
 var cursorEpoch = time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)

@@ -7,7 +7,7 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// A live read that has yet to send what is stored counts as behind.
+// The lag of a live read includes the stored batches that it has yet to send.
 func TestLagOfLiveRead(t *testing.T) {
 	e := &hooked{Engine: memory.New(), scan: func() {}, trimmed: func() {}}
 	s := servicetest.Start(t, servicetest.Options{Engine: e})

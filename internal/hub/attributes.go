@@ -9,8 +9,8 @@ import (
 	"weir/internal/stream"
 )
 
-// This file serves packages that show streams in another form than /v1 does, such as package
-// durable. They keep attributes with a stream, and read ranges of batches.
+// This file serves packages that show streams in another form than the API under /v1 does, such as
+// package durable. They keep attributes with a stream, and read ranges of batches.
 
 // Attributes returns the attributes of the stream. The hub does not know what they mean. They are
 // empty for a stream that was created without them.
@@ -57,8 +57,8 @@ type Extent struct {
 	Gone  bool     // batches at the position were evicted or lost; the caller must discard what Read has visited
 }
 
-// Bounds returns the position of the oldest batch that is kept, and the position after the newest
-// one that can be read.
+// Bounds returns the position of the oldest batch that is kept. The fields Next and Tail of e are
+// the position after the newest batch that can be read.
 func (s *Stream) Bounds(ctx context.Context) (oldest weir.Seq, e Extent, err error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -149,14 +149,14 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		return true
 	})
 	if e.Gone, err = f.evictedFrom(step.First); e.Gone || err != nil {
-		return e, err // Headers may have left out what was trimmed before it got there
+		return e, err // Headers leaves out batches that were trimmed before it reached them
 	}
 	if err := reserve(bytes); err != nil {
 		return e, err
 	}
 	e.Next = last + 1
 	err = f.log.Scan(ctx, step.First, min(limit, 1<<20), func(entry *engine.Entry) bool {
-		if entry.Seq > last { // a batch that Headers did not count must not stand for one that is missing
+		if entry.Seq > last { // Headers did not count this batch, so it must not be subtracted from missing
 			return false
 		}
 		if entry.Kind == engine.Batch {
@@ -184,8 +184,8 @@ func (s *Subscription) Reached(next weir.Seq) {
 }
 
 // Await waits until there is something at the position next: batches, a loss, or the end of the
-// stream. It returns false if there is still nothing when maxWait has passed. It fails as Next
-// does, except with ErrEnded.
+// stream. It returns false if there is still nothing when maxWait has passed. It fails with the
+// same errors as Next, except ErrEnded.
 func (s *Subscription) Await(ctx context.Context, next weir.Seq, maxWait time.Duration) (bool, error) {
 	s.since = time.Now()
 	s.Reached(next)

@@ -10,7 +10,7 @@ type bounds struct {
 
 func (b *bounds) retention() time.Duration { return time.Duration(b.retentionSeconds) * time.Second }
 
-// sharedBounds are bounds and the number of streams that use them.
+// sharedBounds holds bounds and the number of streams that use them.
 type sharedBounds struct {
 	bounds
 	streams int

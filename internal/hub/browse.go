@@ -83,8 +83,8 @@ func Browse(ctx context.Context, s *Stream, w Window, reserve func(bytes int) er
 	return done, nil
 }
 
-// FirstSince returns a sequence such that all batches that were stored at this time or later have at
-// least this sequence.
+// FirstSince returns a sequence such that all batches that were stored at the time t or later have
+// at least this sequence.
 func FirstSince(ctx context.Context, s *Stream, t weir.Time) (weir.Seq, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -98,7 +98,8 @@ func FirstSince(ctx context.Context, s *Stream, t weir.Time) (weir.Seq, error) {
 	return firstSince(f.log, low, end, t), nil
 }
 
-// extent returns the range of sequences, from low to below end, that may have stored batches.
+// extent returns the range of sequences that may have stored batches: low is the first of them, and
+// end is the one after the last.
 func extent(f *feed) (low, end weir.Seq, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,9 +129,9 @@ func choose(f *feed, w *Window) []Mark {
 	return found
 }
 
-// chooseDown is choose for a window that is read from its upper end. The log can only be read
-// upwards, so chooseDown looks at one piece of the window after the other, the highest first. The
-// log is locked while chooseDown looks at a piece, so pieces are small.
+// chooseDown does the work of choose for a window that is read from its upper end. The log can only
+// be read upwards, so chooseDown looks at one piece of the window after the other, the highest
+// first. The log is locked while chooseDown looks at a piece, so pieces are small.
 func chooseDown(log engine.Log, w *Window) []Mark {
 	var found []Mark // in decreasing order of sequence
 	size := 0

@@ -68,7 +68,7 @@ type Stream struct {
 	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
 	gone    bool        // the stream was deleted and must not be queued again
 	queued  int32       // position in the sweeper's queue, counted from 1; 0 if the stream is not in the queue
-	checkAt weir.Time   // when the sweeper opens the stream to evict
+	checkAt weir.Time   // when the sweeper opens the stream to evict expired batches
 }
 
 // origin holds the settings that never change. Streams without a limited lifetime share one value
@@ -84,13 +84,13 @@ type origin struct {
 // reopened.
 type traffic struct {
 	holds holds // see gaps.go; has its own lock, which may be taken while holding any other lock
-	order order // see order.go; has its own lock, as holds has
+	order order // see order.go; has its own lock, like the field holds
 }
 
 // idle reports whether no publish is in progress.
 func (t *traffic) idle() bool { return t.holds.none() && t.order.none() }
 
-// Created returns CreatedAt as clients see it.
+// Created returns CreatedAt in the text form that clients see.
 func (s *Stream) Created() string { return s.CreatedAt.String() }
 
 // summary holds the facts about a stream that the hub keeps while the log is closed. It is valid
@@ -114,7 +114,7 @@ type catalog struct {
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
 	bounds   map[bounds]*sharedBounds
-	opened   []*Stream // streams with a feed; not a map, because its order would be random
+	opened   []*Stream // streams with a feed; not a map, because a map has a random order
 
 	loaded     bool  // Open has read all documents
 	unreadable error // the error about the first document that Open could not read
@@ -123,7 +123,7 @@ type catalog struct {
 // projectStreams are the streams of one project.
 type projectStreams struct {
 	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
-	origins [2]origin // of json streams and of raw streams
+	origins [2]origin // the values that JSON streams share, and that raw streams share
 
 	// The map creating has, for each stream that is being created, the number of running calls of
 	// Create. Each entry counts towards the project's limit, until the stream is in the field
@@ -140,7 +140,7 @@ func (c *catalog) init() {
 	c.bounds = make(map[bounds]*sharedBounds)
 }
 
-// load reads the catalog from the store, and follows the store from then on.
+// load reads the catalog from the store, and makes the engine report all later changes.
 func (h *Hub) load(ctx context.Context) error {
 	if err := h.engine.Watch(ctx, h.documentChanged); err != nil {
 		return fmt.Errorf("read the catalog of streams: %w", err)
@@ -213,9 +213,9 @@ func (h *Hub) cannotRead(key string, err error) {
 }
 
 // streamOf returns the stream that a document describes. After Open has read all documents, any
-// further document is a new stream. On a store that is not shared, the log of such a stream is
-// empty: only callers on this node could have written to it, and they cannot open a stream that is
-// not in the catalog yet.
+// further document describes a new stream. On a store that is not shared, the log of such a stream
+// is empty: only callers on this node could have written to it, and they cannot open a stream that
+// is not in the catalog yet.
 func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
 	s := newStream(spec, created)
 	s.hub, s.log = h, c.Created
@@ -329,7 +329,7 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 		return weir.Stream{}, err
 	}
 	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
-	if refused != nil { // another node may have deleted a stream in the meantime
+	if refused != nil { // another node may have deleted a stream in the meantime, so catch up and try again
 		if err := h.engine.CatchUp(ctx); err != nil {
 			return weir.Stream{}, clientError(s.ID, err)
 		}
@@ -414,7 +414,7 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit
 			break
 		}
 		below = uint64(run[len(run)-1].log)
-		buf = make([]*Stream, listRun) // the API key may read few of the streams, so look at many at a time
+		buf = make([]*Stream, listRun) // show may accept only few of the streams, so look at many at a time
 	}
 	objects, faults := h.objects(ctx, page)
 	for i, o := range objects {

@@ -12,9 +12,9 @@ import (
 
 // This file changes the settings of a stream (D37). The document of the stream changes first. Then
 // every node that uses the store learns of it (documentChanged), and puts the new limits into the
-// Stream. An open feed compares them with its own whenever it evicts or decides, and applies them
-// if they differ (adopt). So a read that starts after the change never sees a batch that the new
-// limits exclude.
+// Stream. If the log of the stream is open, its feed compares these limits with its own whenever it
+// evicts or decides, and applies them if they differ (adopt). So a read that starts after the
+// change never sees a batch that the new limits exclude.
 
 // Change holds new settings of a stream. A nil field keeps the current value.
 type Change struct {
@@ -132,8 +132,8 @@ func (l *loosened) end() {
 	l.f.release()
 }
 
-// trimEvicted trims what was evicted under the current limits. Otherwise a restart would find the
-// evicted batches in the log, and larger limits would bring them back.
+// trimEvicted trims (removes from the log) what was evicted under the current limits. Otherwise a
+// restart would find the evicted batches in the log, and larger limits would bring them back.
 func trimEvicted(ctx context.Context, f *feed) error {
 	if err := f.catchUp(ctx); err != nil {
 		return err

@@ -105,8 +105,8 @@ func TestChangeOfLimits(t *testing.T) {
 	}
 }
 
-// A crash right after larger limits were acknowledged does not bring evicted batches back: they were
-// trimmed before.
+// A crash right after larger limits were acknowledged does not bring evicted batches back, because
+// they were trimmed before the acknowledgement.
 func TestLargerLimitsBringNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()
@@ -179,7 +179,7 @@ func TestConcurrentChanges(t *testing.T) {
 	change(t, s, toRetention(99))
 	o, err := s.Object(ctx)
 	if spec := s.Spec(); err != nil || spec.Name != "last" || spec.MaxBytes != 5<<20 || spec.RetentionSeconds != 99 || o.Name != "last" {
-		t.Errorf("got %+v and %+v, %v", spec, o, err)
+		t.Errorf("the settings are %+v, and the object is %+v, %v", spec, o, err)
 	}
 	if n := len(h.catalog.bounds); n != 1 {
 		t.Errorf("the catalog keeps %d values of bounds for one stream", n)
@@ -256,7 +256,7 @@ func TestDeleteDuringChange(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := h.Stream(s.ID); code(err) != weir.StreamNotFound {
-			t.Errorf("the deleted stream: %v", err)
+			t.Errorf("finding the deleted stream: %v", err)
 		}
 	})
 }

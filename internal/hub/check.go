@@ -9,7 +9,8 @@ import (
 	"weir/internal/stream"
 )
 
-// anyGrace is the gap grace for checks and repairs. They do not close gaps, so any value will do.
+// anyGrace is the grace (the time for which a gap stays open) in checks and repairs. They do not
+// close gaps, so any value will do.
 const anyGrace = time.Second
 
 // CheckStream reports whether a stream could be opened, given its document, the note of its last

@@ -11,7 +11,7 @@ import (
 
 // closing is the Proposer of the entry that closes a stream, or only its open gaps.
 type closing struct {
-	gaps    bool // only the gaps
+	gaps    bool // close only the open gaps, and not the stream
 	writer  *Writer
 	verdict stream.Verdict // set by Admit
 }
@@ -26,9 +26,10 @@ func (s *Stream) Close(ctx context.Context) (weir.Stream, error) {
 	return o, err
 }
 
-// CloseBy does the same as Close for a writer. It also returns what the stream knows about the
-// writer. It fails with StreamClosed if the stream was closed by another request, and with
-// InvalidSequence if the numbers of the writer conflict with the stream.
+// CloseBy does the same as Close for a writer (a client that numbers what it writes). It also
+// returns what the stream knows about the writer. It fails with StreamClosed if the stream was
+// closed by another request, and with InvalidSequence if the numbers of the writer conflict with
+// what the stream knows about the writer.
 func (s *Stream) CloseBy(ctx context.Context, w *Writer) (weir.Stream, WriterStanding, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *Stream) CloseBy(ctx context.Context, w *Writer) (weir.Stream, WriterSta
 	}
 	defer f.release()
 	v, err := s.end(ctx, f, w)
-	if err == nil && v.Outcome == stream.Refused && s.hub.shared { // the refusal may be based on an outdated state
+	if err == nil && v.Outcome == stream.Refused && s.hub.shared { // the refusal may be based on an outdated state, so catch up and try again
 		if err = f.catchUp(ctx); err == nil {
 			v, err = s.end(ctx, f, w)
 		}

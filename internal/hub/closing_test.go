@@ -10,8 +10,9 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// No publisher learns of a close that is not durable, because it may never become durable. A
-// sequence that was refused before is refused for the same reason as before.
+// No publisher learns of a close that is not durable, because it may never become durable. So a
+// sequence that was refused before the close is still refused for the same reason while the close
+// is not durable.
 func TestCloseIsDurableBeforePublishersLearnOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()

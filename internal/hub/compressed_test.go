@@ -53,7 +53,7 @@ func TestCompressedSubscriptions(t *testing.T) {
 				seq++
 				size := rng.IntN(3000)
 				if rng.IntN(20) == 0 {
-					size = rng.IntN(80 << 10) // some frames are large, and borrow memory
+					size = rng.IntN(80 << 10) // some frames are so large that their memory counts against a budget
 				}
 				b := weir.Batch{Seq: seq, Payload: bytes.Repeat([]byte{byte('a' + rng.IntN(26))}, size)}
 				want = testFrame(want, s.Mode, &b)

@@ -17,7 +17,8 @@ const copiesInFlight = 256
 // them may be stored. Copy takes ownership of the payloads.
 //
 // The sequences that are missing between the batches are missing in the original too. Copy closes
-// these gaps at once, and not after the grace (D4), so that all copies can be read when it returns.
+// these gaps at once, without the usual time for publishers to fill them (D4), so that all copies
+// can be read when it returns.
 func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -32,11 +33,11 @@ func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 			break
 		}
 		s.mu.Lock()
-		f.users++ // until the outcome is reported
+		f.users++ // the batch uses the feed until its outcome is reported
 		s.mu.Unlock()
 		begin(f, &Publish{Chosen: true, Seq: batches[i].Seq, Batch: batches[i]}, &c)
 	}
-	for range copiesInFlight { // until none is in flight
+	for range copiesInFlight { // the channel has space for all these elements only when no batch is in flight
 		c.flying <- struct{}{}
 	}
 	if err := c.failed(); err != nil {
@@ -45,7 +46,7 @@ func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 	return closeOpenGaps(ctx, f)
 }
 
-// closeOpenGaps closes the open gaps, whatever is left of their grace.
+// closeOpenGaps closes the open gaps at once. It does not wait for publishers to fill them.
 func closeOpenGaps(ctx context.Context, f *feed) error {
 	f.mu.Lock()
 	_, open := f.ahead.NextDue()

@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// Copy has many batches in flight, so that they share syncs of the disk, but not all at once. They
-// arrive in order.
+// Copy keeps up to copiesInFlight batches in flight, so that they share syncs of the disk. The
+// batches are stored in order.
 func TestCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &heldBack{Engine: memory.New()}
@@ -30,7 +30,7 @@ func TestCopy(t *testing.T) {
 			synctest.Wait()
 			got := e.release()
 			if got != min(left, copiesInFlight) {
-				t.Fatalf("%d batches are in flight while %d are missing", got, left)
+				t.Fatalf("%d batches are in flight while %d are not stored yet", got, left)
 			}
 			left -= got
 		}
@@ -50,9 +50,10 @@ func TestCopy(t *testing.T) {
 	})
 }
 
-// All copies can be read when Copy returns, although the gaps between them are new. The position after
-// a read lies directly above a batch, not inside or above a gap. In a fork at a position above a gap,
-// the next batch would get a sequence inside the gap, and a reader would miss it.
+// All copies can be read when Copy returns, although the time for filling the gaps between them has
+// not passed. The position that Read returns lies directly above a batch, even if a gap follows. If
+// it lay above the gap, a reader of a copy that ends there would miss the next batch, which gets a
+// sequence inside the gap.
 func TestCopyWithGaps(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{GapGrace: time.Hour})
@@ -77,7 +78,8 @@ func TestCopyWithGaps(t *testing.T) {
 	})
 }
 
-// Copy fails with the error of the first batch that cannot be stored, and then begins no more.
+// Copy fails with the error of the first batch that cannot be stored. After that error it proposes
+// no further batches.
 func TestFailedCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &heldBack{Engine: memory.New()}

@@ -30,8 +30,8 @@ func (s *Stream) Delete(ctx context.Context) error {
 	}
 }
 
-// forget removes a deleted stream from the catalog, the sweeper and the kept states. The caller has
-// already set s.deleted.
+// forget removes a deleted stream from the catalog, the sweeper and the states of closed logs
+// (folded.go). The caller has already set s.deleted.
 func (h *Hub) forget(s *Stream) {
 	h.catalog.remove(s, &h.room)
 	h.sweeper.forget(s)

@@ -19,7 +19,7 @@ const DocumentKind = "stream"
 // documents is the prefix of the key of every stream document. The stream's id follows the prefix.
 const documents = DocumentKind + "/"
 
-// documentKey is the key of the document that describes stream id.
+// documentKey returns the key of the document that describes the stream with this id.
 func documentKey(id weir.StreamID) string { return documents + string(id) }
 
 // StreamOf returns the id of the stream that the document under key describes. The second result is
@@ -100,8 +100,8 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 
 // scanDocument reads a document in the form in which writeDocument writes most of them: the members
 // in their order, without white space, and no string with an escape or a byte above 127. It returns
-// false for any other document, which encoding/json must read. A start reads a million documents
-// several times as fast with it.
+// false for any other document, which encoding/json must read. With scanDocument, a start reads a
+// million documents several times as fast.
 func scanDocument(b []byte) (v document, ok bool) {
 	p := scanner{rest: b}
 	p.skip(`{"project":"`)

@@ -41,8 +41,8 @@ func (l *beforeScanLog) Headers(start weir.Seq, visit func(engine.Header) bool) 
 }
 
 // evicting returns a stream to which the batches 1 to last were published, of which it keeps the
-// newest five. All but two of these are evicted and trimmed just before the log is scanned next or,
-// if early is set, before its headers are listed next.
+// newest five. All but two of these are evicted and trimmed (removed from the log) just before the
+// log is scanned next or, if the parameter early is set, before its headers are listed next.
 func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *Stream) {
 	t.Helper()
 	on := &beforeScan{Engine: e}
@@ -70,7 +70,7 @@ func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *
 // must say so: otherwise its caller would take the rest for all that was stored.
 func TestEvictedDuringRead(t *testing.T) {
 	for _, early := range []bool{false, true} {
-		for _, limit := range []int{1 << 20, 2000, 1} { // all batches, two, or one
+		for _, limit := range []int{1 << 20, 2000, 1} { // these limits allow Read to visit all batches, two, or one
 			engines(t, func(t *testing.T, e engine.Engine) {
 				h, s := evicting(t, e, 5, early)
 				defer h.Close()
@@ -84,8 +84,9 @@ func TestEvictedDuringRead(t *testing.T) {
 	}
 }
 
-// The gap of a page has all sequences before its first batch that can no longer be read, also those
-// that were evicted while the page was read. A page that asks for what is kept has no gap (D37).
+// If a page starts at a sequence that can no longer be read, the page has a gap up to its first
+// batch. The gap includes sequences that were evicted while the page was read. A page that asks
+// only for batches that are still kept has no gap (D37).
 func TestGapGrowsWhileReadingAPage(t *testing.T) {
 	for _, c := range []struct {
 		q     PageQuery

@@ -54,7 +54,7 @@ type feed struct {
 	foreign  bool          // the newest entry was stored by another node
 	newest   weir.Time     // time of the newest durable entry
 	expiry   weir.Time     // no batch expires before this time
-	bounds   *bounds       // the limits that ahead and state apply; adopt sets them
+	bounds   *bounds       // the limits that ahead and state apply; the function adopt sets them
 	loose    []*loosened   // changes to larger limits that are in progress
 	held     heldFrom      // the missing sequences whose grace period is paused
 	timer    *time.Timer   // calls closeGaps
@@ -186,8 +186,8 @@ func (s *Stream) openFeed() *feed {
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
 // in use, has open gaps or entries in flight, or has evicted batches that are not trimmed (removed
-// from the log) yet. If force is true, closeFeed closes the feed in any case, and callers that
-// still use the feed get errors from the closed log.
+// from the log) yet. If the parameter force is true, closeFeed closes the feed in any case, and
+// callers that still use the feed get errors from the closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
@@ -227,7 +227,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		sum.until = min(sum.until, h.now().Add(idleCheckEvery))
 	}
 	s.mu.Lock()
-	if limits != s.bounds.Load() { // documentChanged found an open feed, but the feed has not applied the new limits
+	if limits != s.bounds.Load() { // the limits have changed, and the feed has not applied them, so the summary is not valid
 		sum, settled = summary{}, false
 	}
 	s.busy, s.summary = nil, sum
@@ -267,8 +267,8 @@ func toRules(h *engine.Header) (r stream.Header) {
 	return r
 }
 
-// convert sets all fields of r, one after another. The opening of a long log calls it for each
-// entry, and to build a new Header and copy it would take twice the time.
+// convert sets all fields of r, one after another, because building a new Header and copying it
+// would take twice the time. Opening a long log calls convert for each entry.
 func convert(r *stream.Header, h *engine.Header) {
 	lost := h.Flags&engine.Lost != 0
 	r.Closed = h.Kind == engine.GapClosed && !lost
@@ -320,7 +320,7 @@ func (f *feed) shrink(now weir.Time) bool {
 const never = weir.Time(math.MaxInt64)
 
 // nextExpiry returns a time before which no batch expires. The search stops at the first batch that
-// is not late (did not fill a gap), because all batches above that batch are younger.
+// is not late (a late batch is one that filled a gap), because all batches above it are younger.
 func (f *feed) nextExpiry() weir.Time {
 	oldest := never
 	f.headers(f.state.Low(), func(h stream.Header) bool {

@@ -20,7 +20,7 @@ type folded struct {
 
 	mu    sync.Mutex
 	bytes int64
-	order list.List // of *fold; the stream whose log was closed most recently is first
+	order list.List // list of *fold; the stream whose log was closed most recently is first
 	of    map[*Stream]*list.Element
 }
 

@@ -15,7 +15,7 @@ import (
 	"weir/internal/stream"
 )
 
-// counting is an engine that counts the headers that feeds (the engine's judges) read in Restore.
+// counting is an engine that counts the entries whose headers the hub reads when it opens a log.
 type counting struct {
 	engine.Engine
 	read atomic.Int64

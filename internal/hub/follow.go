@@ -11,8 +11,8 @@ var _ engine.Follower = (*feed)(nil)
 // The methods of this file are called only if other nodes append to the same log.
 
 // Follow implements engine.Follower: another node stored an entry. The entry is durable and in its
-// final position, so Follow applies it to both states at once. The payload is read only if a
-// subscriber needs it.
+// final position, so Follow applies it to both f.ahead and f.state at once. The payload is read
+// only if a subscriber needs it.
 func (f *feed) Follow(h engine.Header) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,9 +55,9 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.wake()
 }
 
-// Note implements engine.Follower: it returns the low mark and the checkpoint to store with a trim.
-// Both come from the durable state, because entries that are not durable must not affect the state
-// after a restart.
+// Note implements engine.Follower: it returns what to store with a trim: the low mark, below which
+// everything is evicted, and the checkpoint. Both come from the durable state, because entries that
+// are not durable must not affect the state after a restart.
 func (f *feed) Note() (weir.Seq, []byte) {
 	f.mu.Lock()
 	c := f.state.Checkpoint(f.ahead)

@@ -20,7 +20,7 @@ import (
 // the trim's position in the log. Otherwise a node that opens the log later would accept evicted
 // sequences again.
 func TestTrimAfterAnotherNodesTrim(t *testing.T) {
-	for name, upTo := range map[string]weir.Seq{"evicted some known batches": 20, "evicted all known batches": 40} {
+	for name, upTo := range map[string]weir.Seq{"other node evicted some known batches": 20, "other node evicted all known batches": 40} {
 		t.Run(name, func(t *testing.T) {
 			s := shared(t)
 			a, b := node(t, s, Options{}), node(t, s, Options{})

@@ -134,10 +134,10 @@ func (f *feed) restartGrace() {
 	f.state.Pause(0, stream.Afresh, now)
 }
 
-// admitMarker turns an entry into the marker that closes the gaps whose grace has ended, or, if c is
-// not nil, what c says. It refuses the entry if there is nothing to close. Since closeGaps
-// proposed the entry, the gaps may have been filled, or a request for one of the missing sequences
-// may have arrived.
+// admitMarker turns an entry into the marker that closes the gaps whose grace has ended. If c is
+// not nil, the marker closes what c says. It refuses the entry if there is nothing to close,
+// because the gaps may have been filled since closeGaps proposed the entry, or a request for one of
+// the missing sequences may have arrived.
 func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	m, due := f.ahead.Due(now, f.held.seq)
 	switch {
@@ -191,7 +191,7 @@ func (f *feed) schedule() {
 	}
 }
 
-// closeGaps proposes a marker for the gaps whose grace has ended. The timer calls it in its own
+// closeGaps proposes a marker for the gaps whose grace has ended. The timer calls it in a new
 // goroutine.
 func (f *feed) closeGaps() {
 	select {

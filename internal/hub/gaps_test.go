@@ -40,8 +40,9 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 			p.Release()
 			p.Release() // a second call does nothing
 		}
-		// Sequence 5 lies above the two held sequences, so its grace was paused as well. The whole
-		// grace runs from now.
+		// Sequence 5 lies above the two sequences for which requests were being received, so its
+		// grace (the time in which it can be filled) was paused as well. The whole grace runs from
+		// now.
 		<-time.After(2*time.Second + foreignDelay)
 		if _, err := s.Publish(ctx, at(5, "e")); code(err) != weir.InvalidSequence {
 			t.Errorf("sequence 5, two seconds later: %v, want %s", err, weir.InvalidSequence)
@@ -57,7 +58,7 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 }
 
 // While a request is being received, the grace of its sequence is paused. If the request ends
-// without a stored batch, the rest of the grace runs.
+// without a stored batch, the grace continues.
 func TestGapAfterABrokenBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})
@@ -107,8 +108,9 @@ func TestGapUnderRequestsThatFail(t *testing.T) {
 	}
 }
 
-// Random requests are compared with a model. For each missing sequence, the model counts the time
-// in which no request was being received for that sequence or for a missing sequence below it.
+// The grace of each missing sequence is compared with a model while random requests are received.
+// For each sequence, the model counts the time in which no request was being received for that
+// sequence or for a missing sequence below it.
 func TestGraceOfRandomRequests(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) { randomGrace(t, rand.New(rand.NewPCG(seed, 0))) })
@@ -190,12 +192,12 @@ func closes(t *testing.T, s *Stream, seq weir.Seq, earliest, latest time.Duratio
 	<-time.After(earliest - 10*time.Millisecond)
 	synctest.Wait()
 	if got := refusal(); got != weir.PayloadTooLarge {
-		t.Errorf("sequence %d just before %v: %s, want it to be open", seq, earliest, got)
+		t.Errorf("sequence %d just before %v: refused with %s, want it to be open", seq, earliest, got)
 	}
 	<-time.After(latest - earliest + 20*time.Millisecond)
 	synctest.Wait()
 	if got := refusal(); got != weir.InvalidSequence {
-		t.Errorf("sequence %d just after %v: %s, want it to be closed", seq, latest, got)
+		t.Errorf("sequence %d just after %v: refused with %s, want it to be closed", seq, latest, got)
 	}
 }
 

@@ -111,8 +111,8 @@ type collector struct {
 	from From
 }
 
-// follow subscribes until it has received sequence last. For each connection it calls the function
-// cut, which returns the number of events after which to reconnect.
+// follow subscribes again and again until it has received the sequence last. For each subscription
+// it calls the function cut, which returns the number of events after which to start the next one.
 func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 	for c.next <= last {
 		sub, err := s.Subscribe(ctx, c.from)

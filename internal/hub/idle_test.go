@@ -86,7 +86,7 @@ func (l *watchedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error 
 }
 
 // After a start, the sweeper opens only the streams that need it: those with a gap, and those that
-// may hold more than MaxBytes. It opens each other stream when the first batch of that stream has
+// may hold more than MaxBytes. It opens every other stream when the first batch of that stream has
 // expired.
 func TestStartOpensFewStreams(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
@@ -135,8 +135,8 @@ func TestStartOpensFewStreams(t *testing.T) {
 	})
 }
 
-// A stream without evicted batches is not trimmed, even though sequence 0 was never stored and the
-// low mark is 1.
+// A stream without evicted batches is not trimmed, even if sequence 0 was never stored, so that its
+// lowest batch is 1.
 func TestNothingToTrim(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		w := &watched{Engine: e}
@@ -188,7 +188,7 @@ func TestManyStreamsCloseSoon(t *testing.T) {
 		time.Sleep(idleSoon + 3*sweepEvery)
 		synctest.Wait()
 		if n := h.Stats().Open; n != 0 {
-			t.Errorf("%d streams are open", n)
+			t.Errorf("%d streams are open, want none", n)
 		}
 		if n := len(h.folded.of); n != 0 {
 			t.Errorf("the states of %d streams are kept, although each has one batch", n)
@@ -196,8 +196,8 @@ func TestManyStreamsCloseSoon(t *testing.T) {
 	})
 }
 
-// A sequence stays held while the log of its stream is closed, and the memory for publishes in
-// progress is freed after the last publish.
+// A sequence for which a request is being received stays open, even if the log of its stream is
+// closed meanwhile. The memory for publishes in progress is freed after the last publish.
 func TestTrafficOfAnIdleStream(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -211,7 +211,7 @@ func TestTrafficOfAnIdleStream(t *testing.T) {
 		publish(t, s, at(2, "x"))
 		<-time.After(time.Minute)
 		if ack := publish(t, s, slow); ack.Duplicate || ack.Seq != 1 {
-			t.Errorf("publish of the held sequence: %+v", ack)
+			t.Errorf("publish of the sequence that stayed open: %+v", ack)
 		}
 		slow.Release()
 		idle(t, h)

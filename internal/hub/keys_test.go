@@ -35,7 +35,7 @@ func known(t *testing.T, s *Stream, n int) {
 // and even if the server crashes (D25).
 func TestKeyOutlivesItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 400 // more keys than fit into the part of a trim's note that the journal keeps in memory
+		const n = 400 // more keys than fit into the part of a note (the checkpoint stored with a trim) that the journal keeps in memory
 		fs := faulty.New()
 		options := journal.Options{SegmentSize: 64 << 10}
 		j, err := journal.Open(fs, options)

@@ -21,11 +21,12 @@ import (
 // The hub keeps the time of the last use in memory, and stores it in the document of the stream
 // only now and then. After a restart, and on the other nodes of a shared store, only the document
 // and the log are known. So the hub makes sure that one of the two always has a time that is at
-// most saveEvery before the last use. After a restart, it assumes that the last use was saveEvery
-// later than the document says. A stream may therefore expire up to saveEvery too late, but never
-// too early:
+// most the duration saveEvery() before the last use. After a restart, it assumes that the last use
+// was later than the document says, by this duration. A stream may therefore expire later than it
+// should, by at most this duration, but never earlier:
 //
-//   - A read first stores its time if the document is older than saveEvery.
+//   - A read first stores its time if the time in the document is earlier by more than this
+//     duration.
 //   - A publish does not wait, because its batch has the time of the use. The sweeper soon stores
 //     this time in the document, for the other nodes.
 //   - Before a stream is deleted, lapse asks the log for the time of the newest batch.
@@ -35,11 +36,11 @@ type life struct {
 	s      *Stream
 	until  weir.Time     // the fixed time at which the stream expires, or the constant never if there is none
 	used   atomic.Int64  // time of the last use, a weir.Time, or the constant dead
-	proven atomic.Bool   // used is known to be no earlier than the newest batch in the log
+	proven atomic.Bool   // the field used is known to be no earlier than the newest batch in the log
 	saved  atomic.Int64  // the last use according to the document, a weir.Time
-	retry  atomic.Int64  // the last use is not stored before this time, a weir.Time
+	retry  atomic.Int64  // the earliest time for the next attempt to store the last use, a weir.Time
 	saving chan struct{} // holds a value while a request stores the last use
-	hasty  atomic.Bool   // hurry has put the stream at the front of the queue
+	hasty  atomic.Bool   // the method hurry has put the stream at the front of the queue
 
 	// Guarded by lives.mu.
 	at    weir.Time // when the sweeper looks at the stream again
@@ -98,8 +99,8 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
-	// spread is the longest time until other nodes know of a publish after which the document is
-	// too old (see isUnsaved). The sweeper stores the time of the publish in its next round, and
+	// spread is the longest time until other nodes know of a publish after which the document must
+	// be updated (see isUnsaved). The sweeper stores the time of the publish in its next round, and
 	// then the document takes a moment to reach the other nodes.
 	spread = sweepEvery + time.Second
 )
@@ -117,7 +118,7 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 	l.proven.Store(h.catalog.isLoaded() || h.shared)
 	used := max(spec.usedAt, s.CreatedAt)
 	l.saved.Store(int64(used))
-	if !h.catalog.isLoaded() && !h.shared { // on a shared store, endAfter adds saveEvery
+	if !h.catalog.isLoaded() && !h.shared { // on a shared store, endAfter adds this time instead
 		used = min(h.now(), used.Add(l.saveEvery()))
 	}
 	l.used.Store(int64(used))
@@ -142,7 +143,7 @@ func lifeOf(s *Stream) *life {
 	return nil
 }
 
-// forgetLife removes a deleted stream.
+// forgetLife removes the lifetime of a deleted stream.
 func (h *Hub) forgetLife(s *Stream) {
 	l := lifeOf(s)
 	if l == nil {
@@ -156,9 +157,9 @@ func (h *Hub) forgetLife(s *Stream) {
 	}
 }
 
-// use records that the stream is being used now, by a request that may wait. If the document is too
-// old, use first stores the time. If that fails, the use is only in memory, and the sweeper tries
-// again: readers must be served even while the store takes no writes.
+// use records that the stream is being used now, by a request that may wait. If the last use in the
+// document is too old, the method use first stores the time. If that fails, the use is only in
+// memory, and the sweeper tries again: readers must be served even while the store takes no writes.
 func (s *Stream) use(ctx context.Context) {
 	l := lifeOf(s)
 	if l == nil {
@@ -208,7 +209,7 @@ func (l *life) endAfter(used int64) weir.Time {
 		return l.until
 	}
 	end := weir.Time(used).Add(time.Duration(l.s.TTLSeconds) * time.Second)
-	if l.s.hub.shared { // another node may have used the stream without saving it yet
+	if l.s.hub.shared { // another node may have used the stream and not stored the use yet
 		end = end.Add(l.saveEvery() + spread)
 	}
 	return min(end, l.until)
@@ -223,8 +224,8 @@ func (s *Stream) expired(now weir.Time) bool {
 // isOver reports whether the lifetime has ended. After it has returned true, it never returns false
 // again, and no batch is admitted: once a client was told that the stream is gone, the stream does
 // not come back, even if the clock is set back. (On a shared store only the deletion is final.)
-// After a restart, isOver returns false until the log was asked, because the log may show a later
-// use than the document.
+// After a restart, isOver returns false until the newest batch of the log is known, because this
+// batch may show a later use than the document.
 func (l *life) isOver(now weir.Time) bool {
 	for {
 		used := l.used.Load()
@@ -258,9 +259,9 @@ func (l *life) admits(now weir.Time) bool {
 }
 
 // lapsed reports whether a deleted stream was deleted because its lifetime had ended. On a shared
-// store, another node may have deleted it without knowing of the last uses on this node. Those uses
-// make the end that endAfter returns later on this node than on the other one. So on a shared store
-// the function leaves out the time that endAfter adds.
+// store, another node may have deleted it without knowing of the last uses on this node. Because of
+// those uses, this node computes a later end of the lifetime than the other node did. So on a
+// shared store lapsed leaves out the time that endAfter adds.
 func lapsed(s *Stream) bool {
 	now, l := s.hub.now(), lifeOf(s)
 	return l != nil && (l.isOver(now) || s.hub.shared && l.end().Add(-l.saveEvery()-spread) <= now)
@@ -396,8 +397,8 @@ func (h *Hub) requeue(l *life) {
 // errNotTaken is the error of save while the store takes no writes.
 var errNotTaken = errors.New("the store takes no writes")
 
-// save stores the last use in the document of the stream. On a full store it does not try: that would
-// use up the space for deleting streams and revoking keys.
+// save stores the last use in the document of the stream. On a full store it does not try, because
+// that would use up the space for deleting streams and revoking keys.
 func (l *life) save(ctx context.Context) error {
 	h, used := l.s.hub, weir.Time(l.used.Load())
 	if used == dead {

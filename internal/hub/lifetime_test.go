@@ -16,7 +16,8 @@ import (
 
 // A stream with a time to live is deleted when it has not been used for that time. Publishing,
 // reading a batch and starting a subscription are uses; asking for the stream object is not. The
-// uses survive a restart: the stream never expires too early, and at most saveEvery too late.
+// uses survive a restart: the stream never expires too early, and at most an eighth of its time to
+// live too late.
 func TestTimeToLive(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -76,7 +77,7 @@ func TestTimeToLive(t *testing.T) {
 		time.Sleep(time.Second)
 		there(false)
 		if err := <-ended; !errors.Is(err, ErrExpired) {
-			t.Errorf("the subscription ended with %v", err)
+			t.Errorf("the subscription ended with %v, want ErrExpired", err)
 		}
 		sub.Close()
 		s = made(t, h, func(s *Spec) { s.ID, s.TTLSeconds = id, 2 })
@@ -92,34 +93,34 @@ func TestTimeToLive(t *testing.T) {
 		there(false)
 		time.Sleep(5 * time.Second)
 		if n := h.Count("p"); n != 0 {
-			t.Errorf("%d streams are left", n)
+			t.Errorf("%d streams are left, want none", n)
 		}
 		h.Close()
 	})
 }
 
-// After a restart the last use may be up to saveEvery later than the document says, so the stream
-// lives that much longer, and no more.
+// After a restart the last use may be later than the document says, by up to an eighth of the time
+// to live. So the stream lives that much longer, and no more.
 func TestTimeToLiveAfterRestart(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
 		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
 		time.Sleep(20_000 * time.Second)
 		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
-		time.Sleep(5 * time.Second) // long enough to store this use: the document is older than saveEvery, so the sweeper stores it at once
+		time.Sleep(5 * time.Second) // long enough for the sweeper to store this use in the document
 		name := "renamed"
-		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // must keep the last use in the document
+		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // the change must keep the last use in the document
 			t.Fatal(err)
 		}
 		h.Close()
 		h = open(t, e, Options{})
 		time.Sleep(79_990 * time.Second)
 		if _, err := h.Stream(s.ID); err != nil {
-			t.Errorf("expired too early: %v", err)
+			t.Errorf("the stream expired too early: %v", err)
 		}
 		time.Sleep(10_015 * time.Second)
 		if _, err := h.Stream(s.ID); err == nil {
-			t.Error("expired too late")
+			t.Error("the stream expired too late")
 		}
 		h.Close()
 	})
@@ -146,8 +147,8 @@ func (e *withoutOutlines) Update(ctx context.Context, key string, value []byte, 
 	return e.Engine.Update(ctx, key, value, revision)
 }
 
-// The first use after a long time counts even if the server stops at once. Deleting a stream too early
-// would lose data.
+// The first use after a long time counts even if the server stops right after it. Deleting a stream
+// too early would lose data.
 func TestUseBeforeACrashCounts(t *testing.T) {
 	uses := map[string]func(s *Stream) error{
 		"publish": func(s *Stream) error {
@@ -187,7 +188,7 @@ func TestUseBeforeACrashCounts(t *testing.T) {
 				if err := use(s); err != nil {
 					t.Fatal(err)
 				}
-				h.Close() // stores nothing
+				h.Close() // does not store the time of the use
 				time.Sleep(7_990 * time.Second)
 				h = open(t, e, Options{})
 				defer h.Close()
@@ -196,11 +197,11 @@ func TestUseBeforeACrashCounts(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				if _, err := h.Stream(s.ID); err != nil {
-					t.Errorf("%s: expired too early: %v", name, err)
+					t.Errorf("%s: the stream expired too early: %v", name, err)
 				}
 				time.Sleep(1_025 * time.Second)
 				if _, err := h.Stream(s.ID); err == nil {
-					t.Errorf("%s: expired too late", name)
+					t.Errorf("%s: the stream expired too late", name)
 				}
 			})
 		}
@@ -226,7 +227,7 @@ func TestUsesOfAFullStore(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := full.updates.Load(); n != 0 {
-			t.Errorf("%d writes to a full store", n)
+			t.Errorf("%d writes to a full store, want none", n)
 		}
 		full.state.Store(uint32(engine.Ready))
 		time.Sleep(15 * time.Second)
@@ -251,7 +252,7 @@ func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
 		}
 		h.requeue(l)
 		if n := len(h.lives.queue); n != 0 {
-			t.Errorf("%d streams are queued", n)
+			t.Errorf("%d streams are queued, want none", n)
 		}
 	})
 }
@@ -261,8 +262,9 @@ type twoNodes struct{ engine.Engine }
 
 func (twoNodes) Shared() bool { return true }
 
-// A node does not know at once that another node has used a stream. A stream that one node uses again
-// and again expires on no node, and a stream that is not used expires on all nodes soon.
+// A node does not know at once that another node has used a stream. Nevertheless a stream that one
+// node uses again and again expires on no node, and a stream that is not used expires on all nodes
+// soon.
 func TestTimeToLiveOnTwoNodes(t *testing.T) {
 	uses := []func(s *Stream){func(s *Stream) { s.use(ctx) }, func(s *Stream) { lifeOf(s).published() }}
 	for i, seconds := range []int64{1, 1, 2, 2, 7, 7, 30, 30, 1000, 1000} {
@@ -313,13 +315,13 @@ func TestExpiredOnAllNodes(t *testing.T) {
 		s.use(ctx)
 		time.Sleep(14 * time.Second)
 		if _, err := a.Find(ctx, s.ID); err != nil {
-			t.Fatalf("on the node that used the stream: %v", err)
+			t.Fatalf("Find on the node that used the stream: %v", err)
 		}
 		if _, err := b.Find(ctx, s.ID); !isNotFound(err) {
-			t.Fatalf("on the node that does not know of the use: %v", err)
+			t.Fatalf("Find on the node that does not know of the use: %v", err)
 		}
 		if _, err := a.Find(ctx, s.ID); !isNotFound(err) {
-			t.Errorf("on the node that used the stream, after the other node has said that it does not exist: %v", err)
+			t.Errorf("Find on the node that used the stream, after the other node has said that it does not exist: %v", err)
 		}
 	})
 }

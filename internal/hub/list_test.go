@@ -63,7 +63,7 @@ func (e *stuck) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (
 	return e.Engine.Open(ctx, id, judge)
 }
 
-// Outline makes the sweeper open the stuck log after a start.
+// Outline returns false for the stuck log, so that the sweeper opens this log after a start.
 func (e *stuck) Outline(id engine.LogID) (engine.Outline, bool) {
 	o, known := e.Engine.Outline(id)
 	return o, known && id != e.log

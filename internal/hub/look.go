@@ -21,8 +21,8 @@ func (h *Hub) Streams() []*Stream {
 
 // Glance returns the current stream object without opening the log, so a caller can afford to call
 // it for thousands of streams in order to sort them. The last result, known, is false if a batch
-// may have expired since the last use, and shortly after the hub started. The object then has a
-// cursor and a size of 0.
+// may have expired since the last use. It may also be false shortly after the hub was opened. If it
+// is false, the object has a cursor and a size of 0.
 func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 	now := s.hub.now()
 	s.mu.Lock()

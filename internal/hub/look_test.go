@@ -77,7 +77,7 @@ func TestLookInSeveralRuns(t *testing.T) {
 		seen := 0
 		st, err := s.Look(ctx, n, func(Mark) { seen++ })
 		if err != nil || seen != n || st.Batches != n || st.Newest.Seq != n {
-			t.Errorf("visited %d of %d: %+v, %v", seen, n, st, err)
+			t.Errorf("visited %d of %d batches: %+v, %v", seen, n, st, err)
 		}
 	})
 }

@@ -75,9 +75,9 @@ func TestLargeFramesShareMemory(t *testing.T) {
 	})
 }
 
-// A large frame of the tail stays in memory for as long as a subscription sends it. So the frame
-// counts against the memory budget, and subscriptions that stall at different batches cannot hold
-// more memory than the budget allows.
+// A large frame (an encoded batch) of the tail (the recent batches in memory) stays in memory for
+// as long as a subscription sends it. So the frame counts against the memory budget, and
+// subscriptions that stall at different batches cannot hold more memory than the budget allows.
 func TestLargeFramesOfTailShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(8<<20, 1<<20)
@@ -150,8 +150,8 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 
 // While another borrower waits for memory, the budget ends all stalled subscriptions of one frame
 // at the same time. One of them, the payer, borrowed the memory of the frame. If the budget ended
-// only the payer, it would measure the next payer for two seconds, then the one after that, and the
-// frame would stay in memory for minutes.
+// only the payer, it would measure the speed of the next payer for two seconds, then that of the
+// one after it, and the frame would stay in memory for minutes.
 func TestStalledFrameIsFreedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(8<<20, 1<<20)
@@ -180,7 +180,7 @@ func TestStalledFrameIsFreedAtOnce(t *testing.T) {
 		}
 		wait, cancel := context.WithCancel(ctx)
 		var waiting sync.WaitGroup
-		for i := range 20 { // together these loans need more than the budget has, and the budget cuts none of them, because it does not watch them
+		for i := range 20 { // together these loans need more than the budget has, and the budget cannot end them
 			waiting.Go(func() {
 				l := room.Open(budget.Holder{Project: strconv.Itoa(i)}, 1<<20, nil)
 				defer l.End()

@@ -2,7 +2,7 @@ package hub
 
 import "slices"
 
-// open returns the streams with a feed.
+// open returns the streams with a feed. These are the streams whose log is open.
 func (c *catalog) open() []*Stream {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -49,7 +49,7 @@ type order struct {
 
 	mu    sync.Mutex
 	turns map[weir.Seq]turn
-	most  int // the largest size that the map turns has had since it was made
+	most  int // the largest number of elements that this map has held
 }
 
 // turn describes a sequence for which contiguous publishes are in progress. There is one such

@@ -101,8 +101,9 @@ func (p *Page) refresh() error {
 	}
 }
 
-// locate is refresh, except that batches may be evicted while locate runs. It returns the sequence
-// below which all batches were evicted when locate began, and leaves the start of the range in p.run.
+// locate does the work of refresh. If batches are evicted while it runs, refresh must call it
+// again. It returns the sequence below which all batches were evicted when locate began, and leaves
+// the start of the range in p.run.
 func (p *Page) locate() (weir.Seq, error) {
 	f := p.f
 	if p.Gap != nil { // the new gap includes the sequences of this one
@@ -301,7 +302,7 @@ func firstSince(log engine.Log, low, end weir.Seq, since weir.Time) weir.Seq {
 	from, to := low, end
 	for from < to {
 		middle := from + (to-from)/2
-		older := weir.Seq(0) // the sequence above a batch that is older than since; 0 if there is none
+		older := weir.Seq(0) // the sequence above a batch that is older than the time since; 0 if there is none
 		log.Headers(middle, func(h engine.Header) bool {
 			if h.Kind != engine.Batch || h.Flags&engine.Late != 0 {
 				return true

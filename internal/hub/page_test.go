@@ -157,7 +157,8 @@ func (l headerCounterLog) Headers(start weir.Seq, visit func(engine.Header) bool
 	l.Log.Headers(start, func(h engine.Header) bool { l.e.visited.Add(1); return visit(h) })
 }
 
-// Finding the first batch since a time visits few headers, even if the stream has many batches.
+// Finding the first batch that was stored at a given time or later visits few headers, even if the
+// stream has many batches.
 func TestSinceIsFoundByBinarySearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &headerCounter{Engine: memory.New()}
@@ -226,40 +227,40 @@ func TestWaitForAPage(t *testing.T) {
 			return p, time.Since(begun), err
 		}
 		if p, took, err := wait(s, PageQuery{From: Head}, 20*time.Second); err != nil || !p.IsEmpty() || took != 20*time.Second || p.Next() != 0 {
-			t.Errorf("without a batch: %v after %v, next %d", err, took, p.Next())
+			t.Errorf("Wait without a batch: %v after %v, next is %d", err, took, p.Next())
 		}
 		time.AfterFunc(3*time.Second, func() { publish(t, s, at(0, payloadOf(0))) })
 		if p, took, err := wait(s, PageQuery{From: Head}, 20*time.Second); err != nil || p.IsEmpty() || took != 3*time.Second {
-			t.Errorf("with a batch: %v after %v", err, took)
+			t.Errorf("Wait with a batch: %v after %v", err, took)
 		}
 		// The wait does not end with a batch below From, or with a batch that is stored before
 		// Since.
 		time.AfterFunc(time.Second, func() { publish(t, s, at(1, payloadOf(1))) })
 		time.AfterFunc(2*time.Second, func() { publish(t, s, at(2, payloadOf(2))) })
 		if p, took, err := wait(s, PageQuery{From: After(1)}, 20*time.Second); err != nil || p.IsEmpty() || took != 2*time.Second {
-			t.Errorf("from a sequence above the cursor: %v after %v", err, took)
+			t.Errorf("Wait from a sequence above the cursor: %v after %v", err, took)
 		}
 		for d := range 3 {
 			time.AfterFunc(time.Duration(1+d)*time.Second, func() { publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}}) })
 		}
 		if p, took, err := wait(s, PageQuery{Since: h.now().Add(2500 * time.Millisecond)}, 20*time.Second); err != nil || p.next != 5 || took != 3*time.Second {
-			t.Errorf("since a future time: %v after %v, at %d", err, took, p.next)
+			t.Errorf("Wait for a batch since a future time: %v after %v, at sequence %d", err, took, p.next)
 		}
 		gone := made(t, h, nil)
 		time.AfterFunc(time.Second, func() { gone.Delete(ctx) })
 		if _, _, err := wait(gone, PageQuery{From: Head}, time.Hour); !errors.Is(err, ErrDeleted) {
-			t.Errorf("a deleted stream: %v", err)
+			t.Errorf("Wait on a deleted stream: %v", err)
 		}
 		left, leave := context.WithTimeout(ctx, time.Second)
 		defer leave()
 		p, _ := s.Page(ctx, PageQuery{From: Head, Limit: 1})
 		if err := p.Wait(left, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the caller left: %v", err)
+			t.Errorf("Wait of a caller that left: %v", err)
 		}
 		p.Close()
 		time.AfterFunc(time.Second, h.StopSubscriptions)
 		if _, _, err := wait(s, PageQuery{From: Head}, time.Hour); !errors.Is(err, ErrStopping) {
-			t.Errorf("a stopping hub: %v", err)
+			t.Errorf("Wait on a stopping hub: %v", err)
 		}
 	})
 }
@@ -306,7 +307,7 @@ func TestPageBeforeAnOpenGap(t *testing.T) {
 		defer p.Close()
 		publish(t, s, at(2, "above a gap"))
 		if err := p.refresh(); err != nil || !p.IsEmpty() || p.Next() != 0 {
-			t.Errorf("the page is empty: %t, next is %d, %v", p.IsEmpty(), p.Next(), err)
+			t.Errorf("the page is empty: %t, next is %d, %v; want true and 0", p.IsEmpty(), p.Next(), err)
 		}
 	})
 }

@@ -10,8 +10,9 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A parked subscription gets small batches of the tail, gaps and the end of the stream. It has to
-// be unparked for large batches, and for batches that it must read from the log.
+// A parked subscription, which waits without a goroutine, gets small batches of the tail (the
+// recent batches in memory), gaps and the end of the stream. It has to be unparked for large
+// batches, and for batches that it must read from the log.
 func TestParked(t *testing.T) {
 	h := open(t, memory.New(), Options{TailBytes: 100 << 10})
 	defer h.Close()

@@ -179,8 +179,8 @@ func TestProposeFails(t *testing.T) {
 	})
 }
 
-// A publish says whether its outcome is unknown, and whether sending the batch again may store it
-// twice (D5). Publish and Propose say the same.
+// The error of a publish says whether the outcome is unknown, and whether sending the batch again
+// may store it twice (D5). Publish and Propose return the same error.
 func TestUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fullProposals{Engine: memory.New()}

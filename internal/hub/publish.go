@@ -26,7 +26,7 @@ type Publish struct {
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
 	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
-	way     *traffic // the traffic of the stream in held
+	way     *traffic // the field traffic of the stream in the field held
 	settled bool     // the batch was stored, by this publish or an earlier one
 }
 
@@ -68,7 +68,7 @@ func (p *proposal) Placed() {
 	}
 }
 
-var proposals = sync.Pool{New: func() any { return new(proposal) }} // all fields are zero, except done
+var proposals = sync.Pool{New: func() any { return new(proposal) }} // in a proposal from the pool, all fields are zero, except done
 
 // recycle returns a proposal to the pool. The engine must not own its entry any more.
 func (p *proposal) recycle() {
@@ -146,7 +146,7 @@ func (p *Publish) needsBody(f *feed) (bool, error) {
 	return p.early(v, cursor) && f.way.order.has(p.Seq-1), nil // Publish waits for the batch below
 }
 
-// decide is Decide for a publish that may be a duplicate or refused.
+// decide does the work of Decide for a publish that may be a duplicate or refused.
 func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, error) {
 	if err := f.catchUp(ctx); err != nil { // another node may have stored more
 		f.writeFailed(err)
@@ -176,8 +176,9 @@ func (s *Stream) decide(ctx context.Context, f *feed, p *Publish) (*weir.Ack, er
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:
 		return s.duplicate(ctx, f, v.Header, cursor)
 	}
-	// The two states disagree: the answer depends on an entry that is not durable yet. A probe goes
-	// through the log behind that entry, so its answer is durable too (D5).
+	// The two states disagree: the answer depends on an entry that is not durable yet. A probe (an
+	// entry that is decided on, but never stored) goes through the log behind that entry, so its
+	// answer is durable too (D5).
 	ack, err := f.propose(ctx, rules, &Publish{}, true)
 	if err == nil && ack.Duplicate {
 		return &ack, nil
@@ -220,7 +221,7 @@ func (p *Publish) preview(f *feed, rules stream.Publish) (v, seen stream.Verdict
 func (f *feed) durableVerdict(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
 	if ahead.Outcome == stream.Duplicate {
 		if ahead.Header.Seq < f.state.Low() {
-			return ahead // only durable batches are evicted
+			return ahead // the batch is evicted, and only durable batches are evicted
 		}
 		p = stream.Publish{Chosen: true, Seq: ahead.Header.Seq, Size: -1}
 	}
@@ -266,8 +267,8 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 }
 
 // conclude turns the verdict on a batch into an acknowledgement or a refusal, and recycles the
-// proposal. The batch, or everything that the refusal depends on, is durable. On a shared store, a
-// refused batch is proposed once more.
+// proposal. The caller has waited until the batch, or everything that the refusal depends on, is
+// durable. On a shared store, a refused batch is proposed once more.
 func (p *proposal) conclude(ctx context.Context, f *feed, b *Publish) (weir.Ack, error) {
 	if p.verdict.Outcome != stream.Stored && f.hub.shared {
 		// A refusal may be based on an outdated state, so conclude catches up with the other nodes
@@ -328,7 +329,8 @@ func newProposal(f *feed, rules stream.Publish, of *Publish, probe bool) *propos
 	return p
 }
 
-// failed returns the error of append for an error of the log, and recycles the proposal if it can.
+// failed translates an error of the log into the error that append returns, and recycles the
+// proposal if possible.
 func (p *proposal) failed(ctx context.Context, f *feed, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err // the engine still owns the entry, so the proposal cannot be reused

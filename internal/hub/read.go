@@ -24,9 +24,9 @@ func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
 }
 
 // current returns the cursor and size of the stream. If the stream is not in use, current takes
-// both from the summary, without opening the log. It opens the log in two cases: a batch may have
-// expired since the summary was made, or the store is shared, so that other nodes may have changed
-// the stream.
+// both from the summary that was made when the log was closed, and does not open the log. It opens
+// the log in two cases: a batch may have expired since then, or the store is shared, so that other
+// nodes may have changed the stream.
 func (s *Stream) current(ctx context.Context) (summary, error) {
 	now := s.hub.now()
 	s.mu.Lock()

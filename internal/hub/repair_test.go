@@ -85,8 +85,8 @@ func TestRepairOfDamagedFiles(t *testing.T) {
 
 // The test removes each file of a journal in turn and repairs the journal. One stream has more
 // batches than the number of sequences that a publisher may skip. In other streams every batch was
-// evicted. Only the record of their trim is left, and the segments that held their batches were
-// reused.
+// evicted and trimmed (removed from the log). Only the record of the trim is left, and the files
+// that held these batches were reused.
 func TestRepairOfMissingFiles(t *testing.T) {
 	fs := faulty.New()
 	var all []acknowledged
@@ -137,8 +137,8 @@ func TestRepairOfMissingFiles(t *testing.T) {
 	}
 }
 
-// fillFiles publishes enough to fill several segments of the journal. The first segments become
-// free and are reused.
+// fillFiles publishes enough to fill several files of the journal. The first files become free and
+// are reused.
 func fillFiles(t *testing.T, h *Hub, pass func()) (all []acknowledged) {
 	one := func(s *Stream, k *acknowledged, payload string) {
 		k.cursor++

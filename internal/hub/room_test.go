@@ -117,8 +117,8 @@ func TestLateBatchesFindRoom(t *testing.T) {
 		s, other := made(t, h, nil), made(t, h, nil)
 		publish(t, s, at(1, "a"))
 		flood(t, other)
-		// Lower the count for a moment, so that the gap is already open when the project is
-		// refused.
+		// Lower the count of used memory for a moment, so that the gap is already open when the
+		// project is refused.
 		h.room.used.Add(-1 << 20)
 		publish(t, s, at(3, "c"))
 		h.room.used.Add(1 << 20)
@@ -150,7 +150,7 @@ func TestRetentionMakesRoom(t *testing.T) {
 // batches do not count for long.
 func TestMaxBytesMakesRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
-		h := open(t, e, Options{IndexBytes: 2 << 20}) // evicted batches stay in the index until a trim, which happens once per 256 KiB
+		h := open(t, e, Options{IndexBytes: 2 << 20}) // evicted batches stay in the index until the next trim, which needs 256 KiB of them
 		defer h.Close()
 		s := made(t, h, func(s *Spec) { s.MaxBytes = 10_000 })
 		for range 5_000 {

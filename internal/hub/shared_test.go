@@ -54,7 +54,7 @@ func TestNodesSeeEachOthersWrites(t *testing.T) {
 			t.Fatalf("round %d: deciding on 3000 while the cursor is 2000: %v, %v; want no decision yet and no error", round, ack, err)
 		}
 		put(t, here, 3000)
-		put(t, there, 4000) // 1,000 above the cursor, which is 3000; this node has not read batch 3000 yet
+		put(t, there, 4000) // not too far above the cursor 3000, but node b has not read batch 3000 yet
 		put(t, here, 4500)
 		if ack := put(t, there, 4000); !ack.Duplicate || ack.Cursor != 4500 {
 			t.Fatalf("round %d: publishing 4000 again got %+v, want a duplicate with cursor 4500", round, ack)
@@ -145,8 +145,8 @@ func TestGapClosedOnce(t *testing.T) {
 	}
 }
 
-// A feed falls behind if this node can no longer follow its log. The next use of the stream reopens
-// the log.
+// The feed of a stream falls behind if this node can no longer follow the stream's log. The next
+// use of the stream reopens the log.
 func TestBehind(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})

@@ -165,8 +165,8 @@ func (s *Subscription) Lag() uint64 {
 	return s.lag(low, end)
 }
 
-// lag returns the distance from the position of the subscription to the end of a feed whose oldest
-// sequence is low.
+// lag returns the distance to the sequence end from the position of the subscription, or from low
+// if low is higher.
 func (s *Subscription) lag(low, end weir.Seq) uint64 {
 	if next := max(weir.Seq(s.position.Load()), low); next < end {
 		return uint64(end - next)

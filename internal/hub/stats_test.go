@@ -68,7 +68,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("after one delivery with a delay: %+v", got)
 		}
 
-		// Count a closed gap and the evicted batches.
+		// A closed gap and evicted batches are counted too.
 		publish(t, s, at(6, "abcde"))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
@@ -90,7 +90,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// Subscribers may leave the audience in any order.
+// Subscribers may leave the audience (the list of a stream's subscriptions) in any order.
 func TestAudience(t *testing.T) {
 	var a audience
 	subs := make([]*Subscription, 4)
@@ -110,7 +110,7 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// The position that a caller of Await has reached counts for Lag, whether or not it waits.
+// The position that a caller of Await has reached counts for Lag, whether or not Await has to wait.
 func TestLagOfAwait(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -393,7 +393,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		}
 		return true
 	})
-	s.keep(frames) // the payloads are not needed any more
+	s.keep(frames) // keeps only the frames, because the payloads are not needed any more
 	if err != nil {
 		return nil, s.readError(err)
 	}

@@ -18,9 +18,9 @@ const (
 	sweepEvery = time.Second
 	// idleFor is how long an unused feed stays open.
 	idleFor = 10 * time.Second
-	// While more than manyOpen feeds are open, an unused feed is closed after idleSoon, and what it
-	// evicted is trimmed at once. So a program that publishes once to each of a million streams
-	// does not fill the memory with open feeds.
+	// While more than manyOpen feeds are open, an unused feed is closed after idleSoon, and its
+	// evicted batches are removed from the log at once. So a program that publishes once to each of
+	// a million streams does not fill the memory with open feeds.
 	manyOpen = 10_000
 	idleSoon = time.Second
 	// A trim removes evicted batches from the log. Each trim writes a record to the log, so batches
@@ -38,10 +38,10 @@ const (
 	latest    = 10 * time.Minute
 	// Every trim also writes a note, a checkpoint that holds the idempotency keys of evicted
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
-	// evicted noteShare times the size of the note, or after a longer time. This time grows by
-	// trimAfter for every shortNote bytes of the note, up to trimLatest. So notes are at most a
-	// fifth of all bytes written for a busy stream, and at most about one kilobyte per second for
-	// any other stream.
+	// evicted noteShare times the size of the note, or after a longer time than trimAfter. This
+	// time grows by trimAfter for every shortNote bytes of the note, up to trimLatest. So notes are
+	// at most a fifth of all bytes written for a busy stream, and at most about one kilobyte per
+	// second for any other stream.
 	noteShare  = 4
 	shortNote  = 4 << 10
 	trimLatest = time.Hour
@@ -57,8 +57,8 @@ const (
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
 //   - deletes streams whose lifetime has ended (lifetime.go),
-//   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
-//     batches, and
+//   - opens idle streams whose oldest batch has expired, because opening a stream evicts its
+//     expired batches, and
 //   - after a start, opens each stream whose next check cannot be computed from what the engine knows
 //     (see firstCheck).
 //
@@ -100,8 +100,8 @@ func (q *checkQueue) Pop() any {
 }
 
 // init records the memory that each stream uses, and when the sweeper must open it. No stream is
-// open yet. init visits the streams in the order of their creation, because the data of the engine
-// about them mostly lies in memory in that order. Any other order takes several times as long.
+// open yet. init visits the streams in the order of their creation, because the engine's data about
+// them mostly lies in memory in that order. Any other order takes several times as long.
 func (w *sweeper) init(h *Hub) {
 	w.h = h
 	for _, s := range h.Streams() {
@@ -272,8 +272,8 @@ func (w *sweeper) due() []*Stream {
 func untrimmed(f *feed) bool { return f.evicted > 0 && f.trimmed < f.state.Low() }
 
 // wantsTrim evicts expired batches and reports whether it is time to trim them from the log: at
-// once if hurry is true, otherwise when there are enough of them or they have waited for long
-// enough.
+// once if the parameter hurry is true, otherwise when there are enough of them or they have waited
+// for long enough.
 func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -296,8 +296,8 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 // trim makes the low mark durable. All batches below this mark were evicted, and the log may
 // reclaim their entries. On a shared store, other nodes may append and evict before this trim is
 // written. So the engine calls Note when the position of the trim in the log is known, and stores
-// the mark that Note returns. One trim runs at a time: a note that is older than the low mark of the
-// log would be useless.
+// the mark that Note returns. One trim runs at a time. Otherwise a trim could store a note that is
+// older than the low mark of the log, and therefore useless.
 func (f *feed) trim() error {
 	f.trimming.Lock()
 	defer f.trimming.Unlock()
@@ -321,7 +321,7 @@ func (f *feed) trim() error {
 	}
 	f.mu.Lock()
 	f.trimmed = max(f.trimmed, low)
-	f.evicted = max(f.evicted-evicted, 0) // not earlier: while evicted is above 0, closeFeed leaves the log open, as the trim needs it
+	f.evicted = max(f.evicted-evicted, 0) // only after the trim: while the field evicted is above 0, closeFeed leaves the log open
 	f.mu.Unlock()
 	f.measure()
 	return nil

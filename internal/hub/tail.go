@@ -130,7 +130,7 @@ func (t *tail) leave(f *feed) {
 	if t.subscribers--; t.subscribers == 0 {
 		t.clear(f)
 		t.packs = false
-		f.view.Store(nil) // the view would keep the frames in memory
+		f.view.Store(nil) // otherwise the view would keep the frames in memory
 	}
 }
 

@@ -22,7 +22,8 @@ type view struct {
 
 // wake replaces the view and asks the hub's waker to wake the subscriptions that wait. The feed
 // calls it with f.mu held, after every change that a subscription may wait for. Its cost must not
-// grow with the number of subscriptions, because Commit calls it in the engine's writer.
+// grow with the number of subscriptions, because Commit calls it in the goroutine that writes the
+// entries of all streams.
 func (f *feed) wake() {
 	if f.tail.wanted() {
 		f.show()

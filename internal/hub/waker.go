@@ -53,7 +53,7 @@ type rows struct {
 
 	queued bool // the feed is in the waker's queue
 	at     int  // the row to wake next
-	left   int  // number of rows still to wake, beginning with all[at], and with all[0] after the last row
+	left   int  // number of rows still to wake, beginning with all[at] and continuing with all[0] after the last row
 }
 
 // join returns the row of a new subscription.
@@ -119,8 +119,8 @@ func (rs *rows) next() (*row, int) {
 }
 
 // waker wakes the subscriptions of all feeds, in a goroutine of its own. Waking takes microseconds
-// per subscription. If Commit woke the subscriptions itself, it would spend this time in the
-// engine's writer, and publishes to all streams would wait.
+// per subscription. If Commit woke the subscriptions itself, it would hold up the goroutine that
+// writes the entries of all streams.
 //
 // The waker takes the feeds in turn and wakes one row of a feed at a time. After about perTurn
 // subscriptions it lets all other goroutines run before it continues. So a stream with many

@@ -81,7 +81,7 @@ func (c *crowd) follow(rng *rand.Rand) {
 	}
 }
 
-// sleeper notes that it was woken.
+// sleeper records that it was woken.
 type sleeper chan struct{}
 
 func (s sleeper) Wake() {
@@ -91,7 +91,8 @@ func (s sleeper) Wake() {
 	}
 }
 
-// nap parks a subscription until there is an event, or until Poll fails.
+// nap parks a subscription, which then waits without a goroutine, until there is an event or Poll
+// fails.
 func nap(sub *Subscription) (Event, error) {
 	s := make(sleeper, 1)
 	sub.Park(s)
@@ -132,7 +133,7 @@ func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq
 	}
 	if g := e.Gap; g != nil {
 		if g.From != next || g.To < g.From || g.Lost {
-			return next, fmt.Errorf("gap %+v at %d", *g, next)
+			return next, fmt.Errorf("got the gap %+v at the position %d", *g, next)
 		}
 		if _, err := c.s.Batch(ctx, g.To); code(err) != weir.StreamNotFound {
 			return next, fmt.Errorf("gap %+v, but its last batch can be read: %v", *g, err)
@@ -148,9 +149,9 @@ func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq
 	return next, nil
 }
 
-// Subscriptions start and stop, batches are evicted and streams are deleted while the waker runs.
-// Each subscription still gets every batch once and in order, or a gap if the batch was evicted,
-// and no subscription waits forever.
+// Subscriptions start and stop, batches are evicted and streams are deleted while the waker (the
+// goroutine that wakes subscriptions) runs. Each subscription still gets every batch once and in
+// order, or a gap if the batch was evicted, and no subscription waits forever.
 func TestCrowd(t *testing.T) {
 	for name, open := range map[string]func() (engine.Engine, error){
 		"memory": func() (engine.Engine, error) { return memory.New(), nil },

@@ -9,9 +9,9 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// The number of a producer is as durable as its batch. After a power cut at any time, either the
-// batch is stored and its repetition is a duplicate, or the batch is not stored and its repetition
-// is stored once.
+// The number that a producer gives to a batch is as durable as the batch. After a power cut at any
+// time, either the batch is stored and its repetition is a duplicate, or the batch is not stored
+// and its repetition is stored once.
 func TestProducersSurvivePowerCut(t *testing.T) {
 	by := func(n uint64) *Publish {
 		return &Publish{Writer: &Writer{Producer: "p", Seq: n}, Batch: weir.Batch{Events: 1, Payload: []byte("x")}}

@@ -63,7 +63,7 @@ func restore(snap *journal.Snapshot, fs *faulty.FS) error {
 	}
 	report, err := r.Finish(journal.CheckOptions{})
 	if err == nil && (len(report.Damages) > 0 || len(snap.Damages()) > 0) {
-		err = fmt.Errorf("damaged: %+v, %v", report.Damages, snap.Damages())
+		err = fmt.Errorf("the copy or the snapshot is damaged: %+v, %v", report.Damages, snap.Damages())
 	}
 	return err
 }

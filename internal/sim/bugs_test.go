@@ -174,7 +174,7 @@ var bugs = []bug{
 		"\t\t\tif !show(s.ID) || s.expired(h.now()) {\n",
 		"\t\t\tif !show(s.ID) || s.expired(h.now()) && !(PLANTED) {\n"},
 	{"ttl: a stream expires a second early", hubDir + "lifetime.go",
-		"\tif l.s.hub.shared { // another node may have used the stream without saving it yet\n",
+		"\tif l.s.hub.shared { // another node may have used the stream and not stored the use yet\n",
 		"\tif PLANTED {\n\t\tend -= 1000\n\t}\n\tif l.s.hub.shared {\n"},
 	{"ttl: a deletion fails if the last use is stored at the same time", hubDir + "delete.go",
 		"\t\tcase errors.Is(err, engine.ErrNotFound):\n",

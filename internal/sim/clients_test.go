@@ -16,7 +16,7 @@ type client struct {
 	n     int
 	rng   *rand.Rand
 	sent  int    // number of payloads that the client has made
-	count int    // number of gates that the client has passed
+	count int    // number of steps that the client has taken
 	idle  bool   // the client waits between two requests
 	last  string // the last request and its response, for the trace
 	x     *exchange
@@ -61,7 +61,8 @@ func (w *world) stops() bool {
 	return w.ending || w.faulty != ""
 }
 
-// step waits at a gate of the client. An error means that the client hangs up here.
+// step waits until the scheduler lets the client go on. An error means that the client hangs up
+// here.
 func (c *client) step(what string) error {
 	c.count++
 	return c.w.gate(fmt.Sprintf("client %d %s #%d", c.n, what, c.count), c)
@@ -237,8 +238,8 @@ func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
 	return -1
 }
 
-// subscribe follows a stream for a while: a shared stream, or the own stream of another client with
-// that client's key.
+// subscribe follows a stream for a while: a shared stream, or a stream that another client owns,
+// with the key of that client.
 func (c *client) subscribe(g *server) {
 	if c.rng.IntN(3) == 0 {
 		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))

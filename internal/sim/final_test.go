@@ -14,7 +14,8 @@ import (
 // other clients stop.
 const watcher = 1000
 
-// finish checks the server, restarts it, and checks it again: memory and store must agree.
+// finish checks the server, restarts it, and checks it again: what the server had in memory must
+// agree with what it reads from the store.
 func (w *world) finish(done *atomic.Bool) {
 	c := &client{w: w, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
 	w.until("the server is up", func() bool { return w.current() != nil })
@@ -125,9 +126,9 @@ func (c *client) remove(g *server, s *stream) {
 	}
 }
 
-// drain subscribes to a stream and receives everything: no gap stays open for long. If remove is
-// true, drain also deletes the stream. The subscription to a stream that is closed or deleted ends
-// with an end event, and a deleted stream is gone.
+// drain subscribes to a stream and must receive everything, because no gap stays open for long. If
+// the parameter remove is true, drain also deletes the stream. The subscription to a stream that is
+// closed or deleted ends with an end event, and a deleted stream is gone.
 func (c *client) drain(g *server, s *stream, remove bool) {
 	object := c.object(g, s)
 	s.deleting = remove

@@ -22,7 +22,7 @@ type scheduler struct {
 	sum uint64 // hash of the trace
 }
 
-// waiter is a goroutine that waits at a gate.
+// waiter is a goroutine that waits at a gate, that is, in a call of the method gate.
 type waiter struct {
 	name string
 	disk bool

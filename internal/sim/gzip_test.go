@@ -51,7 +51,7 @@ func (x *exchange) unzip(asked bool) error {
 // unzipper uncompresses a response that arrives in pieces.
 type unzipper struct {
 	raw   []byte
-	given int  // bytes that add has returned
+	given int  // number of bytes that the method add has returned
 	whole bool // the response is complete
 	ended bool // the last frame says that nothing more comes
 }

@@ -13,22 +13,22 @@ import (
 // key is a key that a client manages with the management token (D36). Guarded by model.mu.
 type key struct {
 	id, secret string
-	settings   string        // the members of the body that created it
+	settings   string        // the members of the JSON body of the request that created the key
 	once       string        // the Idempotency-Key of its creation; empty: none
-	after      time.Duration // when it revokes itself; 0: never
+	after      time.Duration // time from its creation until it revokes itself; 0: never
 	from, to   time.Time     // it was created between these times
 	revoked    time.Time     // when a client knew that it was revoked; zero: not yet
 	revoking   bool          // a client has tried to revoke it
 }
 
-// mayBeRefused reports whether the server may refuse the key now. Each step of the clock may make
-// the key older, and no step makes it younger, because the clock by which keys revoke themselves
-// never goes back.
+// mayBeRefused reports whether the server may refuse the key now. Each change of the server's clock
+// may make the key older, and no change makes it younger, because the clock by which keys revoke
+// themselves never goes back.
 func (k *key) mayBeRefused(w *world) bool {
 	return k.revoking || k.after > 0 && time.Since(k.from)+w.moved >= k.after
 }
 
-// mustBeRefused reports whether the server must refuse the key at a time.
+// mustBeRefused reports whether the server must refuse the key at the given time.
 func (k *key) mustBeRefused(w *world, at time.Time) bool {
 	return !k.revoked.IsZero() && k.revoked.Before(at) || k.after > 0 && at.Sub(k.to)-w.swing(k.from) >= k.after
 }
@@ -117,7 +117,7 @@ func (c *client) createKey(g *server, o *own, k *key) {
 	var made struct{ ID, Key string }
 	err := json.Unmarshal(x.got.Bytes(), &made)
 	if err != nil || made.ID == "" || k.id != "" && (made.ID != k.id || made.Key != k.secret || x.status != 200) {
-		c.w.violation("key %s %s: the response to its repeated creation is %d %s", k.id, k.secret, x.status, x.got.String())
+		c.w.violation("key %s %s: the response to its creation is %d %s", k.id, k.secret, x.status, x.got.String())
 		return
 	}
 	if k.id == "" {
@@ -191,7 +191,7 @@ func (c *client) listKeys(g *server, k *key) {
 		}
 	}
 	if found != 1 {
-		c.w.violation("the list has key %s %d times", k.id, found)
+		c.w.violation("the list has key %s %d times, want once", k.id, found)
 	}
 }
 

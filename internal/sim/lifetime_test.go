@@ -11,7 +11,7 @@ type life struct {
 	to       time.Time     // the stream was not used after this time
 	on       *server       // the process that knows of the last use
 	starting bool          // a subscription starts, which may be a use
-	ending   bool          // the stream was used when it may have been expired already
+	ending   bool          // the stream was used at a time when it may already have expired
 
 	over   *server   // the process that said that the stream has expired; nil: none did
 	overAt time.Time // when it said so
@@ -37,16 +37,17 @@ func (l *life) used(w *world, g *server, at time.Time, sure bool) {
 	}
 }
 
-// mayHaveEnded reports whether the stream may have expired. After a restart, the server may not
-// know the last use. If the stream was used at a time when it may already have expired, the server
-// may have begun to delete it.
+// mayHaveEnded reports whether the stream may have expired. There are two special cases. After a
+// restart, the server may not know the last use. And if the stream was used at a time when it may
+// already have expired, the server may have begun to delete it.
 func (l *life) mayHaveEnded(w *world, g *server) bool {
 	return l.vague || l.ttl > 0 && (l.ending || l.from.IsZero() || l.on != g || time.Since(l.from)+w.swing(l.from) >= l.ttl)
 }
 
 // mustHaveEnded reports whether the stream must have expired by the given time. Each restart may
-// prolong its life by an eighth of the time to live, or by five seconds if that is longer. If the
-// clock was set back, the last use that the server knows of may lie in the future.
+// prolong its life by an eighth of the time to live, or by five seconds if that is longer. A clock
+// that was set back prolongs it too, because the last use that the server knows of may then lie in
+// the future.
 func (l *life) mustHaveEnded(w *world, g *server, at time.Time) bool {
 	late := time.Duration(0)
 	if l.on != g {
@@ -80,7 +81,8 @@ func (o *own) lapse(w *world, g *server, x *exchange, exists bool) {
 	}
 }
 
-// uses records that a request has used the stream or, if the parameter sure is false, may have.
+// uses records that a request has used the stream or, if the parameter sure is false, may have used
+// it.
 func (o *own) uses(w *world, g *server, x *exchange, sure bool) {
 	w.model.mu.Lock()
 	defer w.model.mu.Unlock()
@@ -117,7 +119,8 @@ func (o *own) liveFor(w *world, seconds int64) {
 }
 
 // outlived reports whether a subscription to the stream must have ended, because the stream expired
-// three seconds ago. The server cannot delete a stream while the disk fails.
+// three seconds ago or earlier. It returns false while the disk fails, because the server cannot
+// delete a stream then.
 func (o *own) outlived(w *world, g *server) bool {
 	return o.sure && o.exists && !g.hurt.Load() && !g.limited.Load() && o.life.mustHaveEnded(w, g, time.Now().Add(-3*time.Second))
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // limits bound what a stream keeps. They are in effect from the time when a client asks for them
-// until another client knows that they were replaced.
+// until a client knows that they were replaced.
 type limits struct {
 	maxBytes  int64
 	retention time.Duration
@@ -50,7 +50,7 @@ func (l *limits) exceeded(s *stream, seq weir.Seq) bool {
 	return total > l.maxBytes || end.Sub(oldest)+s.w.swing(oldest) >= l.retention
 }
 
-// loosest returns the largest limits that may have been in effect at a time or later.
+// loosest returns the largest limits that may have been in effect at the time since or later.
 func (s *stream) loosest(since time.Time) (l limits) {
 	for _, o := range s.limits {
 		if o.until.IsZero() || o.until.After(since) {
@@ -113,7 +113,7 @@ func (c *client) change(g *server) {
 	c.last = fmt.Sprintf(" after %s got limits of %d bytes and %v: %v", s.id, l.maxBytes, l.retention, err)
 }
 
-// patch changes the limits over HTTP, or changes nothing.
+// patch sends a PATCH request, which changes the limits or nothing.
 func (c *client) patch(g *server, s *stream, l *limits) {
 	l.maxBytes, l.retention = weir.MinMaxBytes+int64(c.rng.IntN(1000)), time.Duration(weir.MinRetention+c.rng.IntN(100))*time.Second
 	body := fmt.Sprintf(`{"name":"t","max_bytes":%d,"retention_seconds":%d}`, l.maxBytes, l.retention/time.Second)
@@ -165,7 +165,7 @@ func (s *stream) endChange(g *server, l *limits, object *weir.Stream, err error)
 		return
 	}
 	if object.BytesStored > object.MaxBytes {
-		s.w.violation("stream %s has new limits, but holds more: %+v", s.id, object)
+		s.w.violation("stream %s has new limits, but holds more than they allow: %+v", s.id, object)
 	}
 	for _, o := range s.limits {
 		if l != nil && o != l && o.until.IsZero() && !g.hurt.Load() {

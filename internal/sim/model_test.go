@@ -88,7 +88,7 @@ type stream struct {
 	acked    map[weir.Seq]bool      // sequences whose batch was acknowledged
 	refused  map[weir.Seq]time.Time // sequences that were refused for good, and when
 	cursor   weir.Seq               // the highest cursor that a client has seen
-	low      weir.Seq               // clients were told that everything below was evicted; if the clock was set back, a restart may undo that
+	low      weir.Seq               // clients were told that everything below this sequence was evicted; if the clock was set back, a restart may undo that
 	subs     []*subscriber
 	limits   []*limits              // all limits that the stream had
 	changing bool                   // a client changes the limits
@@ -132,7 +132,7 @@ func (s *stream) evictable(seq weir.Seq) bool {
 	return seq < s.low || slices.ContainsFunc(s.limits, func(l *limits) bool { return l.exceeded(s, seq) })
 }
 
-// evicted checks that everything below low may be evicted, and remembers it.
+// evicted checks that everything below the sequence low may be evicted, and remembers low.
 func (s *stream) evicted(low weir.Seq, source string) {
 	for _, seq := range slices.Sorted(maps.Keys(s.acked)) {
 		if seq < low && !s.evictable(seq) {
@@ -251,7 +251,7 @@ func (s *stream) published(x *exchange, a ack, seq weir.Seq, b *batch, contiguou
 	case x.status == 409 && x.code() == weir.StreamClosed:
 		s.refusedClosed(x.server, before.acked[seq] && !s.evictable(seq), fmt.Sprintf("batch %d", seq))
 	case before.closed && x.status != 200 && (x.status != 409 || !s.evictable(seq)):
-		s.w.violation("stream %s is closed, but publish %d: %d %s", s.id, seq, x.status, x.got.String())
+		s.w.violation("stream %s is closed, but the response to publish %d is %d %s", s.id, seq, x.status, x.got.String())
 	case x.status == 422 && far, x.status == 412 && far && contiguous:
 	case far:
 		s.w.violation("stream %s: publish %d far above the cursor %d: %d %s", s.id, seq, before.cursor, x.status, x.got.String())
@@ -263,7 +263,7 @@ func (s *stream) published(x *exchange, a ack, seq weir.Seq, b *batch, contiguou
 		s.gapClosed(x, seq)
 	case x.status == 412:
 		if !contiguous || seq <= before.cursor+1 {
-			s.w.violation("stream %s: publish %d: 412, but the cursor was %d", s.id, seq, before.cursor)
+			s.w.violation("stream %s: publish %d was refused with 412, but the cursor was %d", s.id, seq, before.cursor)
 		}
 	default:
 		s.w.violation("stream %s: publish %d: %d %s", s.id, seq, x.status, x.got.String())
@@ -344,7 +344,7 @@ func (s *stream) publishedNext(x *exchange, a ack, b *batch, before seen) {
 		return
 	}
 	if a.Duplicate != (status == 200) || a.Accepted != 1 || a.Cursor < a.Seq {
-		s.w.violation("stream %s: status %d with %+v", s.id, status, a)
+		s.w.violation("stream %s: the response to a publish has status %d and is %+v", s.id, status, a)
 	}
 	if a.Duplicate && b.key == "" {
 		s.w.violation("stream %s: a publish without a key is a duplicate: %+v", s.id, a)
@@ -369,7 +369,8 @@ func (s *stream) cursorIs(cursor weir.Seq, before seen) {
 	s.cursor = max(s.cursor, cursor)
 }
 
-// describes checks the header field that identifies the incarnation of a stream (D39).
+// describes checks the header field with the creation time of the stream, by which clients tell the
+// stream from another one with the same id (D39).
 func (s *stream) describes(x *exchange) {
 	created := x.header.Get(weir.HeaderStreamCreated)
 	s.mu.Lock()
@@ -378,7 +379,7 @@ func (s *stream) describes(x *exchange) {
 		s.created = created
 	}
 	if created != s.created || created == "" {
-		s.w.violation("stream %s was created at %s, and now at %s", s.id, s.created, created)
+		s.w.violation("stream %s was created at %s, but a response says %s", s.id, s.created, created)
 	}
 }
 
@@ -387,7 +388,7 @@ func (s *stream) aged(b *batch) bool {
 	return time.Since(b.first)+s.w.swing(b.first) >= s.limits[0].retention
 }
 
-// gone checks a 404 for a batch.
+// gone checks a response which says that a batch does not exist (404).
 func (s *stream) gone(seq weir.Seq, message string, wasEvicted bool, before seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,7 +396,7 @@ func (s *stream) gone(seq weir.Seq, message string, wasEvicted bool, before seen
 	case wasEvicted:
 		s.evicted(seq+1, "404")
 	case before.acked[seq]:
-		s.w.violation("stream %s: acknowledged batch %d: %s", s.id, seq, message)
+		s.w.violation("stream %s: batch %d was acknowledged, but cannot be read: %s", s.id, seq, message)
 	}
 }
 
@@ -408,7 +409,7 @@ func (s *stream) read(d delivery, at time.Time, before seen) {
 		s.w.violation("stream %s: batch %d can be read, but everything below %d was evicted", s.id, d.Seq, before.low)
 	}
 	if s.mode == weir.JSON && s.w.stepped.Before(before.time) && !d.TS.Add(s.loosest(before.time).retention).After(at) {
-		s.w.violation("stream %s: batch %d of %s can be read at %s", s.id, d.Seq, d.TS, at)
+		s.w.violation("stream %s: batch %d was stored at %s, but can still be read at %s", s.id, d.Seq, d.TS, at)
 	}
 	s.learn(d.Seq, d.payload)
 }

@@ -15,13 +15,13 @@ import (
 type own struct {
 	id     weir.StreamID
 	exists bool
-	sure   bool     // the field exists is certain
+	sure   bool     // it is certain whether the stream exists
 	count  weir.Seq // number of batches in the stream
-	exact  bool     // the field count is certain
+	exact  bool     // it is certain that the stream has this many batches
 	closed bool     // the stream is closed
-	told   bool     // the field closed is certain
+	told   bool     // it is certain whether the stream is closed
 	life   life
-	view   *server // the process that last told whether the stream exists
+	view   *server // the process that last said whether the stream exists
 	seen   bool    // whether the stream exists, according to that process
 
 	key  *key      // guarded by model.mu
@@ -169,7 +169,7 @@ func (o *own) look(w *world, g *server, x *exchange) {
 // a failed write is unknown.
 func (o *own) isClosed(w *world, g *server, what string, closed bool) {
 	if o.told && closed != o.closed {
-		w.violation("%s: stream %s is closed: %v, but before: %v", what, o.id, closed, o.closed)
+		w.violation("%s: stream %s is closed: %v, but the model says: %v", what, o.id, closed, o.closed)
 	}
 	if o.told || !g.hurt.Load() {
 		o.closed, o.told = closed, true
@@ -268,7 +268,7 @@ func (c *client) list(g *server, o *own) {
 	}
 	for _, s := range c.w.model.streams {
 		if found[s.id] != 1 {
-			c.w.violation("the list has stream %s %d times", s.id, found[s.id])
+			c.w.violation("the list has stream %s %d times, want once", s.id, found[s.id])
 		}
 	}
 	o.lapse(c.w, g, begun, found[o.id] > 0)
@@ -302,8 +302,8 @@ func (w *world) mustEnd(o *own, g *server) {
 	}
 }
 
-// patience is how many steps late a request may end while disk calls wait at gates. The request may
-// be waiting for one of these calls.
+// patience is how many steps late a request may end while disk calls wait for the scheduler,
+// because the request may be waiting for one of these calls.
 const patience = 300
 
 // overdue checks the requests that must have ended by now: subscriptions, and long polls. They are
@@ -341,8 +341,8 @@ func (m *model) isLate(x *exchange) bool {
 	return !x.until.IsZero() && time.Now().After(x.until)
 }
 
-// outlived reports whether a request is a subscription to a stream that has expired, or with a key
-// that is revoked.
+// outlived reports whether a request is a subscription that must have ended, because its stream has
+// expired or its key is revoked.
 func (m *model) outlived(x *exchange) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -384,7 +384,7 @@ func (c *client) follow(g *server, o *own) {
 		var d struct{ Seq weir.Seq }
 		if data, ok := field(frame, "data"); ok && json.Unmarshal([]byte(data), &d) == nil && d.Seq > 0 {
 			if d.Seq != seen+1 && seen > 0 {
-				c.w.violation("stream %s: %d follows %d", o.id, d.Seq, seen)
+				c.w.violation("stream %s: batch %d follows batch %d", o.id, d.Seq, seen)
 			}
 			seen = d.Seq
 		}

@@ -45,8 +45,8 @@ type reading struct {
 	got    map[weir.Seq]bool
 }
 
-// passage is a page that leaves nothing out. If a batch between start and next is not in got, it can
-// never be stored.
+// passage is a page that leaves nothing out. If a sequence between start and next is not in got, no
+// batch can ever be stored under it.
 type passage struct {
 	start, next weir.Seq
 	got         map[weir.Seq]bool
@@ -226,7 +226,7 @@ func (r *reading) checkGap() {
 
 // leavesOut checks that the page has every acknowledged batch that it must have below its end.
 func (r *reading) leavesOut() {
-	start := r.first // the page has everything from here on
+	start := r.first // the page must have everything from this sequence upwards
 	switch {
 	case r.Gap != nil:
 		start = r.Gap.To + 1
@@ -276,7 +276,7 @@ func (r *reading) possible(seq weir.Seq) (n int) {
 func (r *reading) endsEarly() {
 	next := r.Next
 	for closed, ok := r.refused[next]; ok && closed.Before(r.before.time); closed, ok = r.refused[next] {
-		next++ // a closed gap
+		next++ // skips a closed gap
 	}
 	if len(r.got) >= r.limit || !r.before.acked[next] || r.evictable(next) || r.server.hurt.Load() {
 		return

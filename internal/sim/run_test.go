@@ -44,7 +44,8 @@ var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "pu
 
 // simulate runs one simulation.
 func simulate(t *testing.T, c config) (violation string) {
-	// Two garbage collections empty all pools, whose content depends on the simulations before.
+	// Two garbage collections empty all pools. Otherwise the history would depend on what earlier
+	// simulations have left in them.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {

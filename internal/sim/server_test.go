@@ -38,8 +38,8 @@ type server struct {
 	quit     chan struct{} // closed when the process ends
 }
 
-// start starts a process on the disk, in a goroutine of its own, because its disk calls wait at
-// gates.
+// start starts a process on the disk, in a goroutine of its own, because its disk calls wait until
+// the scheduler lets them go on.
 func (w *world) start() {
 	g := &server{bodies: budget.New(300<<10, 100<<10), quit: make(chan struct{})}
 	w.mu.Lock()
@@ -87,8 +87,8 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	return w.bootstrap(g)
 }
 
-// expireKeys ends the keys that revoke themselves, twice per second. It begins after a fraction of
-// a millisecond, so that its timer never ends at the same time as another.
+// expireKeys looks twice per second for keys that must revoke themselves now. It begins after a
+// fraction of a millisecond, so that its timer never fires at the same time as another one.
 func (g *server) expireKeys() {
 	<-time.After(137 * time.Microsecond)
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -141,7 +141,7 @@ func (w *world) makeToken(g *server, project weir.ProjectID) error {
 	return err
 }
 
-// attach makes the disk calls of a server wait at gates.
+// attach makes each disk call of a server wait until the scheduler lets it go on.
 func (w *world) attach(fs *faulty.FS, g *server) {
 	calls := map[string]int{}
 	var mu sync.Mutex
@@ -165,7 +165,7 @@ func (w *world) attach(fs *faulty.FS, g *server) {
 	})
 }
 
-// end ends the goroutines of a process, in the order in which a service stops.
+// end ends the goroutines of a process, in the order in which a real service stops its parts.
 func (g *server) end() {
 	close(g.quit)
 	if g.hub != nil {
@@ -205,7 +205,7 @@ func (g *server) request() *exchange {
 	return nil
 }
 
-// requests returns the open requests, by the number of their client.
+// requests returns the open requests, sorted by the number of their client.
 func (g *server) requests() []*exchange {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -263,7 +263,8 @@ func (w *world) crash() {
 	w.start()
 }
 
-// restart stops the process in an orderly way and starts the next one.
+// restart begins to stop the process in an orderly way. When its requests have ended, drained
+// starts the next process.
 func (w *world) restart() {
 	w.mu.Lock()
 	g := w.owner
@@ -275,7 +276,7 @@ func (w *world) restart() {
 	w.draining = g
 }
 
-// drained ends a process whose requests have ended.
+// drained ends a process whose requests have ended, and starts the next one.
 func (w *world) drained() {
 	g := w.draining
 	w.draining = nil

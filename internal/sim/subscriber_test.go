@@ -44,12 +44,12 @@ type subscriber struct {
 	from    string   // value of the query parameter cursor
 	resume  string   // value of Last-Event-ID
 	id      string   // the last id that was received
-	started bool     // start and pos are known
+	started bool     // the fields start and pos are known
 	start   weir.Seq // the first sequence that the subscriber wants
 	pos     weir.Seq // the next sequence that the subscriber wants
 	got     map[weir.Seq]bool
 	ended   bool
-	low     weir.Seq // the stream's low at the beginning of the request
+	low     weir.Seq // the field low of the stream at the beginning of the request
 }
 
 // subscriber returns a new subscriber, or one that resumes.
@@ -159,7 +159,7 @@ func (sub *subscriber) batch(data, id string) {
 	s := sub.s
 	d, ok := s.decode([]byte(data))
 	if !ok || id != d.Seq.String() || !sub.started {
-		s.w.violation("stream %s: batch %.200q with id %s", s.id, data, id)
+		s.w.violation("stream %s: got the batch %.200q with the id %s", s.id, data, id)
 		return
 	}
 	sub.pass(d.Seq, "batch")

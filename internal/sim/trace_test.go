@@ -9,8 +9,8 @@ import (
 )
 
 // The same seed gives the same history in every process. About one seed in 300 still differs: the
-// journal writes two entries in one group or in two, for a reason that is not known yet. So the test
-// fails only if two of five seeds differ.
+// journal sometimes writes two entries in one group and sometimes in two, for a reason that is not
+// known yet. So the test fails only if two of five seeds differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000

@@ -89,7 +89,7 @@ func (x *exchange) serve(h http.Handler, r *http.Request) {
 	h.ServeHTTP(x, r)
 }
 
-// code returns the code of an error.
+// code returns the code in an error response.
 func (x *exchange) code() weir.Code {
 	var refusal struct{ Error struct{ Code weir.Code } }
 	_ = json.Unmarshal(x.got.Bytes(), &refusal)

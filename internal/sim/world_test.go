@@ -35,9 +35,9 @@ type world struct {
 	model    *model
 	violence int           // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64  // how far the server's clock is ahead of the simulated time
-	stepped  time.Time     // when shift last changed
+	stepped  time.Time     // when the field shift last changed
 	ticks    atomic.Int64  // number of calls of the method tick
-	moved    time.Duration // sum of all steps of the clock
+	moved    time.Duration // sum of all changes of the clock, forwards and backwards
 	shifts   []shift       // all values of shift so far
 	back     bool          // the clock was set back
 	limited  bool          // the disk was full, or could become full
@@ -58,7 +58,8 @@ type world struct {
 	graves  sync.WaitGroup // processes that are being ended
 }
 
-// segmentSize is small, so that segments are sealed and freed.
+// segmentSize is the size of the journal's files. It is small, so that a simulation fills files and
+// frees them.
 const segmentSize = 256 << 10
 
 var errCrashed = errors.New("the process has crashed")
@@ -89,7 +90,7 @@ type shift struct {
 }
 
 // swing returns the largest error that the server can make when it computes how long ago a time
-// was.
+// was, because its clock was changed since.
 func (w *world) swing(since time.Time) time.Duration {
 	least := w.shift.Load()
 	greatest := least
@@ -208,7 +209,8 @@ func (w *world) step(d time.Duration) {
 	w.shifts = append(w.shifts, shift{time.Now(), ahead})
 }
 
-// oneStep lets one waiter go on, or lets something else happen.
+// oneStep lets one client or disk call go on, lets time pass, or causes a crash, a restart, a fault
+// or a change of the clock.
 func (w *world) oneStep() {
 	list := w.settled()
 	w.overdue(list)

@@ -83,7 +83,7 @@ func (s *State) extend(h *Header, graceStart weir.Time) {
 		s.zero = true
 	} else {
 		if !s.ever {
-			s.low = 1 // another sequence than 0 is stored first, so 0 is closed (D4)
+			s.low = 1 // the first stored sequence is not 0, so 0 is closed (D4)
 		}
 		if from := s.cursor + 1; from < h.Seq {
 			s.gaps.add(from, h.Seq-1, graceStart)

@@ -199,7 +199,7 @@ func (d *decoder) skip(n int) {
 }
 
 // keys reads the keys of trimmed batches into s. They cannot be found until s.keys.index is called.
-// If some is true, a note without keys is damaged.
+// If the parameter some is true, the note must have at least one key.
 func (d *decoder) keys(s *State, some bool) {
 	n := d.unsigned()
 	if n == 0 && !some {

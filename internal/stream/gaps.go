@@ -54,7 +54,7 @@ func search(ranges []gap, seq weir.Seq) int {
 	})
 }
 
-// at returns the filling of seq.
+// at returns what the sequence seq holds.
 func (g *gaps) at(seq weir.Seq) filling {
 	if i := search(g.open, seq); i < len(g.open) && g.open[i].from <= seq {
 		return open

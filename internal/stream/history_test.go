@@ -102,7 +102,7 @@ func (h *history) publishSeq(t *rapid.T) {
 	case 40:
 		seq = rapid.SampledFrom([]weir.Seq{c + 1025, c + 5000, weir.MaxSeq, weir.MaxSeq + 1}).Draw(t, "far")
 	case 39:
-		if c < 20 { // once per history: large gaps are expensive in the model
+		if c < 20 { // at most once per history, because the model is slow with large gaps
 			seq = c + 1024
 		}
 	}

@@ -36,7 +36,7 @@ func (s *State) CheckInvariants() error {
 		used++
 		i := uint32(slot) - s.keys.queue.start()
 		if int(i) >= s.keys.queue.len() || tagOf(s.keys.queue.index(int(i)).digest)>>32 != slot>>32 {
-			return fmt.Errorf("a slot points to index %d, which is outside the queue of %d keys or holds another key", i, s.keys.queue.len())
+			return fmt.Errorf("a slot of the hash table points to index %d, which is outside the queue of %d keys or holds another key", i, s.keys.queue.len())
 		}
 	}
 	if used != s.keys.place.used {

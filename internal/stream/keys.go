@@ -12,15 +12,16 @@ import (
 type keys struct {
 	queue queue
 	place places // hash table that finds a key's position in queue by its digest
-	// A restored state fills the hash table step by step, because filling it at once would delay the
-	// first publish. Until then a search reads through the keys that are not in the table.
+	// A restored state fills the hash table step by step, because filling it at once would delay
+	// the first publish. Until the table is complete, a search reads through the keys that are not
+	// in it.
 	unplaced int    // number of keys at the front of the queue that are not in the table yet
 	absent   digest // no key in the queue has this digest; zero if unknown
 	searched bool   // a search has read through the unplaced keys
 }
 
-// placeStep is the number of keys that enter the hash table with each key that is added. Entering
-// them takes about as long as reading through a million keys.
+// placeStep is how many keys of a restored state enter the hash table each time a key is added.
+// Entering them takes about as long as reading through a million keys.
 const placeStep = 1 << 17
 
 // key holds the digest of an idempotency key, and the values that an acknowledgement of its batch
@@ -38,7 +39,7 @@ const (
 	secondBits = 13
 	mostEvents = 1<<(firstBits+secondBits) - 1
 
-	_ = uint(mostEvents - weir.MaxBody) // does not compile if a body can have more events than fit
+	_ = uint(mostEvents - weir.MaxBody) // does not compile if a body can have more events than a key can hold
 	_ = uint(1<<(64-firstBits) - 1 - weir.MaxSeq)
 )
 
@@ -96,7 +97,7 @@ func (ks *keys) lookUp(d digest) *key {
 	if found := ks.queue.search(d, ks.unplaced); found != nil {
 		return found
 	}
-	ks.absent = d // the key of a publish is looked up twice: when the publish is decided on, and when it is applied
+	ks.absent = d // makes the second search quick: the key of a publish is looked up when it is decided on, and again when it is applied
 	return nil
 }
 
@@ -119,8 +120,8 @@ func (ks *keys) add(h Header) {
 // key.
 func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 
-// index lets find return the collected keys, except those that forget would drop. The parameters
-// have the same meaning as in forget.
+// index makes the method find return the collected keys, except those that the method forget would
+// drop. The parameters have the same meaning as in forget.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
 	ks.queue.pop(ks.over(low, now, most))
 	ks.unplaced = ks.queue.len()
@@ -158,9 +159,8 @@ func (ks *keys) evicted(low weir.Seq) int {
 }
 
 // over returns how many keys at the front of the queue are to be forgotten. These are the keys
-// whose lifetime has ended at the time now. Of the other keys of evicted batches, which are the
-// batches below low, only the newest are kept, and the older ones are forgotten too. The parameter
-// most is the number of keys to keep.
+// whose lifetime has ended at the time now. If more keys than the parameter most belong to evicted
+// batches, which are the batches below low, the oldest of these keys are forgotten too.
 func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	n := 0
 	for n < ks.queue.len() && ks.queue.index(n).ended(now) {
@@ -172,9 +172,9 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	return n
 }
 
-// forget drops the keys whose lifetime has ended at the time now. Of the other keys of evicted
-// batches, which are the batches below low, it keeps only the newest. The parameter most is the
-// number of keys to keep.
+// forget drops the keys whose lifetime has ended at the time now. If more keys than the parameter
+// most belong to evicted batches, which are the batches below low, it drops the oldest of these
+// keys too.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	n := ks.over(low, now, most)
 	for i := range n {

@@ -35,8 +35,8 @@ func (l *log) trim(low weir.Seq, note []byte) {
 	l.note = note
 }
 
-// spoil damages the entry with sequence seq. If known is true, only the payload is lost. Otherwise
-// the whole entry is lost.
+// spoil damages the entry with sequence seq. If the parameter known is true, only the payload is
+// lost. Otherwise the whole entry is lost.
 func (l *log) spoil(seq weir.Seq, known bool) {
 	for i, h := range l.entries {
 		if h.Seq == seq && known {

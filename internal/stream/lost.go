@@ -99,7 +99,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	}
 	top := s.next()
 	if !s.ever {
-		top = 1 // if sequence 0 is missing, it is closed and needs no entry (D4)
+		top = 1 // not 0: if sequence 0 is missing, it counts as closed and is not reported as lost (D4)
 	}
 	if end := min(max(stored, top+leap(top, unknown)), limit); end > top {
 		give(top, end-1)

@@ -2,7 +2,7 @@ package stream
 
 // Memory returns about how many bytes the state takes.
 func Memory(s *State) int64 {
-	const alone = 512 // the state without gaps and keys, and the structures that refer to it
+	const alone = 512 // bytes of a state without gaps and keys, and of the structures that refer to it
 	return alone + Held(s)
 }
 

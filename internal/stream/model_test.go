@@ -302,7 +302,8 @@ func (m *model) close(now weir.Time) {
 	m.marked = max(m.marked, last)
 }
 
-// end closes the stream with the entry seq, and every sequence that is still missing (D37).
+// end closes the stream with the entry seq. It also closes every sequence that is still missing
+// (D37).
 func (m *model) end(seq weir.Seq, now weir.Time) {
 	m.tick(max(now, m.last))
 	for missing := range m.since {

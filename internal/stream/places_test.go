@@ -126,10 +126,10 @@ func TestSearchesFillTheTable(t *testing.T) {
 			t.Error("found an unknown key")
 		}
 		if k, ok := ks.find(weir.DigestKey("5"), 0); !ok || k.seq() != 5 {
-			t.Errorf("key 5 has sequence %d (found: %t)", k.seq(), ok)
+			t.Errorf("key 5 has sequence %d (found: %t), want 5 (found: true)", k.seq(), ok)
 		}
 	}
 	if ks.unplaced != 0 {
-		t.Errorf("%d keys are not in the hash table", ks.unplaced)
+		t.Errorf("%d keys are not in the hash table, want none", ks.unplaced)
 	}
 }

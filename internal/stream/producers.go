@@ -10,22 +10,22 @@ import (
 	"weir"
 )
 
-// producers remembers the last batch of each producer of a stream, in the order of these batches. If
-// there are too many producers, it forgets the one whose last batch is the oldest. Taking a batch
-// costs the same for any number of producers: once a stream has reached the limit, every new producer
-// takes the place of another one.
+// producers remembers the last batch of each producer of a stream, in the order of these batches.
+// If there are too many producers, it forgets the one whose last batch is the oldest. Taking a
+// batch costs the same for any number of producers. This matters because, once a stream has reached
+// the limit, every new producer takes the place of another one.
 //
 // The order of the log alone decides which producers are remembered, and a note holds them in that
 // order. So after a restart, the restored state remembers the same producers as the state before.
 type producers struct {
 	at   map[string]int32 // the index of each producer in ring
-	ring []producer       // linked by before and after; the element 0 joins the newest and the oldest
-	free int32            // the first unused element of ring, linked by after; 0 if there is none
+	ring []producer       // linked by the fields before and after into a ring, in which element 0 lies between the newest and the oldest producer
+	free int32            // the first of the unused elements of ring, which are linked by the field after; 0 if there is none
 
-	noted int // at most this many bytes of a note are for producers
+	noted int // upper limit of the bytes that these producers take in a note
 }
 
-// producer is the last batch of a producer.
+// producer describes the last batch of a producer.
 type producer struct {
 	name          string
 	epoch, seq    uint64
@@ -34,9 +34,9 @@ type producer struct {
 }
 
 // MaxProducers is the number of producers that a stream remembers. Beyond it, the producer that has
-// not written for the longest time is forgotten. If names are longer than 80 bytes on average, the
-// limit is maxNoted: a note with the producers and with weir.MaxEvictedKeys keys, which are up to 27
-// bytes each, must be short enough for every engine (engine.MaxNote).
+// not written for the longest time is forgotten. If names are longer than 80 bytes on average, it
+// remembers fewer, because the producers may take at most maxNoted bytes of a note. So a note that
+// also holds weir.MaxEvictedKeys keys, of up to 27 bytes each, is not longer than engine.MaxNote.
 const (
 	MaxProducers = 10_000
 	maxNoted     = 1 << 20
@@ -103,7 +103,7 @@ func (ps *producers) unused() int32 {
 	return int32(len(ps.ring) - 1)
 }
 
-// all returns the producers, the one whose last batch is the oldest first.
+// all returns the producers in the order of their last batches, the oldest first.
 func (ps *producers) all() iter.Seq[*producer] {
 	return func(yield func(*producer) bool) {
 		if ps.at == nil {
@@ -149,8 +149,8 @@ func (d *decoder) producers() (ps producers) {
 		}
 		list = append(list, p)
 	}
-	// Earlier versions wrote the producers in no order. Times never decrease along the log, so this
-	// changes nothing in a note of this version.
+	// Earlier versions wrote the producers in no order. Times never decrease along the log, so
+	// sorting changes nothing in a note of this version.
 	slices.SortStableFunc(list, func(a, b producer) int { return cmp.Compare(a.used, b.used) })
 	for _, p := range list {
 		ps.take(p)

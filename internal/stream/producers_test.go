@@ -19,7 +19,7 @@ func by(name string, seq uint64) Publish { return Publish{Writer: &Writer{Produc
 func TestForgottenProducer(t *testing.T) {
 	s := New(wide, 0)
 	for i := range MaxProducers {
-		publish(t, s, by(fmt.Sprint(i), 0), 1) // all at the same time: the order of the log decides
+		publish(t, s, by(fmt.Sprint(i), 0), 1) // all have the same time, so only the order of the log says which producer wrote last
 	}
 	publish(t, s, by("0", 1), 1)
 	publish(t, s, by("new", 0), 1)
@@ -40,8 +40,8 @@ func TestForgottenProducer(t *testing.T) {
 	}
 }
 
-// A new producer costs the same, however many producers the stream remembers. Opening a log takes
-// every entry again, so a cost that grows with the producers would keep a stream closed for long.
+// A new producer costs the same, however many producers the stream remembers. Opening a log applies
+// every entry again, so it would take long if the cost grew with the number of producers.
 func TestProducerCost(t *testing.T) {
 	s := New(wide, 0)
 	for i := range MaxProducers {
@@ -54,12 +54,13 @@ func TestProducerCost(t *testing.T) {
 		}
 	})
 	if n > 10*more {
-		t.Errorf("%d new producers examined %d producers", more, n)
+		t.Errorf("%d new producers examined %d producers, want at most 10 for each", more, n)
 	}
 }
 
-// A state that is restored from a note and the entries above it remembers exactly the producers, and
-// their order, that the state in memory does: whatever was trimmed, and however many were forgotten.
+// A state that is restored from a note and the entries above it remembers the same producers in the
+// same order as the state in memory, whatever was trimmed, and however many producers were
+// forgotten.
 func TestRestoredProducers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, c := range []struct{ pool, width int }{{100, 3}, {MaxProducers + 10, 5}, {3 * MaxProducers, 36}, {MaxProducers, 256}} {
@@ -106,7 +107,8 @@ func TestRestoredProducers(t *testing.T) {
 	}
 }
 
-// Earlier versions wrote longer notes. Of such a note, a state remembers the newest producers.
+// Earlier versions wrote longer notes. A state that reads such a note remembers only the newest of
+// its producers.
 func TestTooManyNotedProducers(t *testing.T) {
 	s := New(wide, 0)
 	publish(t, s, Publish{Writer: &Writer{Order: "o"}}, 1)
@@ -130,7 +132,7 @@ func TestTooManyNotedProducers(t *testing.T) {
 	}
 }
 
-// Earlier versions wrote the the producers of a note in no order.
+// Earlier versions wrote the producers of a note in no order.
 func TestUnorderedProducers(t *testing.T) {
 	s := New(wide, 0)
 	for i, name := range []string{"c", "a", "b"} {

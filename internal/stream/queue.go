@@ -111,8 +111,8 @@ func (q *queue) cut(n int) {
 }
 
 // head returns a queue of the first n keys. The result may be read while q changes, because a key
-// in memory is neither changed nor moved. Only cut must not remove these keys, because a later push
-// would overwrite them.
+// in memory is neither changed nor moved. But these keys must not be removed by cut, because a
+// later push would overwrite them.
 func (q *queue) head(n int) queue {
 	out := queue{first: q.first, base: q.base}
 	for left := n + q.first; left > 0 && n > 0; left -= pieceKeys {

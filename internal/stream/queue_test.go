@@ -28,7 +28,7 @@ func TestQueueAgreesWithASlice(t *testing.T) {
 		q.pop(gone)
 		start += uint32(gone)
 		want = want[gone:]
-		if cut := rng.IntN(len(want) - (n - gone) + 1); cut > 0 { // remove only keys that are not in head
+		if cut := rng.IntN(len(want) - (n - gone) + 1); cut > 0 { // the keys in head must not be removed by cut
 			q.cut(cut)
 			want = want[:len(want)-cut]
 		}

@@ -48,16 +48,17 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 }
 
 // fold adds the entries from the low mark upwards to the state. It returns the last sequence of
-// each marker, and the caller must close the gaps up to there. fold cannot close them itself: in
-// increasing order a marker comes before the batch above its gap, so the gap does not exist yet
-// when fold reads the marker. For the same reason the caller must call end if s.ended is set. If the
-// stream was closed, the result limit is a sequence above everything that was stored. fold only
-// collects keys; the caller must call keys.index.
+// each marker, because the caller must close the gaps up to there. fold cannot close them itself:
+// in increasing order a marker comes before the batch above its gap, so the gap does not exist yet
+// when fold reads the marker. If s.ended is set, the caller must also call end, which closes the
+// gaps that are still open. No sequence from the result limit upwards was stored: limit follows
+// from the entry that closed the stream, or is above every sequence if there is no such entry. fold
+// only collects keys; the caller must call keys.index.
 func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, limit weir.Seq, err error) {
 	low := s.low
 	next := low
 	limit = weir.MaxSeq + 1
-	found := false // found says that the entry that closed the stream was read
+	found := false // the entry that closed the stream was read
 	for h := range entries {
 		if h.Seq < low {
 			continue

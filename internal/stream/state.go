@@ -60,8 +60,8 @@ func (h *Header) charge() int64 {
 type State struct {
 	rules Rules
 
-	ever   bool      // a batch was ever stored; the cursor does not show this, because it may be 0 in both cases
-	ended  bool      // the stream was closed (D37): no more entry follows
+	ever   bool      // a batch has been stored; the cursor does not show this, because it may still be 0 afterwards
+	ended  bool      // the stream was closed (D37), so no entry follows
 	zero   bool      // sequence 0 was stored
 	cursor weir.Seq  // the highest sequence ever stored (D1)
 	stored weir.Time // when the batch at the cursor was stored; before the first batch, created_at (D13)

@@ -11,11 +11,12 @@ import (
 // part of the entry, so even after a crash a state knows the writers of exactly the entries that it
 // contains.
 //
-// A producer numbers its batches from 0, in each of its epochs. The next batch of a producer has the
-// next number of the same epoch, or number 0 of a higher epoch. A batch with a known number is a
-// duplicate, and a batch of a lower epoch is refused: a newer instance of the producer is at work.
+// A producer numbers its batches from 0, in each of its epochs. The next batch of a producer has
+// the next number of the same epoch, or number 0 of a higher epoch. A batch with a known number is
+// a duplicate, and a batch of a lower epoch is refused, because a newer instance of the producer is
+// at work.
 //
-// Independent of its producer, an entry may have an order mark (Stream-Seq of the Durable Streams
+// Independently of its producer, an entry may have an order mark (Stream-Seq of the Durable Streams
 // protocol). It must be greater than all earlier marks of the stream, compared byte by byte.
 type Writer struct {
 	Producer string // empty if the entry has no producer
@@ -30,7 +31,7 @@ type Conflict uint8
 // The conflicts.
 const (
 	NoConflict Conflict = iota
-	Fenced              // the epoch is lower than that of the producer
+	Fenced              // the epoch is lower than the current one of the producer
 	BadStart            // a new epoch does not begin with 0
 	Skipped             // numbers are missing before this one
 	Disorder            // the order mark is not greater than the last one

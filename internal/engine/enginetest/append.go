@@ -319,7 +319,7 @@ func endingContext(s *store) {
 	log = s.open(doc.Created, newJudge())
 	for i := range weir.Seq(n) {
 		if there := s.maybe(log, i, content(i)); stored[i].Load() && !there {
-			s.Errorf("entry %d was appended and is missing", i)
+			s.Errorf("entry %d was appended, but is missing", i)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func closeWaits(s *store) {
 		got := s.seqs(s.open(docs[i].Created, newJudge()))
 		for _, seq := range want {
 			if !slices.Contains(got, seq) {
-				s.Errorf("log %d: entry %d was appended and is missing", i, seq)
+				s.Errorf("log %d: entry %d was appended, but is missing", i, seq)
 			}
 		}
 	}

@@ -150,7 +150,7 @@ func crashRevisions(s *store) {
 	for round := range 4 {
 		doc := s.create("a", "")
 		if doc.Revision <= last {
-			s.Fatalf("revision %d after %d", doc.Revision, last)
+			s.Fatalf("got revision %d after revision %d, want a higher one", doc.Revision, last)
 		}
 		last = s.update(doc, "x").Revision
 		s.delete("a", 0)

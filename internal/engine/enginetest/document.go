@@ -177,7 +177,7 @@ func revisions(s *store) {
 	rise := func(doc engine.Document) engine.Document {
 		s.Helper()
 		if doc.Revision <= last {
-			s.Fatalf("revision %d after %d", doc.Revision, last)
+			s.Fatalf("got revision %d after revision %d, want a higher one", doc.Revision, last)
 		}
 		last = doc.Revision
 		return doc

@@ -153,7 +153,7 @@ func dropRace(s *store) {
 		err := log.Append(s.ctx, e)
 		switch {
 		case err == nil && late:
-			s.Error("appended after the document was deleted")
+			s.Error("an entry was appended after the document was deleted")
 		case err == nil:
 			if err := j.settled(p); err != nil {
 				s.Error(err)

@@ -102,7 +102,7 @@ func (s *store) whole(log engine.Log, want []engine.Entry) {
 	log.Headers(0, func(h engine.Header) bool {
 		w := want[i]
 		if (h != engine.Header{Seq: w.Seq, Time: w.Time, Kind: w.Kind, Flags: w.Flags, Size: w.Size, KeySize: uint16(len(w.Key))}) {
-			s.Errorf("Headers of %d: %+v", w.Seq, h)
+			s.Errorf("Headers visits entry %d as %+v", w.Seq, h)
 		}
 		i++
 		return true
@@ -222,7 +222,7 @@ func proposer(s *store) {
 	e.Proposer = &mark{1}
 	s.append(log, e, batch(2, "two"))
 	if len(seen) != 2 || seen[0] != e.Proposer || seen[1] != nil {
-		s.Fatalf("Admit saw %v", seen)
+		s.Fatalf("Admit saw the proposers %v", seen)
 	}
 	s.whole(log, []engine.Entry{*batch(1, "one"), *batch(2, "two")})
 }

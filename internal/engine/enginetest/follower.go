@@ -59,7 +59,7 @@ func (f *follower) exclusive(call string) (end func()) {
 		return func() {}
 	}
 	if f.judge.committing.Load() {
-		f.judge.fault("%s during Commit", call)
+		f.judge.fault("%s was called during Commit", call)
 	}
 	f.judge.following.Store(true)
 	return func() {
@@ -79,7 +79,7 @@ func (f *follower) Follow(h engine.Header) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.ahead) > 0 {
-		f.judge.fault("Follow(%d) while %d admitted entries are in flight", h.Seq, len(f.ahead))
+		f.judge.fault("Follow(%d) was called while %d admitted entries were in flight", h.Seq, len(f.ahead))
 	}
 	f.known = append(f.known, h)
 	f.called("Follow")
@@ -99,7 +99,7 @@ func (f *follower) Trimmed(low weir.Seq) {
 
 // Behind implements engine.Follower. A call is a fault, because no case trims so much at once that
 // a process falls behind.
-func (f *follower) Behind() { f.judge.fault("Behind") }
+func (f *follower) Behind() { f.judge.fault("Behind was called") }
 
 // Note implements engine.Follower.
 func (f *follower) Note() (weir.Seq, []byte) {

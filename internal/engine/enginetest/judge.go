@@ -20,8 +20,8 @@ type judge struct {
 	log     atomic.Pointer[engine.Log]                   // for calling Headers inside Commit
 	over    chan struct{}                                // closed by Dropped
 
-	// Set while a call is running. Admit and Commit may run at the same time, but neither may run
-	// twice at once.
+	// These fields are set while a call is running. Admit and Commit may run at the same time, but
+	// neither may run twice at once.
 	admitting, committing atomic.Bool
 	following             atomic.Bool // set during a call of a Follower method; no other call may run then
 
@@ -50,23 +50,23 @@ func counting(next weir.Seq) *judge {
 }
 
 // enter marks the beginning of a call and records a fault if the call must not happen now. It
-// returns false if the same call is already running. The caller must then not read or change the
-// state of the judge.
+// returns false if another call is running that must not overlap with this one. The caller must
+// then not read or change the state of the judge.
 func (j *judge) enter(call string) bool {
 	if !j.busy(call).CompareAndSwap(false, true) {
-		j.fault("%s while another call is running", call)
+		j.fault("%s was called while another call was running", call)
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.following.Load() {
-		j.faults = append(j.faults, call+" during a call of the follower")
+		j.faults = append(j.faults, call+" was called during a call of a Follower method")
 	}
 	if j.dropped {
-		j.faults = append(j.faults, call+" after Dropped")
+		j.faults = append(j.faults, call+" was called after Dropped")
 	}
 	if j.restored == (call == "Restore") {
-		j.faults = append(j.faults, call+" out of order: Restore must be called once, and first")
+		j.faults = append(j.faults, call+" was called out of order: Restore must be called once, and first")
 	}
 	return true
 }
@@ -106,7 +106,7 @@ func (j *judge) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	}
 	for h := range entries {
 		if n := len(j.kept); n > 0 && j.kept[n-1].Seq >= h.Seq {
-			j.fault("Restore received %d after %d", h.Seq, j.kept[n-1].Seq)
+			j.fault("Restore received entry %d after entry %d", h.Seq, j.kept[n-1].Seq)
 		}
 		j.kept = append(j.kept, *h)
 	}
@@ -209,7 +209,7 @@ func (j *judge) keptSeqs() []weir.Seq {
 type place struct {
 	asked  int      // how often the judge was asked
 	stored bool     // the judge admitted the entry
-	rests  int      // number of entries admitted so far, its own included; all must be durable before Append returns
+	rests  int      // number of entries admitted so far, this one included; all must be durable before Append returns
 	seq    weir.Seq // the sequence that the entry got
 }
 
@@ -219,7 +219,7 @@ func (j *judge) settled(p *place) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if p.asked != 1 {
-		return fmt.Errorf("the judge was asked %d times", p.asked)
+		return fmt.Errorf("the judge was asked %d times, want once", p.asked)
 	}
 	if j.committed < p.rests {
 		return fmt.Errorf("append returned before Commit: of the %[2]d entries that its answer is based on, %[1]d are durable", j.committed, p.rests)

@@ -100,7 +100,7 @@ func (m *model) attach(t *rapid.T, d *modelDoc) {
 
 func (m *model) changed(t *rapid.T, doc engine.Document) {
 	if doc.Revision <= m.last {
-		t.Fatalf("revision %d after %d", doc.Revision, m.last)
+		t.Fatalf("got revision %d after revision %d, want a higher one", doc.Revision, m.last)
 	}
 	m.last = doc.Revision
 }
@@ -237,7 +237,7 @@ func (m *model) check(t *rapid.T) {
 		}
 	}
 	if got := m.Status().State; got != engine.Ready {
-		t.Fatalf("state %d", got)
+		t.Fatalf("the store is in state %d, want Ready", got)
 	}
 }
 

@@ -150,7 +150,7 @@ func openTwice(s *store) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				s.Error("no panic")
+				s.Error("opening a log twice did not panic")
 			}
 		}()
 		s.Open(s.ctx, doc.Created, newJudge())

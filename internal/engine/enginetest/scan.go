@@ -116,7 +116,7 @@ func scanAppending(s *store) {
 	durable := newCounter()
 	s.parallel(4, func(i int) {
 		if i == 0 {
-			defer durable.set(n) // ends the readers after an error too
+			defer durable.set(n) // lets the readers end, also after an error
 			for k := range n {
 				e := batch(0, content(weir.Seq(k+1)))
 				e.Time, e.Key = 0, ""
@@ -188,13 +188,13 @@ func scanTrimming(s *store) {
 			var before weir.Seq
 			err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 				if e.Seq <= before || string(e.Payload) != content(e.Seq) {
-					s.Errorf("entry %d of %d bytes after %d", e.Seq, len(e.Payload), before)
+					s.Errorf("got entry %d of %d bytes after entry %d", e.Seq, len(e.Payload), before)
 				}
 				before = e.Seq
 				return true
 			})
 			if err != nil || before != n {
-				s.Errorf("scan ended with %d, %v", before, err)
+				s.Errorf("the scan ended with entry %d, %v", before, err)
 				return
 			}
 		}

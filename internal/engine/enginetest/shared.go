@@ -55,7 +55,7 @@ func (s *store) another() engine.Engine {
 	return e
 }
 
-// follow opens a log on one of the processes.
+// follow opens a log with a new follower, on one of the processes.
 func (s *store) follow(e engine.Engine, id engine.LogID) (engine.Log, *follower) {
 	s.Helper()
 	f := newFollower()

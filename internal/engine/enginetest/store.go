@@ -94,7 +94,7 @@ func (s *store) open(id engine.LogID, j *judge) engine.Log {
 	return log
 }
 
-// watch makes the case report at its end the faults that the judge j recorded.
+// watch registers the judge j. At the end of the case, the faults that j recorded are reported.
 func (s *store) watch(j *judge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,9 +145,9 @@ func (s *store) parallel(n int, call func(i int)) {
 	all.Wait()
 }
 
-// counter tells readers how far a writer has come. After each round a reader waits for the next
-// step of the writer. Without this pause it would use up the processor while the writer waits for
-// the disk.
+// counter tells readers how far a writer has come. After each scan of the log, a reader waits until
+// the writer has moved on. Without this pause the reader would use up the processor while the
+// writer waits for the disk.
 type counter struct {
 	mu    sync.Mutex
 	moved sync.Cond

@@ -192,7 +192,7 @@ func sentences(comment string) (all []string) {
 			if end := sentenceEnd.FindStringIndex(part); end != nil {
 				at = end[0] + 1
 			}
-			if !strings.HasSuffix(part[:at], ":") { // the title of a table
+			if !strings.HasSuffix(part[:at], ":") { // a part that ends in a colon is the title of a table, not a sentence
 				all = append(all, part[:at])
 			}
 			part = strings.TrimSpace(part[at:])
