@@ -160,8 +160,8 @@ func (p *Publisher) cutDue() {
 	p.notify()
 }
 
-// linger is called when the group gets its first event. It starts the timer that makes the group
-// due.
+// linger is called after an event was added to the group. After the first event, it starts the timer
+// that makes the group due.
 func (p *Publisher) linger() {
 	if p.o.Linger < 0 || p.group.due || p.group.events != 1 {
 		return

@@ -19,7 +19,8 @@ import (
 )
 
 // through publishes n raw batches of the given size through a proxy, and checks that they are
-// stored in order. When the first batches are in flight, it calls the parameter during.
+// stored in order. It calls the function during, if there is one, after half of the batches were
+// added.
 func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bool, n, size int, during func(proxy)) proxy {
 	t.Helper()
 	svc := startService(t, nil)
