@@ -52,13 +52,14 @@ import { backoff } from "./wait.js";
  * @property {import("./publish.js").Ack} [ack]
  */
 
-/** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn a call that waits for room */
+/** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn a call of add, addBytes or flush that waits for room, or for earlier calls */
 
 const maxRetry = 5000; // milliseconds between retries
-const maxWaiting = 10_000; // calls of add that may wait; a program that does not await them would fill the memory
+const maxWaiting = 10_000; // limit for waiting calls of add, because a program that does not await them would fill the memory
 
-// Milliseconds after which the lowest batch is sent again over another connection, in addition to the time for its body.
-const resend = 500; // if the service has answered a batch above it
+// Milliseconds after which the batch with the lowest sequence is sent again over another connection. The time that its body
+// needs is added.
+const resend = 500; // if the service has already answered a later batch
 const hang = 10_000; // otherwise
 const maxAttempts = 4; // simultaneous attempts of one batch
 
@@ -82,7 +83,7 @@ export class Publisher {
   #claim = ""; // idempotency key of the first batch while the service has to assign its sequence; otherwise empty
   #first;
   #next; // sequence of the next batch
-  #created; // identifies the stream, because its id can be used again
+  #created; // when the stream was created; tells it from a later stream with the same id. Empty if unknown
   #leap; // true until the first batch is stored, if the program chose its sequence: that batch may leave a gap on purpose
 
   /** @type {Set<Turn>} */
@@ -92,7 +93,7 @@ export class Publisher {
   /** @type {Uint8Array[]} */
   #group = []; // events of the next batch, or its bytes
   #groupBytes = 0;
-  #due = false; // whether the group must be sent as soon as there is room
+  #due = false; // whether the group must be sent as soon as the window has room
   /** @type {Flight[]} */
   #window = []; // unacknowledged batches in order of their sequences
   #bytes = 0; // total size of the bodies in the window

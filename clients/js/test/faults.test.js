@@ -29,7 +29,7 @@ const secure = await Server.on(await Disk.mount(), { after }, ...Server.secureFl
 function chance(seed) {
   let state = seed % 2147483647 || 1;
   const next = () => (state = (state * 48271) % 2147483647) / 2147483647;
-  for (let n = 0; n < 5; n++) next(); // the first numbers of similar seeds are similar
+  for (let n = 0; n < 5; n++) next(); // skip the first numbers, which are similar for similar seeds
   return { less: (than) => next() < than, choice: (list) => list[Math.floor(next() * list.length)] };
 }
 
