@@ -216,9 +216,9 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.own = transports{c: c, make: func(http1 bool) http.RoundTripper {
 		t := c.newTransport(http1)
 		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, because the batches would get out of order
-		// Every path, request id and cursor differs, so storing them in the header tables costs more
-		// than it saves. The encoder's table is for requests, the decoder's for responses. The size is
-		// 1, because 0 would mean the default.
+		// Every path, request id and cursor differs, so storing them in the header tables costs
+		// more than it saves. The encoder's table is for requests, the decoder's for responses. The
+		// size is 1, because 0 would mean the default.
 		t.HTTP2.MaxEncoderHeaderTableSize, t.HTTP2.MaxDecoderHeaderTableSize = 1, 1
 		t.DialContext = gathering(t.DialContext)
 		if address, ok := c.clearAddress(); ok && !http1 {
@@ -307,8 +307,8 @@ func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	return p.take(ctx, weir.Raw, func() bool { return p.group.set(b) })
 }
 
-// take calls the function add until it returns true. The function returns false while the batch that
-// is being filled has no room.
+// take calls the function add until it returns true. The function returns false while the batch
+// that is being filled has no room.
 func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -100,7 +100,7 @@ export class Publisher {
   #cuts = 0; // number of batches made so far
 
   #flying = 0; // number of attempts in flight
-  #allowed = 1; // limit of #flying; grows while responses arrive quickly
+  #allowed = 1; // limit of #flying; grows with each acknowledgement, and falls after a refusal or a failure
   #failures = 0; // consecutive failures
   #epoch = 0; // incremented at a failure. Attempts that started in an earlier epoch fail for the same reason, and are not
   // counted as further failures
