@@ -41,7 +41,7 @@ func TestPublisherAbortedWrite(t *testing.T) {
 						mu.Unlock()
 						if first {
 							abort(r)
-							time.Sleep(100 * time.Millisecond) // in synctest time; a faulty publisher would send a later batch now
+							time.Sleep(100 * time.Millisecond) // in simulated time; meanwhile a faulty publisher would send a later batch
 							return nil, broken
 						}
 					}

@@ -15,7 +15,7 @@ type group struct {
 	events int
 	due    bool // send the group as soon as Publisher.window has room
 	timer  *time.Timer
-	usual  int // size of the previous batch, used as the initial capacity
+	usual  int // size of the previous batch, used as the initial capacity of body
 }
 
 func (g *group) some() bool { return g.events > 0 }

@@ -101,7 +101,7 @@ func Chain(all []*Summary) (chain []*Summary, wanted []map[string]bool, err erro
 			newest = s
 		}
 	}
-	names := make([]map[string]bool, len(newest.Head.Links)) // needed files of each link
+	names := make([]map[string]bool, len(newest.Head.Links)) // for each link, the names of the files that are needed from it
 	for _, e := range newest.Head.Earlier {
 		l := newest.Head.Links[e.Link]
 		switch s := byID[l.ID]; {

@@ -145,16 +145,16 @@ func TestManyBodies(t *testing.T) {
 	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // succeeds only if the memory was released
 }
 
-// late is a body that arrives just fast enough for the server to accept it. Once the channel when
+// late is a body that arrives just fast enough for the server to accept it. Once the channel release
 // is closed, the rest of the body arrives at once.
 type late struct {
-	when chan struct{}
+	release chan struct{}
 	io.Reader
 }
 
 func (l *late) Read(b []byte) (int, error) {
 	select {
-	case <-l.when:
+	case <-l.release:
 		return l.Reader.Read(b)
 	case <-time.After(2 * time.Second):
 		return l.Reader.Read(b[:min(len(b), 32<<10)])
