@@ -54,14 +54,14 @@ import { backoff } from "./wait.js";
 
 /** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn a call of add, addBytes or flush that waits for room, or for earlier calls */
 
-const maxRetry = 5000; // milliseconds between retries
+const maxRetry = 5000; // the longest pause before a retry, in milliseconds
 const maxWaiting = 10_000; // limit for waiting calls of add, because a program that does not await them would fill the memory
 
 // Milliseconds after which the batch with the lowest sequence is sent again over another connection. The time that its body
 // needs is added.
 const resend = 500; // if the service has already answered a later batch
 const hang = 10_000; // otherwise
-const maxAttempts = 4; // simultaneous attempts of one batch
+const maxAttempts = 4; // limit for simultaneous attempts of one batch
 
 /**
  * Publisher publishes many events to one stream, in the order in which they are added.
@@ -442,7 +442,7 @@ export class Publisher {
   async #attempt(flight) {
     const controller = new AbortController();
     const epoch = this.#epoch;
-    const first = flight === this.#window[0]; // if true, its predecessor is stored
+    const first = flight === this.#window[0]; // if true, the predecessor of the batch is stored
     flight.attempts.add(controller);
     flight.tries++;
     flight.since = now();

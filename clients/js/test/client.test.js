@@ -48,7 +48,7 @@ test("a path before /v1 is kept", async (t) => {
   assert.equal(requests[0].headers.authorization, `Bearer ${key}`);
 });
 
-test("pages of batches", async () => {
+test("batches are read page by page", async () => {
   const stream = await client.createStream({ name: "pages" });
   for (let n = 1; n <= 7; n++) await client.publish(stream, [n]);
   const read = async (options) => {
@@ -248,7 +248,7 @@ test("create and delete succeed although the first response is lost", async (t) 
   await assert.rejects(client.stream(stream), { code: "stream_not_found" });
 });
 
-test("calls are retried until giveUp", async (t) => {
+test("calls are retried until the time in giveUp has passed", async (t) => {
   const full = (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}');
   const { client: other, requests } = await otherServer(t, full, { giveUp: 1000 });
   await assert.rejects(other.stream(id), { code: "overloaded", status: 503, message: "overloaded: full", outcomeUnknown: false });

@@ -109,7 +109,7 @@ async function schedule(server, faults, seed, count, run) {
   assert.deepEqual(seen, acks);
   assert.deepEqual(delivered, numbers(events, 0));
   assert.equal((await near.cursor(stream)).cursor, acks.length);
-  await near.deleteStream(stream); // the disk is small
+  await near.deleteStream(stream); // frees space, because the disk is small
 }
 
 const timeout = 240_000 + count * 60_000;

@@ -39,7 +39,7 @@ test("a closed gap and an evicted sequence have errors of their own, and are not
   const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
   await near.publishAt(s, 5, ["above"]);
-  await take(near.subscribe(s, { cursor: "oldest" }), 1); // once 5 is delivered, the gap below it is closed
+  await take(near.subscribe(s, { cursor: "oldest" }), 1); // once batch 5 is delivered, the gap below it is closed
   const small = await near.createStream({ name: "small", maxBytes: 1 << 20 });
   for (const n of numbers(3)) await near.publishAt(small, n, ["x".repeat(500_000)]);
   for (const [stream, startAt, reason] of [[s, 3, "gap_closed"], [small, 1, "evicted"]]) {
@@ -136,7 +136,7 @@ test("a publisher works with a key that may publish but not read", async (t) => 
   await assert.rejects(wrong.close(), (error) => error.reason === "refused" && error.cause instanceof WeirError && error.cause.code === "project_forbidden");
 });
 
-test("a key that is revoked in the middle is replaced by the key function", async () => {
+test("a key that is revoked while a publisher is open is replaced by the key function", async () => {
   const first = await server.newKey("--permissions", "read,publish");
   const keys = [first.key, key];
   const s = await newStream();

@@ -200,10 +200,10 @@ test("a flush during a close is rejected when the close is aborted", async () =>
   await assert.rejects(flush, { reason: "closed" });
 });
 
-for (const inFlight of [1, 6]) test(`connections break in every way, with ${inFlight} batches in flight`, async (t) => {
+for (const inFlight of [1, 6]) test(`a publisher with up to ${inFlight} batches in flight survives connections that break in every way`, async (t) => {
   const kinds = [
-    (n) => ({ up: 100 + n * 37 }), // in the middle of a request
-    (n) => ({ down: 50 + n * 61 }), // in the middle of a response
+    (n) => ({ up: 100 + n * 37 }), // breaks in the middle of a request
+    (n) => ({ down: 50 + n * 61 }), // breaks in the middle of a response
     (n) => ({ down: 900 + n * 13, swallow: 1 }), // the response is lost
     (n) => ({ down: 400 + n * 7, stall: true }), // no more data arrives
     () => ({ down: 100_000 }),
@@ -221,7 +221,7 @@ for (const inFlight of [1, 6]) test(`connections break in every way, with ${inFl
   assert.ok(retries > 3, `${retries} retries`);
 });
 
-test("the server is killed while a publisher is active", async (t) => {
+test("a publisher survives a server that is killed", async (t) => {
   const own = await Server.start(t);
   const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
@@ -252,7 +252,7 @@ test("a batch on a hanging connection is sent over another one", async () => {
 test("a batch whose connection hangs is sent over another one, even if no other batch is in flight", async () => {
   const s = await newStream();
   let hung = 0;
-  const onRetry = (error) => assert.fail(error); // the hanging attempt does not have to fail first
+  const onRetry = (error) => assert.fail(error); // the batch must be sent again before the hanging attempt fails
   const publisher = await intercepted((_, go, signal) => (hung++ < 1 ? hanging(signal) : go())).publisher(s, { onRetry });
   await publisher.add(1);
   await publisher.close();
@@ -309,7 +309,7 @@ test("a rate limit slows a publisher down and does not end it", async () => {
   assert.deepEqual(await everything(s, 30), numbers(30));
 });
 
-test("calls of add that are not awaited are bounded", async () => {
+test("the number of calls of add that wait at the same time is limited", async () => {
   const gate = deferred();
   const publisher = await intercepted(async (_, go) => (await gate.promise, go())).publisher(await newStream(), { batchEvents: 1 });
   const adds = numbers(10_100).map((n) => publisher.add(n).catch((error) => error));
@@ -328,7 +328,7 @@ test("startAt may point to stored batches", async () => {
     await publisher.close();
   };
   await run([0, 1, 2]);
-  await run([0, 1, 2, 3]); // the same again, and more
+  await run([0, 1, 2, 3]); // the same batches again, and one more
   assert.deepEqual(await everything(s, 4), [0, 1, 2, 3]);
   await assert.rejects(run([0, 1], "other"), { reason: "taken", seq: 0 });
   for (const name of ["", "two words", "x".repeat(65)]) await assert.rejects(run([0], name), TypeError);

@@ -128,7 +128,7 @@ test("the loop over events reports a gap to onGap, and throws without onGap", as
     assert.deepEqual(error.gap, { from: 2, to: 3, reason: "evicted" });
     return true;
   });
-  assert.equal((await subscription.events().next()).value.length, 400_000); // it continues after the gap
+  assert.equal((await subscription.events().next()).value.length, 400_000); // the next loop continues after the gap
   const gaps = [];
   const events = client.subscribe(s, { after: 1 }).events({ onGap: (gap) => gaps.push(gap.to) });
   assert.equal((await events.next()).value.length, 400_000);
@@ -293,7 +293,7 @@ test("a revoked key ends the subscription", async () => {
   assert.deepEqual(got, [1]);
 });
 
-test("a signal ends the loop without an error: before the start, while waiting, in the body, and between two connections", async () => {
+test("a signal ends the loop without an error: before the start, while waiting, in the body of the loop, and between two connections", async () => {
   const s = await newStream();
   await client.publish(s, [1]);
   await client.publish(s, [2]);

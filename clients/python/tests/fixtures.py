@@ -82,7 +82,7 @@ class Server:
         self._config.write_text("")
         self.flags = ("--config", str(self._config), *flags)
         self.process: Optional[subprocess.Popen[str]] = None
-        self._starting = threading.Lock()  # SIGHUP would end a server that does not handle signals yet
+        self._starting = threading.Lock()  # held during a start, because SIGHUP would end a server that does not handle signals yet
         test.addCleanup(self.remove)
         self.serve("127.0.0.1:0")
 

@@ -251,7 +251,7 @@ class ClientTest(TestCase):
                 sizes.append(len(data))
                 self._sock.sendall(data)
 
-        client.close()  # the next request opens a connection
+        client.close()  # so that the next request opens a connection
         endpoint = client._caller.endpoint
         connect = endpoint.connect
         endpoint.connect = lambda *limit: Measured(connect(*limit))  # type: ignore

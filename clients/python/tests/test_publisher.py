@@ -99,7 +99,7 @@ class PublisherTest(TestCase):
         client = Server(self, "--gap-grace", "1ms").client(self)
         stream = client.create_stream("closed")
         client.publish_at(stream, 5, ["above"])
-        next(iter(client.subscribe(stream, "oldest")))  # once 5 is delivered, the gap below it is closed
+        next(iter(client.subscribe(stream, "oldest")))  # once batch 5 is delivered, the gap below it is closed
         for seq in (0, 3):
             publisher = client.publisher(stream, start_at=seq)
             publisher.add("late")
@@ -311,7 +311,7 @@ class PublisherTest(TestCase):
             publisher.add(1)
             publisher.flush()
             again = stream
-            while again.created_at == stream.created_at:  # until the time differs, in milliseconds
+            while again.created_at == stream.created_at:  # until the creation time, in milliseconds, differs
                 client.delete_stream(stream)
                 again = client.create_stream("again", id=stream.id)
             for n in range(filled):

@@ -18,7 +18,7 @@ from .errors import ConnectionFailed, OutcomeUnknown, Refused, WeirError, refusa
 Key = Union[str, Callable[[], str], None]
 
 CONNECT_TIMEOUT = 10.0
-PIECE = 64 << 10  # bytes that are handed to a socket at once
+PIECE = 64 << 10  # maximum number of bytes that are handed to a socket at once
 
 
 class Answer(NamedTuple):

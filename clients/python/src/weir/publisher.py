@@ -90,7 +90,7 @@ class Publisher:
         self._group_bytes = 0
         self._group_due = 0.0  # when the group is sent even if it is not full
         self._flushing = 0  # number of calls that wait for everything to be stored
-        self._window: Deque[_Flight] = collections.deque()  # in order of the sequence numbers
+        self._window: Deque[_Flight] = collections.deque()  # unacknowledged batches, in order of the sequence numbers
         self._next = start
         self._leap = fixed  # the first batch may leave a gap on purpose, because the program chose its number
         self._held = 0  # bytes that were added and are not acknowledged
@@ -343,7 +343,7 @@ class _Connection:
         self.p = publisher
         self.key = publisher._endpoint.keys.get()
         self.out = memoryview(b"")  # the rest of the request that is being written
-        self.sent: Deque[_Flight] = collections.deque()  # written, or being written, without a response
+        self.sent: Deque[_Flight] = collections.deque()  # batches that are written or being written, and have no response
         self.received = bytearray()
         self.moved = time.monotonic()  # when a byte was last written or read
 
