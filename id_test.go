@@ -40,8 +40,8 @@ func TestBase62Length(t *testing.T) {
 
 // TestBase62HasNoBias feeds Base62 every byte value equally often and expects every character
 // equally often. Byte values without a character must be skipped. One round of all byte values
-// would not be enough: it would end just where reducing modulo 62 starts to favour the first
-// characters.
+// would not be enough: it gives 248 characters, and a wrong Base62, one that reduces modulo 62,
+// would draw them from the first 248 byte values, which it maps evenly.
 func TestBase62HasNoBias(t *testing.T) {
 	const rounds, each = 8, 256 / 62 // 4 byte values per character, and 8 that are skipped
 	var every []byte

@@ -24,8 +24,8 @@ const (
 	MaxIdempotencyKey = 255 // characters (D25)
 	MaxPublisher      = 64  // characters in the name of a publisher (D38)
 
-	// MinCharge is the minimum number of bytes for which a batch counts towards max_bytes (D12).
-	// The server needs about as much to keep track of a batch, in memory and on disk.
+	// A batch of fewer than MinCharge bytes counts as MinCharge bytes towards max_bytes (D12). The
+	// server needs about as much to keep track of a batch, in memory and on disk.
 	MinCharge = 128
 
 	// An idempotency key is remembered for IdempotencyKeyLife, even after its batch was evicted. But

@@ -27,7 +27,8 @@ func (t Time) AppendFormat(b []byte) []byte {
 	if year < 0 || year > 9999 {
 		return s.AppendFormat(b, layout)
 	}
-	// time.Time.AppendFormat would interpret the layout each time, and every response has a time.
+	// s.AppendFormat would be slower, because it interprets the layout on every call, and every
+	// response has a time.
 	hour, minute, second := s.Clock()
 	ms := s.Nanosecond() / int(time.Millisecond)
 	two := func(n int, after byte) { b = append(b, '0'+byte(n/10), '0'+byte(n%10), after) }

@@ -54,7 +54,7 @@ func TestTimeParse(t *testing.T) {
 		{"2026-11-14T16:00:00.000-08:00", 1794700800000},
 		{"2026-11-15T00:00:00.5Z", 1794700800500},
 		{"2026-11-15T00:00:00.123999999Z", 1794700800123}, // truncated, not rounded
-		{"1969-12-31T23:59:59.9999Z", -1},                 // truncation goes towards the past before 1970 too
+		{"1969-12-31T23:59:59.9999Z", -1},                 // before 1970, truncation also goes towards the past
 	} {
 		var got weir.Time
 		if err := got.UnmarshalText([]byte(c.in)); err != nil || got != c.want {

@@ -41,7 +41,7 @@ func TestPublisherAbortedWrite(t *testing.T) {
 						mu.Unlock()
 						if first {
 							abort(r)
-							time.Sleep(100 * time.Millisecond) // in synctest time; a faulty publisher would send a later batch now
+							time.Sleep(100 * time.Millisecond) // in simulated time; meanwhile a faulty publisher would send a later batch
 							return nil, broken
 						}
 					}
@@ -52,7 +52,8 @@ func TestPublisherAbortedWrite(t *testing.T) {
 				if err := p.Close(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				// Later requests of a pipeline may overtake each other, and are then sent again.
+				// Only the first two are certain: later batches may overtake each other, and are
+				// then sent again.
 				if want := []string{"1", "1"}; !slices.Equal(sent[:2], want) {
 					t.Errorf("sent batches %v, want them to begin with %v", sent, want)
 				}

@@ -37,8 +37,9 @@ func typed(status int, contentType, text string) *http.Response {
 	return r
 }
 
-// While a publisher compares its batch with the stored one, something other than Weir may answer. Such
-// a response says nothing about the batch.
+// With StartAt, a publisher may find that another publisher has already stored a batch under its
+// sequence number. It then reads the stored batch and compares it with its own. If the response to
+// this read is not from Weir, it says nothing about the batch, and the publisher tries again.
 func TestPublisherComparesWithForeignAnswers(t *testing.T) {
 	for name, answer := range map[string]*http.Response{
 		"captive portal": typed(200, "application/json", `{"status":"ok"}`),

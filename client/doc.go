@@ -13,8 +13,8 @@
 //   - [Client.Publisher] is for many events. It groups them into batches, numbers the batches, and
 //     keeps many of them in flight on one connection. If connections break or the server restarts,
 //     it resends what was not acknowledged. Each event is stored once and in order, or the
-//     publisher reports which events may not be stored. It needs a service that supports D38 (see
-//     docs/decisions.md).
+//     publisher reports which events may be missing from the stream. It needs a service that
+//     supports D38 (see docs/decisions.md).
 //
 // [Client.Subscriber] returns an iterator that reconnects on its own and yields every batch once
 // and in order:
@@ -29,13 +29,15 @@
 //		orders, err := client.Decode[Order](batch)
 //	}
 //
-// [Client.Batches] reads the stored batches page by page and stops at the newest: from a sequence
-// number, the newest ones, or from a point in time. [Client.Page] reads a single page.
+// [Client.Batches] reads the stored batches page by page and stops at the newest. It starts at a
+// sequence number or at a point in time, or it reads a given number of the newest batches.
+// [Client.Page] reads a single page.
 //
 // [Subscriber.Position] returns the position that the subscriber has reached. A program that saves
 // this position can continue there in its next run with [Resume].
 //
 // If the service refuses a request, the error is an [*Error] with the code, the status and the
 // request id. A response that is not from Weir, for example from a proxy, is treated like a broken
-// connection. Timeouts measure the time without progress: a slow connection is not treated as dead.
+// connection. Timeouts measure the time without progress, so a slow connection is not treated as
+// dead.
 package client

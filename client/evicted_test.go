@@ -29,7 +29,7 @@ func TestPublisherEvicted(t *testing.T) {
 	if _, err := c.Publish(t.Context(), id, client.Bytes(large)); err != nil { // another writer takes sequence 2
 		t.Fatal(err)
 	}
-	if _, err := c.Publish(t.Context(), id, client.Bytes(large)); err != nil { // and sequence 3, which evicts 2
+	if _, err := c.Publish(t.Context(), id, client.Bytes(large)); err != nil { // and also takes sequence 3, which evicts batch 2
 		t.Fatal(err)
 	}
 	d.lose.Store(1)

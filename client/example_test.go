@@ -68,7 +68,7 @@ func ExampleClient_Publisher() {
 	}
 	if err := p.Close(ctx); err != nil { // nil means that everything is stored
 		for _, batch := range p.Unacknowledged() {
-			fmt.Println("may not be stored: batch", batch.Seq, "with", len(batch.Events), "events")
+			fmt.Println("perhaps not stored: batch", batch.Seq, "with", len(batch.Events), "events")
 		}
 	}
 	cursor, err := c.Cursor(ctx, s.ID)

@@ -15,7 +15,7 @@ type group struct {
 	events int
 	due    bool // send the group as soon as Publisher.window has room
 	timer  *time.Timer
-	usual  int // size of the previous batch, used as the initial capacity
+	usual  int // size of the previous batch, used as the initial capacity of body
 }
 
 func (g *group) some() bool { return g.events > 0 }
@@ -76,7 +76,7 @@ type flight struct {
 	// service refused that attempt because the predecessor of the batch was not stored. A refused
 	// batch is sent again after its predecessor.
 	sent, early int
-	lowest      bool                    // all batches below this one were settled when the last attempt began
+	lowest      bool                    // all batches below this one were acknowledged and reported when the last attempt began
 	began       time.Time               // time at which the last attempt began
 	stop        context.CancelCauseFunc // cancels the attempt
 	progress    *progress               // progress of the attempt; nil if none is under way
@@ -133,8 +133,8 @@ func compact(event json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// room reports whether another batch of n bytes may enter the window. As long as the service has
-// not chosen the first sequence yet, only one batch may enter.
+// room reports whether another batch of n bytes may enter the window of unacknowledged batches. As
+// long as the service has not chosen the first sequence yet, only one batch may enter.
 func (p *Publisher) room(n int) bool {
 	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
 }
@@ -160,8 +160,8 @@ func (p *Publisher) cutDue() {
 	p.notify()
 }
 
-// linger is called when the group gets its first event. It starts the timer that makes the group
-// due.
+// linger is called after an event was added to the group. After the first event, it starts the
+// timer that makes the group due.
 func (p *Publisher) linger() {
 	if p.o.Linger < 0 || p.group.due || p.group.events != 1 {
 		return

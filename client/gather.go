@@ -32,7 +32,7 @@ type gathered struct {
 	net.Conn
 	mu      sync.Mutex
 	changed sync.Cond
-	waiting []byte        // not yet written
+	waiting []byte        // bytes that are not written yet
 	err     error         // why nothing can be written any more
 	over    chan struct{} // closed when the method run has returned
 }

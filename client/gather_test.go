@@ -84,7 +84,7 @@ func TestGatherBounds(t *testing.T) {
 	g := newGathered(slow)
 	g.Write([]byte("x"))
 	<-slow.begun
-	if n, err := g.Write(make([]byte, 2*gatherMost)); n != 2*gatherMost || err != nil { // allowed: the buffer is empty
+	if n, err := g.Write(make([]byte, 2*gatherMost)); n != 2*gatherMost || err != nil { // an empty buffer accepts more than gatherMost bytes
 		t.Fatalf("%d %v", n, err)
 	}
 	ended := make(chan error)

@@ -23,7 +23,7 @@ func TestKeyFuncContext(t *testing.T) {
 		patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		go c.Stream(patient, "x")
-		synctest.Wait() // the first call is in KeyFunc
+		synctest.Wait() // until the first call is in KeyFunc
 		start := time.Now()
 		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

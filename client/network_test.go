@@ -19,7 +19,8 @@ import (
 )
 
 // through publishes n raw batches of the given size through a proxy, and checks that they are
-// stored in order. When the first batches are in flight, it calls the parameter during.
+// stored in order. It calls the function during, if there is one, after half of the batches were
+// added.
 func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bool, n, size int, during func(proxy)) proxy {
 	t.Helper()
 	svc := startService(t, nil)
@@ -57,7 +58,7 @@ func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bo
 // sends nothing twice. HTTP/2 pings that wait behind the data must not end the connection.
 func TestPublisherSlowUplink(t *testing.T) {
 	t.Parallel()
-	const n, size = 3, 256 << 10 // a ping waits 6.5 s behind a batch
+	const n, size = 3, 256 << 10 // at 40 kB/s, a ping waits 6.5 s behind a batch
 	x := through(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate40kB}, false, n, size, nil)
 	if x.Opened() != 2 || x.Sent() > n*size*5/4 { // one connection for the client, one for the publisher
 		t.Errorf("%d connections, sent %d bytes for %d bytes of payload", x.Opened(), x.Sent(), n*size)

@@ -64,7 +64,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	if _, err := c.Page(t.Context(), id, client.PageOptions{From: 3, Last: 2}); client.CodeOf(err) != weir.InvalidRequest {
-		t.Errorf("two starts: %v", err)
+		t.Errorf("both From and Last: %v, want invalid_request_error", err)
 	}
 	// The service may take longer than Options.Timeout to answer a request that waits.
 	quick := svc.client(client.Options{Timeout: 200 * time.Millisecond})

@@ -21,8 +21,8 @@ const (
 	tardy     = 4 * time.Second // an acknowledgement after more than this time shows that the connection can carry less
 
 	// leastPatience is long enough to empty the buffers between client and service at 40 kB/s.
-	// Before the first acknowledgement the publisher knows nothing about the connection, so it
-	// waits as long as Options.Timeout allows.
+	// Before the first acknowledgement the publisher knows nothing about the connection, so the
+	// patience begins with mostPatience, and the publisher waits as long as Options.Timeout allows.
 	leastPatience = 10 * time.Second
 	mostPatience  = time.Hour
 )

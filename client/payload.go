@@ -85,7 +85,7 @@ func Event(event any) (json.RawMessage, error) {
 		raw = b.Bytes()
 	} else {
 		var err error
-		if raw, err = json.Marshal(event); err != nil { // the result is compact
+		if raw, err = json.Marshal(event); err != nil { // the result has no white space between tokens
 			return nil, err
 		}
 	}

@@ -54,10 +54,10 @@ func FuzzEvent(f *testing.F) {
 		value := jsontext.Value(slices.Clone(b))
 		valid := value.IsValid()
 		if strings.Count(string(b), "[")+strings.Count(string(b), "{") > maxEventDepth {
-			return // jsontext allows more levels
+			return // jsontext allows more levels than Event
 		}
 		if (err == nil) != valid {
-			t.Fatalf("Event(%q): got error %v, but jsontext accepts it: %t", b, err, valid)
+			t.Fatalf("Event(%q): error %v; valid according to jsontext: %t", b, err, valid)
 		}
 		if err == nil {
 			if value.Compact(); string(got) != string(value) {

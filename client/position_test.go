@@ -18,9 +18,9 @@ func TestSubscriberPosition(t *testing.T) {
 		name   string
 		from   client.From
 		first  string // response on the first connection, which then breaks
-		then   string // how the second request must begin
+		then   string // the query and the Last-Event-ID of the second request
 		at     weir.Seq
-		placed bool
+		placed bool // whether Position knows the position
 	}{
 		{"head", client.Head, "retry: 1\nid: 7\n\n", "last=7", 7, true},
 		{"head, heartbeats", client.Head, "retry: 1\nid: 7\n\n:\n\n:\n\n", "last=7", 7, true},

@@ -82,7 +82,7 @@ func (e errStalled) Error() string {
 // requests before it.
 type progress struct {
 	limit  time.Duration
-	own    atomic.Int64 // when the attempt itself last moved, in nanoseconds
+	own    atomic.Int64 // when data of the attempt itself last moved, in nanoseconds
 	conn   atomic.Pointer[moving]
 	cancel context.CancelCauseFunc
 	timer  *time.Timer // calls check; nil if the creator calls check

@@ -216,8 +216,9 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.own = transports{c: c, make: func(http1 bool) http.RoundTripper {
 		t := c.newTransport(http1)
 		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, because the batches would get out of order
-		// Every path, request id and cursor differs, so storing them in the header tables costs more
-		// than it saves. The two sizes are those of requests and of responses; 0 would be the default.
+		// Every path, request id and cursor differs, so storing them in the header tables costs
+		// more than it saves. The encoder's table is for requests, the decoder's for responses. The
+		// size is 1, because 0 would mean the default.
 		t.HTTP2.MaxEncoderHeaderTableSize, t.HTTP2.MaxDecoderHeaderTableSize = 1, 1
 		t.DialContext = gathering(t.DialContext)
 		if address, ok := c.clearAddress(); ok && !http1 {
@@ -226,7 +227,7 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 		return t
 	}}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	p.alarm = time.AfterFunc(time.Hour, p.ring) // ringBy sets the time
+	p.alarm = time.AfterFunc(time.Hour, p.ring) // the method ringBy later sets the real time
 	p.work.Go(p.send)
 	return p, nil
 }
@@ -306,8 +307,8 @@ func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	return p.take(ctx, weir.Raw, func() bool { return p.group.set(b) })
 }
 
-// take calls the function add until it returns true. The function returns false while there is no
-// room.
+// take calls the function add until it returns true. The function returns false while the batch
+// that is being filled has no room.
 func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -406,7 +407,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 		err := p.wait(ctx, func() bool { return p.over })
 		p.mu.Unlock()
 		if err != nil {
-			return err // another call is still waiting
+			return err // an earlier call of Close is still waiting
 		}
 		p.work.Wait()
 		return ErrClosed

@@ -413,7 +413,7 @@ func TestPublisherStartAt(t *testing.T) {
 	}{{1, 1, 50}, {1, 1, 50}, {3, 21, 100}, {0, 999, 999}} {
 		if err := run(x.start, x.from, x.to); err != nil && x.start > 0 {
 			t.Errorf("%+v: %v", x, err)
-		} else if x.start == 0 && !errors.Is(err, client.ErrGapClosed) { // sequence 0 is closed once a higher sequence is stored
+		} else if x.start == 0 && !errors.Is(err, client.ErrGapClosed) { // once a higher sequence is stored, 0 can no longer be published
 			t.Errorf("%+v: %v, want ErrGapClosed", x, err)
 		}
 	}

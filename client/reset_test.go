@@ -84,8 +84,8 @@ func createAgain(t *testing.T, c *client.Client, id weir.StreamID) {
 
 // While a publisher is open, its stream is deleted and created again. The publisher must fail,
 // whether the number of its next batch is free in the new stream or another publisher has used that
-// number (D39). A key that may only publish does not show the creation time when the publisher is
-// opened, so the publisher takes it from the first acknowledgement.
+// number (D39). With a key that may only publish, the publisher cannot learn the creation time of
+// the stream when it is opened, so it takes this time from the first acknowledgement.
 func TestPublisherCreatedAgain(t *testing.T) {
 	svc := startService(t, nil)
 	c := svc.client(client.Options{})

@@ -298,7 +298,7 @@ func (p *Publisher) fail(f *flight, err error) {
 	p.mu.Lock()
 	p.clock++
 	f.state = queued
-	p.unsent = min(p.unsent, slices.Index(p.window, f)) // before landed, which wakes the sending goroutine
+	p.unsent = min(p.unsent, slices.Index(p.window, f)) // must be set before landed wakes the sending goroutine
 	p.landed(f)
 	var silent bool // the batch is sent again without a pause and without a call of OnRetry
 	switch {
@@ -363,7 +363,7 @@ func (p *Publisher) notNext(f *flight, err error) error {
 }
 
 // explain returns the publisher's error for an invalid_sequence error of the service, or for an
-// ErrEvicted of the method same.
+// ErrEvicted that the method same returned.
 func explain(err error) error {
 	if inner, ok := errors.AsType[permanent](err); ok {
 		return inner.error

@@ -106,7 +106,7 @@ func TestSingleDropsBrokenConnections(t *testing.T) {
 			resp.Body.Close()
 			t.Fatal("a broken connection carried a request")
 		}
-		<-accepted // each request opens a connection
+		<-accepted // the request has opened a connection
 	}
 }
 
@@ -153,7 +153,7 @@ func TestSingleUnusableConnections(t *testing.T) {
 			}
 			defer conn.Close()
 			if accepted++; accepted == 50 {
-				cancel() // otherwise the client would go on forever
+				cancel() // otherwise a faulty client would go on forever
 			}
 			go conn.Write([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS
 				"\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")) // GOAWAY

@@ -4,5 +4,5 @@ package client
 
 import "syscall"
 
-// limitUnsent does nothing: the option is set on Linux only.
+// limitUnsent does nothing: only on Linux does the client limit the unsent bytes of a connection.
 func limitUnsent(_, _ string, _ syscall.RawConn) error { return nil }

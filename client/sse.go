@@ -42,9 +42,10 @@ type decoder struct {
 	id     string
 	retry  time.Duration // value of the last retry field; 0 if there was none
 
-	// A block without data only sets fields. When such a block has ended, idle is set, and the
-	// field at holds the last id, at which a subscription can resume. The id of a block with data
-	// counts only when the event is returned, because the event may still be cut off.
+	// A block is a group of lines that ends with an empty line. A block without data is no event,
+	// but may set the id or the retry time. When such a block has ended, idle is set, and the field
+	// at holds the last id, at which a subscription can resume. The id of a block with data counts
+	// only when the event is returned, because the event may still be cut off.
 	idle  bool
 	at    string
 	pause bool // return errPaused after the first block without data
@@ -80,7 +81,7 @@ func (d *decoder) next() (event, error) {
 		}
 		field, value, _ := bytes.Cut(line, []byte{':'})
 		value = bytes.TrimPrefix(value, []byte{' '})
-		switch string(field) { // the field of a comment is empty
+		switch string(field) { // a comment has an empty field name, which is ignored
 		case "data":
 			some = true
 			if len(d.data)+len(value) > maxEvent {

@@ -59,7 +59,7 @@ var streams = []struct{ name, in, want string }{
 func TestDecoder(t *testing.T) {
 	for _, s := range streams {
 		for how, r := range map[string]io.Reader{
-			"whole": strings.NewReader(s.in), "by bytes": iotest.OneByteReader(strings.NewReader(s.in)), "with the end": iotest.DataErrReader(strings.NewReader(s.in)),
+			"whole": strings.NewReader(s.in), "by bytes": iotest.OneByteReader(strings.NewReader(s.in)), "the last bytes together with EOF": iotest.DataErrReader(strings.NewReader(s.in)),
 		} {
 			if got, err := decode(r); err != nil || got != s.want {
 				t.Errorf("%s, %s: got %q, %v; want %q", s.name, how, got, err, s.want)

@@ -357,9 +357,10 @@ func (s *Subscriber) incarnation(h http.Header) error {
 	return nil
 }
 
-// stand takes the position from the first frame of the connection. If the connection is lost before
-// the first batch, the subscriber resumes at this position. If the first frame has no position, the
-// stream has never stored anything, so the subscriber continues with the oldest batch.
+// stand takes the position from the first frame of the connection, which comes before any event. If
+// the connection is lost before the first batch, the subscriber resumes at this position. If the
+// first frame has no position, nothing was ever stored in the stream, so the subscriber continues
+// with the oldest batch.
 func (s *Subscriber) stand(d *decoder) {
 	if !d.idle || s.from.start == after {
 		return

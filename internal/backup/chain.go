@@ -47,7 +47,7 @@ func Summarize(r io.ReadSeeker) (*Summary, error) {
 		return nil, err
 	}
 	s := &Summary{Link: Link{id, a.head.Taken}, Head: a.head, Sums: map[string]string{}}
-	text, ok := strings.CutPrefix(text, a.sums.String()) // the checksum of the head
+	text, ok := strings.CutPrefix(text, a.sums.String()) // so far a.sums has only the checksum of the head
 	for _, e := range a.head.Files {
 		var line string
 		line, text, _ = strings.Cut(text, "\n")
@@ -89,8 +89,9 @@ func (h *Head) Continue(earlier *Summary) {
 func (s *Summary) Check() error { return s.Head.check() }
 
 // Chain returns the newest of the given backups, followed by those that it continues, in the order
-// of its links. For each backup, wanted has the names of the files to restore from it. If a file is
-// needed from a backup that is not given, Chain returns an error that names this backup.
+// of its links. For each of them, the result wanted has the names of the files to restore from it.
+// If a file is needed from a backup that is not given, Chain returns an error that names this
+// backup.
 func Chain(all []*Summary) (chain []*Summary, wanted []map[string]bool, err error) {
 	newest := all[0]
 	byID := map[string]*Summary{}
@@ -100,7 +101,7 @@ func Chain(all []*Summary) (chain []*Summary, wanted []map[string]bool, err erro
 			newest = s
 		}
 	}
-	names := make([]map[string]bool, len(newest.Head.Links)) // needed files of each link
+	names := make([]map[string]bool, len(newest.Head.Links)) // for each link, the names of the files that are needed from it
 	for _, e := range newest.Head.Earlier {
 		l := newest.Head.Links[e.Link]
 		switch s := byID[l.ID]; {

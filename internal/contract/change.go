@@ -96,7 +96,7 @@ var changeCases = []Case{
 			t.Errorf("refused requests changed the stream to %+v", got)
 		}
 	}},
-	{"who may change", `D37: it needs manage; D19: the stream is checked before the body; D22: no key can change the demo stream`, func(t *T) {
+	{"who may change", `D37: a change needs the permission manage; D19: the stream is checked before the body; D22: no key can change the demo stream`, func(t *T) {
 		s := t.jsonStream()
 		bad := JSONBody(`[]`)
 		patch(t, s.ID, bad, WithKey("")).Refused(401, "missing_api_key")

@@ -132,7 +132,7 @@ var closeCases = []Case{
 		t.Delete("/v1/streams/" + s.ID).Want(204)
 		t.Post(closePath(s.ID)).Refused(404, "stream_not_found")
 	}},
-	{"refusals", `D37: closing needs a key with manage, like deleting; D22: no key can close the demo stream`, func(t *T) {
+	{"refusals", `D37: closing needs the permission manage, like deleting; D22: no key can close the demo stream`, func(t *T) {
 		s := t.jsonStream()
 		t.Post(closePath(s.ID), WithKey("")).Refused(401, "missing_api_key")
 		t.Post(closePath("short")).Refused(400, "invalid_stream_id")

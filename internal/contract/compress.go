@@ -72,7 +72,7 @@ var compressCases = []Case{
 			same(seq)
 		}
 		t.Delete("/v1/streams/" + s.ID).Want(204)
-		zipped.end() // the decompressor has checked the checksum and the length
+		zipped.end() // at the end, the decompressor checks the checksum and the length
 	}},
 	{"GET", `D37: the responses to GET requests are compressed with gzip for clients that ask for it`, func(t *T) {
 		s, raw := t.jsonStream(), t.rawStream()

@@ -268,7 +268,7 @@ func (d *description) compile(s *openapi3.Schema) (*jsonschema.Schema, error) {
 	if ready := d.compiled[s]; ready != nil {
 		return ready, nil
 	}
-	text, err := json.Marshal(map[string]any{"schema": s, "components": d.doc.Components}) // references point into components
+	text, err := json.Marshal(map[string]any{"schema": s, "components": d.doc.Components}) // the schema may refer to components
 	if err != nil {
 		return nil, err
 	}

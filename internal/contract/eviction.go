@@ -36,7 +36,7 @@ func (t *T) evicted(id string, seq int64) *Answer {
 }
 
 var evictionCases = []Case{
-	{"over max_bytes", `D12: when a write raises the sum of the charged sizes above max_bytes, the oldest batches are evicted until the rest fits; spec: "A batch can be evicted, after which reading it returns 404"`, func(t *T) {
+	{"over max_bytes", `D12: when a write raises the sum of the charged sizes (at least 128 bytes for each batch) above max_bytes, the oldest batches are evicted until the rest fits; spec: "A batch can be evicted, after which reading it returns 404"`, func(t *T) {
 		s := t.Overfull(5)
 		if got := t.Stream(s.ID); got.BytesStored != 3*part || got.Cursor != 5 {
 			t.Errorf("got %d bytes stored and cursor %d, want %d and 5", got.BytesStored, got.Cursor, 3*part)

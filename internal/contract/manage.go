@@ -292,7 +292,7 @@ var manageCases = []Case{
 			return true
 		})
 		sub.Closed(2*time.Second + slack)
-		Eventually(t, Patience, "every node lists the key as revoked", func() bool { // the clocks of nodes differ a little
+		Eventually(t, Patience, "every node lists the key as revoked", func() bool { // not all at the same moment, because the clocks of nodes differ a little
 			var page managedPage[managed]
 			t.Get("/manage/v1/keys?project="+project, o).Want(200).decode(&page)
 			return slices.ContainsFunc(page.Data, func(k managed) bool {

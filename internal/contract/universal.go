@@ -159,7 +159,7 @@ func (t *T) errorFaults(a *Answer) (found []string) {
 	switch {
 	case !ok:
 		bad("unknown error code %q", e.Error.Code)
-	case a.Status == 431 && e.Error.Code == "invalid_request_error" && f.kind == e.Error.Type: // D26
+	case a.Status == 431 && e.Error.Code == "invalid_request_error" && f.kind == e.Error.Type: // D26: the header fields of the request are too large
 	case f.status != a.Status || f.kind != e.Error.Type:
 		bad("%s has status %d and type %s, want %d and %s", e.Error.Code, a.Status, e.Error.Type, f.status, f.kind)
 	}

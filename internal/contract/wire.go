@@ -8,7 +8,7 @@ import (
 )
 
 // wireCases check behaviour that depends on the version of HTTP: bodies that are not read, bodies
-// in pieces, many streams on one connection.
+// in pieces, many requests at once on one connection.
 var wireCases = []Case{
 	{"refused before the body", `D19: the key is checked first, so a refused key is reported without reading the body`, func(t *T) {
 		s := t.rawStream()
@@ -63,7 +63,7 @@ var wireCases = []Case{
 	}},
 	{"many at once", `spec: "HTTP/2 and HTTP/3 are supported. HTTP/1.1 also works for streaming": many subscriptions and publishes run at the same time`, func(t *T) {
 		s := t.jsonStream()
-		subs := make([]*Subscription, 150) // more streams than some servers allow on one connection
+		subs := make([]*Subscription, 150) // more requests in flight than some servers allow on one connection
 		for i := range subs {
 			subs[i] = t.Subscribe(s.ID, "cursor=0")
 		}

@@ -188,7 +188,7 @@ func TestGateway(t *testing.T) {
 			text, err := post()
 			if x.proto == "" {
 				if err == nil {
-					t.Errorf("a gateway for HTTP/1.1 only answered %q", text)
+					t.Errorf("a gateway without HTTP/2 answered an HTTP/2 request with %q", text)
 				}
 				return
 			}
@@ -236,7 +236,7 @@ func TestPackets(t *testing.T) {
 		server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		n, from, err := server.ReadFromUDPAddrPort(b)
 		if err != nil {
-			continue // a socket may drop packets
+			continue // send again, because a socket may drop packets
 		}
 		if string(b[:n]) == "lost" {
 			t.Fatal("a lost packet arrived")

@@ -21,12 +21,12 @@ type absence struct {
 
 var absences = []absence{
 	{[]string{"engine/..."}, false, "os", "", "an engine reaches files only through internal/disk, so that tests can make every call fail"},
-	{[]string{"weir", "stream"}, false, "os", "", "it does no I/O"},
+	{[]string{"weir", "stream"}, false, "os", "", "this room does no I/O"},
 	{[]string{"weir", "stream", "engine/...", "hub", "disk/..."}, false, "net/http", "", "only rooms above the hub know HTTP"},
 	{[]string{"weir", "stream"}, false, "time", "Now", "the caller passes in the time"},
-	{[]string{"stream"}, false, "sync", "", "the rules take no lock; their caller does"},
+	{[]string{"stream"}, false, "sync", "", "the functions of this room take no lock; their caller does"},
 	{[]string{"stream", "weir"}, false, "context", "", "no function in this room waits"},
-	{[]string{"stream", "weir"}, false, "log/slog", "", "the rules return their results and never log"},
+	{[]string{"stream", "weir"}, false, "log/slog", "", "the functions of this room return their results and never log"},
 	{[]string{"cmd", "bench"}, true, "flag", "", "only commands (cmd and bench) read flags"},
 	{[]string{""}, true, "log", "", "the project logs with log/slog only"},
 }
@@ -106,11 +106,11 @@ func TestAbsences(t *testing.T) { passes(t, checkAbsences) }
 func TestAbsencesPlanted(t *testing.T) {
 	catches(t, checkAbsences, []plant{
 		{"an engine opens files", "-- internal/engine/journal/a.go --\npackage journal\nimport \"os\"\n", "engine/journal must not use os: an engine reaches files"},
-		{"its test opens files", "-- internal/engine/journal/a_test.go --\npackage journal\nimport \"os\"\n", ""},
+		{"the test of an engine opens files", "-- internal/engine/journal/a_test.go --\npackage journal\nimport \"os\"\n", ""},
 		{"the disk opens files", "-- internal/disk/a.go --\npackage disk\nimport \"os\"\n", ""},
-		{"rules read the clock", "-- internal/stream/a.go --\npackage stream\nimport clock \"time\"\nvar now = clock.Now\n", "a.go:3: stream must not use time.Now"},
-		{"rules use durations", "-- internal/stream/a.go --\npackage stream\nimport \"time\"\nconst d = time.Second\n", ""},
-		{"rules lock", "-- internal/stream/a.go --\npackage stream\nimport \"sync\"\n", "their caller does"},
+		{"the room stream reads the clock", "-- internal/stream/a.go --\npackage stream\nimport clock \"time\"\nvar now = clock.Now\n", "a.go:3: stream must not use time.Now"},
+		{"the room stream uses durations", "-- internal/stream/a.go --\npackage stream\nimport \"time\"\nconst d = time.Second\n", ""},
+		{"the room stream takes a lock", "-- internal/stream/a.go --\npackage stream\nimport \"sync\"\n", "their caller does"},
 		{"the hub speaks HTTP", "-- internal/hub/a.go --\npackage hub\nimport \"net/http\"\n", "above the hub know HTTP"},
 		{"a room reads flags", "-- internal/server/a.go --\npackage server\nimport \"flag\"\n", "only commands (cmd and bench) read flags"},
 		{"cmd reads flags", "-- cmd/weir/a.go --\npackage main\nimport \"flag\"\n", ""},

@@ -164,10 +164,10 @@ func TestArrowsPlanted(t *testing.T) {
 		"cmd            → api, weir\napi            → hub\nhub            → stream, engine, weir\nengine/journal → engine, disk\n" +
 		"disk/faulty    → disk\nstream, engine → weir\nserver, disk, bench, weir → nothing\n```\n"
 	catches(t, checkArrows, []plant{
-		{"as drawn", arrows + "-- internal/hub/a.go --\npackage hub\nimport (\n\"os\"\n\"weir/internal/stream\"\n)\n", ""},
-		{"sideways", arrows + "-- internal/stream/a.go --\npackage stream\nimport \"weir/internal/engine\"\n", "no arrow stream → engine"},
-		{"past a room", arrows + "-- internal/api/a.go --\npackage api\nimport \"weir/internal/engine\"\n", "a.go:2: ARCHITECTURE.md has no arrow api → engine"},
-		{"upwards", arrows + "-- internal/engine/a.go --\npackage engine\nimport \"weir/internal/hub\"\n", "engine → hub"},
+		{"an import with an arrow", arrows + "-- internal/hub/a.go --\npackage hub\nimport (\n\"os\"\n\"weir/internal/stream\"\n)\n", ""},
+		{"an import from a room beside it", arrows + "-- internal/stream/a.go --\npackage stream\nimport \"weir/internal/engine\"\n", "no arrow stream → engine"},
+		{"an import that skips a room", arrows + "-- internal/api/a.go --\npackage api\nimport \"weir/internal/engine\"\n", "a.go:2: ARCHITECTURE.md has no arrow api → engine"},
+		{"an import from a room above it", arrows + "-- internal/engine/a.go --\npackage engine\nimport \"weir/internal/hub\"\n", "engine → hub"},
 		{"the server imports the root", arrows + "-- internal/server/a.go --\npackage server\nimport \"weir\"\n", "server → weir"},
 		{"the root imports a room", arrows + "-- a.go --\npackage weir\nimport \"weir/internal/stream\"\n", "imports no room"},
 		{"cmd is imported", arrows + "-- bench/a.go --\npackage main\nimport \"weir/cmd/weir\"\n", "no room imports cmd"},

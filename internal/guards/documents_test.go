@@ -169,7 +169,7 @@ func runMake(args ...string) ([]byte, error) {
 	cmd := exec.Command("make", slices.DeleteFunc(args, func(s string) bool { return s == "" })...)
 	cmd.Dir = "../.."
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "MAKE") && !strings.HasPrefix(v, "MFLAGS") { // set by a make that runs this test
+		if !strings.HasPrefix(v, "MAKE") && !strings.HasPrefix(v, "MFLAGS") { // a make that runs this test sets these variables
 			cmd.Env = append(cmd.Env, v)
 		}
 	}

@@ -148,7 +148,7 @@ func (p *running) end(sig syscall.Signal) {
 	<-p.exited
 }
 
-// await waits until the function fits returns true for the output so far, and returns that output.
+// await waits until fits(output) is true for the output so far, and returns that output.
 func (p *running) await(fits func(output string) bool) (string, error) {
 	late := time.After(patience)
 	for {

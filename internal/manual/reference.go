@@ -165,7 +165,7 @@ func example(v any) string {
 	return out.String()
 }
 
-// headers returns the headers of a response, except those that are also in omitted.
+// headers returns the headers of a response, except those in the parameter omitted.
 func (d *description) headers(all, omitted *object) []field {
 	var fields []field
 	for _, name := range all.names {

@@ -21,11 +21,11 @@ var unrun = map[string]map[string]string{
 	"manual/index.md": {"make build": "it builds into the source tree; the function binary builds the same program elsewhere"},
 	"operating.md": {
 		"sysctl ":               "it changes the machine",
-		"curl --http2 --cacert": "covered by the script https of cmd/weir",
+		"curl --http2 --cacert": "covered by cmd/weir/testdata/https.txtar",
 		"weir serve --http 0":   "it needs a public host name",
-		"WEIR_BOOTSTRAP_KEYS=":  "covered by the script bootstrap of cmd/weir",
+		"WEIR_BOOTSTRAP_KEYS=":  "covered by cmd/weir/testdata/bootstrap.txtar",
 		"systemctl ":            "it needs systemd",
-		"weir check --largest":  "covered by the script drop of cmd/weir",
+		"weir check --largest":  "covered by cmd/weir/testdata/drop.txtar",
 	},
 	"cluster.md": {
 		"weir serve --data node1":  "covered by TestContractCluster in internal/trials",

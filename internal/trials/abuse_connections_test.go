@@ -50,7 +50,7 @@ func TestTooManyConnections(t *testing.T) {
 	if rest < 10 || rest > 64 {
 		t.Errorf("the other addresses got %d connections, want 10 to 64", rest)
 	}
-	for range 20 { // enough for several segments of the journal
+	for range 20 { // enough to fill several files of the journal
 		fresh.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202)
 	}
 	if out, err := exec.Command(program(t), "project", "ls", "--data", s.data).CombinedOutput(); err != nil {

@@ -158,7 +158,7 @@ func (a *attack) frameFloods() {
 		f := a.s.dialHTTP2(a.T, "")
 		f.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		a.Go(func() {
-			f.conn.SetWriteDeadline(time.Now().Add(lateness)) // the server may stop reading the connection
+			f.conn.SetWriteDeadline(time.Now().Add(lateness)) // sending may block, because the server may stop reading from the connection
 			var err error
 			for n := 0; err == nil && n < 60_000; n++ {
 				if write(f); n%1000 == 999 {

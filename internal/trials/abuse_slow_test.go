@@ -113,7 +113,7 @@ func (a *attack) slowBodies() {
 			})
 			if err != nil {
 				// If sending the body fails, the client may return this error instead of the
-				// server's response.
+				// server's response, so the test accepts it.
 				t.Logf("%s: a slow body failed with %v", by.Name, err)
 				if ctx.Err() != nil {
 					t.Errorf("%s: the server kept waiting for a slow body", by.Name)

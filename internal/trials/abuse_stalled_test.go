@@ -73,7 +73,7 @@ func TestStalledReaders(t *testing.T) {
 		vanish()
 	}
 	contract.Eventually(t, contract.Patience, "all subscriptions are open", func() bool { return s.metric(t, "weir_subscribers") == 5*each+5+len(contract.Transports) })
-	for range 30 { // more than all buffers hold
+	for range 30 { // more data than all buffers hold
 		c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(20<<10))).Want(202)
 	}
 	p.progress(10)

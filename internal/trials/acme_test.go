@@ -243,7 +243,7 @@ func resolved(query []byte) []byte {
 	if end < 0 || len(query) < header+end+5 {
 		return nil
 	}
-	end += header + 5 // the name's last byte, type and class
+	end += header + 5 // includes the last byte of the name, the type and the class
 	answer := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, query[header:end]...)
 	if query[end-3] == 1 && query[end-4] == 0 {
 		answer[7] = 1

@@ -44,7 +44,7 @@ func TestCrash(t *testing.T) {
 type crash struct {
 	t      testing.TB
 	r      *rand.Rand
-	ledger *ledger
+	ledger *ledger // what the clients know about each stream
 	server *server
 	caller *caller
 	starts int

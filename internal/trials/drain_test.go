@@ -52,7 +52,7 @@ func TestRestartUnderLoad(t *testing.T) {
 		}
 		var client *http.Client
 		for n := range *crowd {
-			if n%50 == 0 { // the number of streams per connection is limited
+			if n%50 == 0 { // a new client, because the number of requests in flight per connection is limited
 				client = by.Client(s.trust(t))
 				t.Cleanup(client.CloseIdleConnections)
 			}

@@ -264,7 +264,7 @@ func (h *hangup) settle() {
 			var ack contract.Ack
 			b := h.want(h.api, "POST", contract.NextPath(s.name), `{"events":["hang up"]}`, 200, 202)
 			if err := json.Unmarshal(b, &ack); err != nil || ack.Seq != 1 || ack.Cursor != 1 {
-				h.Errorf("%s: published again: %s", s, b)
+				h.Errorf("%s: publishing the batch again got %s", s, b)
 			}
 			s.stored = ack.Duplicate
 		}
@@ -367,7 +367,7 @@ func (h *hangup) exam(s *subject, v view) {
 	case s.kind == "revoke":
 		h.want(h.admin, "POST", "/keys/"+s.id+"/revoke", "", 200)
 		if h.accepts(s.secret) {
-			h.Errorf("%s: accepted after it was revoked", s)
+			h.Errorf("%s: the key is accepted after it was revoked", s)
 		}
 	case v.exists:
 		h.want(h.api, "POST", "/v1/streams", create, 409)

@@ -19,7 +19,7 @@ type ledger struct {
 // account records what clients know about one stream.
 type account struct {
 	id      string
-	keyed   bool
+	keyed   bool    // the server chooses sequences, and publishes have idempotency keys
 	created outcome // outcome of the request that creates the stream
 	deleted outcome // outcome of the request that deletes the stream; refused if there was no such request
 	gone    bool    // the stream did not exist after a restart, so it must never exist again

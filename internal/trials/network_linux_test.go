@@ -86,8 +86,8 @@ func (n *network) space() *os.File {
 const currentNamespace = "/proc/thread-self/ns/net"
 
 // switchNamespace calls the function leave, which moves the current thread to another namespace.
-// Then it calls the function do and moves the thread back. Sockets and processes that this function
-// creates stay in the other namespace.
+// Then it calls the function do and moves the thread back. Sockets and processes that the function
+// do creates stay in the other namespace.
 func switchNamespace(leave, do func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open(currentNamespace)

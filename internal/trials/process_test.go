@@ -30,12 +30,12 @@ const (
 	testKey  = "svc_test_c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2"
 )
 
-var race = flag.Bool("trials.race", raceEnabled, "build the server with the race detector, for the tests that raced names")
+var race = flag.Bool("trials.race", raceEnabled, "build the server with the race detector, for the tests that use the whole interface")
 
 // raced names the tests whose servers are built with the race detector: those that use the whole
-// interface. The others kill, starve or fill up servers, and would take twice as long. The contract
-// suite runs with it where connections are served by event loops (HTTP1) and where each request has
-// a goroutine (H2C); the other transports use the same code.
+// interface. The others kill, starve or fill up servers, and would take twice as long with it. The
+// contract suite runs with it over two transports: event loops serve HTTP1, and each request over
+// H2C has a goroutine. The other transports use the same code.
 var raced = regexp.MustCompile(`^Test(Contract/(HTTP1|H2C)$|Limits|Property|HangUp|Restart|Shutdown|Schedules)`)
 
 // binary is a build of weir.
@@ -86,7 +86,7 @@ func (b *binary) get(t testing.TB, race bool) string {
 
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command that was built with the race detector waits a second before it exits
-	debug.SetGCPercent(400)                  // the responses of the suites are garbage at once, and memory is not measured here
+	debug.SetGCPercent(400)                  // collects garbage less often, because these tests do not measure memory
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })

@@ -24,11 +24,12 @@ var (
 	producerCuts  = flag.Int("trials.producer-cuts", 3, "number of times that TestProducersPowerCut cuts the power")
 )
 
-// The test kills the server while idempotent producers write through /ds, and restarts it on the
-// same data. After each restart the log has every acknowledged message at the position that the
-// acknowledgement named, and no message of a producer is missing or stored twice. The server knows
-// exactly how far each producer is: it stores a repeated append if and only if the log does not
-// have the message, and it refuses an epoch as outdated only if it knows a newer one.
+// The test kills the server while idempotent producers write with the Durable Streams protocol
+// (/ds), and restarts it on the same data. After each restart the log has every acknowledged
+// message at the position that the acknowledgement named, and no message of a producer is missing
+// or stored twice. The server knows exactly how far each producer is: it stores a repeated append
+// if and only if the log does not have the message, and it refuses an epoch as outdated only if it
+// knows a newer one.
 func TestProducers(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)

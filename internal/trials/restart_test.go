@@ -40,7 +40,7 @@ func openAfterCrash(t *testing.T, grace time.Duration) bool {
 	}
 	retry.Want(202)
 	sub.Batch(2)
-	sub.Batch(4) // the gap at 3 is closed
+	sub.Batch(4) // arrives when the gap at 3 is closed
 	if open := time.Since(started); open < grace {
 		t.Errorf("the gap was closed %v after the start, within the grace period of %v", open, grace)
 	}

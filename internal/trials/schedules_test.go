@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	core "weir" // trials has a function named weir
+	core "weir" // this package has a function named weir
 	"weir/client"
 	"weir/client/http3"
 	"weir/internal/faultnet"

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { directory, freePorts, key, start, stop } from "./server.js";
 
-test("the client of the protocol appends, reads and resumes over a killed server", async () => {
+test("the client of the protocol appends, reads, and resumes after the server was killed", async () => {
   const { path: data, remove } = directory();
   const [port] = await freePorts(1);
   let server = await start(data, port);
@@ -28,7 +28,7 @@ test("the client of the protocol appends, reads and resumes over a killed server
   }
 });
 
-test("producers are exact after a kill", async () => {
+test("after a kill, the server still knows the epoch and the last sequence of each producer", async () => {
   const { path: data, remove } = directory();
   const [port] = await freePorts(1);
   let server = await start(data, port);
@@ -46,9 +46,9 @@ test("producers are exact after a kill", async () => {
     await stop(server, "SIGKILL");
     server = await start(data, port);
     expect((await send(1, 0)).status).toBe(204); // a duplicate
-    expect((await send(0, 5)).status).toBe(403); // fenced
-    expect((await send(1, 2)).status).toBe(409); // 1 is missing
-    expect((await send(1, 1, { "stream-seq": "a" })).status).toBe(409); // not greater than the last one
+    expect((await send(0, 5)).status).toBe(403); // epoch 0 is over, because epoch 1 has begun
+    expect((await send(1, 2)).status).toBe(409); // sequence 1 is missing
+    expect((await send(1, 1, { "stream-seq": "a" })).status).toBe(409); // stream-seq is not greater than the last one
     expect((await send(1, 1, { "stream-seq": "b", "stream-closed": "true" })).status).toBe(200);
     await stop(server, "SIGKILL");
     server = await start(data, port);

@@ -7,7 +7,7 @@ import { readFileSync, rmSync } from "node:fs";
 import { basename } from "node:path";
 
 const core = 332; // cases of the suite, without the optional subscriptions
-const part = "^(Basic Stream Operations|HTTP Protocol|Idempotent Producer|Fork - Deletion|Stream Closure)"; // on a cluster
+const part = "^(Basic Stream Operations|HTTP Protocol|Idempotent Producer|Fork - Deletion|Stream Closure)"; // the cases that run on a cluster
 const whole = process.argv[2] === "whole";
 
 /** Runs test files in a process of their own, and returns the results by file. */

@@ -1,8 +1,8 @@
 import { defineConfig } from "vitest/config";
 
 // The suite is a package, and vitest looks for tests outside of packages only. So journal.test.js and
-// cluster.test.js call the suite, and the package is not kept out of the transformation. The timeouts
-// are for busy machines.
+// cluster.test.js call the suite, and the option inline makes vitest transform the package like a test
+// file. The timeouts are for busy machines.
 export default defineConfig({
   test: {
     include: ["*.test.js"],

@@ -10,7 +10,7 @@ import { backoff, Scope, wait } from "./wait.js";
  * @property {import("./payload.js").Payload | {contentType: string, body: Uint8Array | string}} [payload]
  * @property {Record<string, string>} [headers]
  * @property {number} [wait] milliseconds that the service may take to answer, in addition to the timeout
- * @property {(answer: Answer) => void} [check] throws a ConnectionError if a success status did not come from Weir
+ * @property {(answer: Answer) => void} [check] throws a ConnectionError if a response with a success status did not come from Weir
  */
 
 /** @typedef {string | (() => string | Promise<string>)} Key an API key, or a function that returns one */
@@ -27,7 +27,7 @@ export class Caller {
   /** @type {Promise<string> | undefined} */
   #asked; // the result of the latest call of the key function
   /** @type {Promise<string> | undefined} */
-  #late; // the result of a call that took too long, if the function was not called again since
+  #late; // the result of a call of the key function that took too long; undefined once the function is called again
 
   /**
    * @param {string} base
@@ -55,7 +55,7 @@ export class Caller {
   }
 
   /**
-   * Calls the key function. If an earlier call took too long, the call that ends first counts.
+   * Calls the key function. If an earlier call took too long, the result of the call that ends first counts.
    *
    * @param {() => string | Promise<string>} source
    */
@@ -128,7 +128,7 @@ export class Caller {
     const all = { ...headers };
     if (key !== "") all.authorization = `Bearer ${key}`;
     if (payload) all["content-type"] = payload.contentType;
-    const send = this.#fetch; // called without an object, because the fetch of a browser fails as a method of another object
+    const send = this.#fetch; // in a browser, calling this.#fetch(...) would fail: fetch must not be called as a method of this object
     return reach(scope, () =>
       send(this.#base + path, {
         method,
@@ -229,7 +229,7 @@ const unsent = new WeakSet();
  */
 function isLost(error) {
   if (error instanceof ConnectionError) return !unsent.has(error);
-  // A 503 of Weir says whether the outcome is unknown. Other errors of a server do not.
+  // A 503 of Weir says whether the outcome is unknown. Other statuses from 500 on do not say it.
   return error instanceof WeirError && (error.outcomeUnknown || (error.status >= 500 && error.status !== 503));
 }
 

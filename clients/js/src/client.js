@@ -12,7 +12,7 @@ import { Subscription } from "./subscription.js";
  * @property {string} url address of the service, such as `https://weir.example.com`
  * @property {import("./call.js").Key} [key] API key, sent with every request; without it only the demo stream can be read. A
  *   function that returns a key, or a promise of one, is called again when the service refuses the key, so keys can be
- *   short-lived. If the function throws, it counts as a lost connection
+ *   short-lived. If the function throws, the client acts as if the connection was lost
  * @property {number} [giveUp] milliseconds after which a call fails instead of being retried; 30,000 by default. A call with a body
  *   gets a second more per 8 kB. Does not apply to open publishers and to subscriptions
  * @property {number} [timeout] milliseconds without a response after which an attempt fails; 15,000 by default. A request with
@@ -60,7 +60,7 @@ import { Subscription } from "./subscription.js";
  * @property {number | "head"} [from] the first sequence number; 0, the default, is the oldest stored batch, and `head` starts above
  *   the cursor
  * @property {number} [last] start with the newest batches; the value is their number, up to 1,000
- * @property {Date} [since] the batches that were stored at this time or later
+ * @property {Date} [since] start with the first batch that was stored at this time or later
  * @property {number} [limit] maximum number of batches per page, up to 1,000; 100 by default, or `last`
  * @property {number} [wait] if there is no batch yet, wait for one for up to this many seconds, at most 30
  */

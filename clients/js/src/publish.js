@@ -3,7 +3,7 @@
 import { ConnectionError } from "./errors.js";
 
 /**
- * Publishes with the next sequence number.
+ * Returns the request that publishes a batch under the next sequence number.
  *
  * @param {string} path of the stream
  * @param {string} key the idempotency key
@@ -15,7 +15,7 @@ export function nextCall(path, key, payload) {
 }
 
 /**
- * Publishes with a given sequence number.
+ * Returns the request that publishes a batch under a given sequence number.
  *
  * @param {string} path of the stream
  * @param {number} seq
@@ -27,7 +27,8 @@ export function atCall(path, seq, payload) {
 }
 
 /**
- * Publishes with a given sequence number and the name of the publisher, which the service keeps with the batch.
+ * Returns the request that publishes a batch under a given sequence number, with the name of the publisher. The service keeps
+ * the name with the batch.
  *
  * @param {string} path of the stream
  * @param {number} seq
@@ -46,9 +47,9 @@ export function orderedCall(path, seq, payload, publisher, contiguous) {
 /**
  * @typedef {object} Ack
  * @property {string} streamId
- * @property {number} seq under which the batch is stored
+ * @property {number} seq sequence number under which the batch is stored
  * @property {number} accepted number of events in the batch; 1 for a raw batch
- * @property {number} cursor of the stream after the write
+ * @property {number} cursor cursor of the stream after the write
  * @property {boolean} duplicate whether the batch was already stored
  */
 

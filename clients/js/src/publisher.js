@@ -52,15 +52,16 @@ import { backoff } from "./wait.js";
  * @property {import("./publish.js").Ack} [ack]
  */
 
-/** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn a call that waits for room */
+/** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn a call of add, addBytes or flush that waits for room, or for earlier calls */
 
-const maxRetry = 5000; // milliseconds between retries
-const maxWaiting = 10_000; // calls of add that may wait; a program that does not await them would fill the memory
+const maxRetry = 5000; // the longest pause before a retry, in milliseconds
+const maxWaiting = 10_000; // limit for waiting calls of add, because a program that does not await them would fill the memory
 
-// Milliseconds after which the lowest batch is sent again over another connection, in addition to the time for its body.
-const resend = 500; // if the service has answered a batch above it
+// Milliseconds after which the batch with the lowest sequence is sent again over another connection. The time that its body
+// needs is added.
+const resend = 500; // if the service has already answered a later batch
 const hang = 10_000; // otherwise
-const maxAttempts = 4; // simultaneous attempts of one batch
+const maxAttempts = 4; // limit for simultaneous attempts of one batch
 
 /**
  * Publisher publishes many events to one stream, in the order in which they are added.
@@ -82,7 +83,7 @@ export class Publisher {
   #claim = ""; // idempotency key of the first batch while the service has to assign its sequence; otherwise empty
   #first;
   #next; // sequence of the next batch
-  #created; // identifies the stream, because its id can be used again
+  #created; // when the stream was created; tells it from a later stream with the same id. Empty if unknown
   #leap; // true until the first batch is stored, if the program chose its sequence: that batch may leave a gap on purpose
 
   /** @type {Set<Turn>} */
@@ -92,14 +93,14 @@ export class Publisher {
   /** @type {Uint8Array[]} */
   #group = []; // events of the next batch, or its bytes
   #groupBytes = 0;
-  #due = false; // whether the group must be sent as soon as there is room
+  #due = false; // whether the group must be sent as soon as the window has room
   /** @type {Flight[]} */
   #window = []; // unacknowledged batches in order of their sequences
   #bytes = 0; // total size of the bodies in the window
   #cuts = 0; // number of batches made so far
 
   #flying = 0; // number of attempts in flight
-  #allowed = 1; // limit of #flying; grows while responses arrive quickly
+  #allowed = 1; // limit of #flying; grows with each acknowledgement, and falls after a refusal or a failure
   #failures = 0; // consecutive failures
   #epoch = 0; // incremented at a failure. Attempts that started in an earlier epoch fail for the same reason, and are not
   // counted as further failures
@@ -441,7 +442,7 @@ export class Publisher {
   async #attempt(flight) {
     const controller = new AbortController();
     const epoch = this.#epoch;
-    const first = flight === this.#window[0]; // if true, its predecessor is stored
+    const first = flight === this.#window[0]; // if true, the predecessor of the batch is stored
     flight.attempts.add(controller);
     flight.tries++;
     flight.since = now();

@@ -22,8 +22,9 @@ export class EventParser {
   retry = undefined;
 
   /**
-   * The id of the first block, if that block has no data. It is the position at which the subscription starts. It is "" if
-   * the block has no id. It is undefined until the block has ended, and if the block has data. @type {string | undefined}
+   * The id of the first block (the lines before the first empty line), if that block has no data. It is the position at which
+   * the subscription starts. It is "" if the block has no id. It is undefined until the block has ended, and if the block has
+   * data. @type {string | undefined}
    */
   position = undefined;
 

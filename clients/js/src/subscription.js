@@ -186,7 +186,7 @@ export class Subscription {
           await events.return();
         },
       },
-      { highWaterMark: 0 }, // so that the position is not ahead of the reader
+      { highWaterMark: 0 }, // nothing is read ahead, so that the position is not ahead of the reader
     );
   }
 

@@ -50,8 +50,8 @@ export async function waitOrWake(ms, signal) {
 
 /**
  * Returns how many milliseconds to wait after the n-th failed attempt: 50 to 100 ms after the first, twice as long after
- * each further one, up to a limit. Half of it is random, so that clients that were disconnected together do not all retry
- * at the same moment.
+ * each further one, up to a limit. Half of the time is random, so that clients that were disconnected together do not all
+ * retry at the same moment.
  *
  * @param {number} n
  * @param {number} most the limit

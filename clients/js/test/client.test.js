@@ -48,7 +48,7 @@ test("a path before /v1 is kept", async (t) => {
   assert.equal(requests[0].headers.authorization, `Bearer ${key}`);
 });
 
-test("pages of batches", async () => {
+test("batches are read page by page", async () => {
   const stream = await client.createStream({ name: "pages" });
   for (let n = 1; n <= 7; n++) await client.publish(stream, [n]);
   const read = async (options) => {
@@ -76,7 +76,7 @@ test("pages of batches", async () => {
   assert.deepEqual(await quick.page(stream, { from: "head", wait: 1 }), { batches: [], next: 8, cursor: 7 });
 });
 
-test("a stream can be changed, and evicted batches are a gap", async () => {
+test("a stream can be changed, and evicted batches are reported as a gap", async () => {
   const stream = await client.createStream({ name: "old", mode: "raw" });
   for (let n = 1; n <= 3; n++) await client.publish(stream, new Uint8Array(1 << 20));
   const changed = await client.updateStream(stream, { name: "new", retentionSeconds: 3600, maxBytes: 1 << 20 });
@@ -248,7 +248,7 @@ test("create and delete succeed although the first response is lost", async (t) 
   await assert.rejects(client.stream(stream), { code: "stream_not_found" });
 });
 
-test("calls are retried until giveUp", async (t) => {
+test("calls are retried until the time in giveUp has passed", async (t) => {
   const full = (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}');
   const { client: other, requests } = await otherServer(t, full, { giveUp: 1000 });
   await assert.rejects(other.stream(id), { code: "overloaded", status: 503, message: "overloaded: full", outcomeUnknown: false });
@@ -295,7 +295,7 @@ test("the outcome is unknown if the last attempt got no response, and known if n
   await assert.rejects(keyless.publish(id, [1]), { message: "cannot get a key: offline", outcomeUnknown: false });
 });
 
-test("a key function that hangs once is called again, and a late key counts", async () => {
+test("a key function that hangs is called again, and a key that its first call returns late is still used", async () => {
   const stream = await client.createStream({ name: "x" });
   let asked = 0;
   const stuck = new Client({ url: server.url, timeout: 100, key: () => (++asked === 1 ? new Promise(() => {}) : key) });
@@ -347,7 +347,7 @@ test("responses that are not from Weir are retried, and never taken for success"
   }
 });
 
-test("the error after giveUp is the reason for the retries, not the attempt that giveUp ended", async (t) => {
+test("after giveUp, the error is that of the attempt before the one that giveUp cut short", async (t) => {
   const { client: other } = await otherServer(t, (response, n) => n === 1 && response.writeHead(530).end(), { giveUp: 1500 });
   await assert.rejects(other.cursor(id), { name: "ConnectionError", message: /not from Weir: status 530/ });
 });
@@ -375,7 +375,7 @@ test("a signal aborts a call whose key was refused, while the key function hangs
   let sent = 0;
   const refuse = async () => {
     const second = ++sent === 2;
-    if (second) await hangs.promise; // the first call has asked for another key
+    if (second) await hangs.promise; // until the first call has asked for another key
     const body = JSON.stringify({ error: { code: "key_revoked", message: "no" } });
     return Object.assign(new Response("", { status: 401 }), {
       text: async () => {

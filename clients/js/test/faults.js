@@ -1,4 +1,5 @@
-// One random schedule of faults. It runs in Node and, as text, in the page of a browser, so it uses nothing but its arguments.
+// Publishes and subscribes while random faults occur. The function runs in Node, and its source text is also put into the page
+// of a browser, so it uses nothing but its arguments.
 
 /**
  * Publishes and subscribes at the same time, and returns what both saw.

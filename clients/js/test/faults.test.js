@@ -29,7 +29,7 @@ const secure = await Server.on(await Disk.mount(), { after }, ...Server.secureFl
 function chance(seed) {
   let state = seed % 2147483647 || 1;
   const next = () => (state = (state * 48271) % 2147483647) / 2147483647;
-  for (let n = 0; n < 5; n++) next(); // the first numbers of similar seeds are similar
+  for (let n = 0; n < 5; n++) next(); // skip the first numbers, which are similar for similar seeds
   return { less: (than) => next() < than, choice: (list) => list[Math.floor(next() * list.length)] };
 }
 
@@ -109,7 +109,7 @@ async function schedule(server, faults, seed, count, run) {
   assert.deepEqual(seen, acks);
   assert.deepEqual(delivered, numbers(events, 0));
   assert.equal((await near.cursor(stream)).cursor, acks.length);
-  await near.deleteStream(stream); // the disk is small
+  await near.deleteStream(stream); // frees space, because the disk is small
 }
 
 const timeout = 240_000 + count * 60_000;

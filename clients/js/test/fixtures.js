@@ -45,7 +45,7 @@ export function start(...args) {
   return child;
 }
 
-/** A running `weir serve` with its own data directory. Both are removed after the test. */
+/** A running `weir serve` with its own data directory. After the test, it is stopped, and the directory is removed. */
 export class Server {
   /** @param {import("node:test").TestContext} t */
   static start(t, ...flags) {
@@ -309,7 +309,7 @@ export async function service(after) {
   };
 }
 
-/** Lets a publisher store numbers one at a time. Each quick response lets the publisher send more batches at once later. */
+/** Lets a publisher store numbers one at a time. After each response, the publisher may keep one more batch in flight. */
 export async function learn(publisher, count) {
   for (const n of numbers(count)) {
     await publisher.add(n);

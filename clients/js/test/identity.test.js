@@ -39,7 +39,7 @@ test("a closed gap and an evicted sequence have errors of their own, and are not
   const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
   await near.publishAt(s, 5, ["above"]);
-  await take(near.subscribe(s, { cursor: "oldest" }), 1); // once 5 is delivered, the gap below it is closed
+  await take(near.subscribe(s, { cursor: "oldest" }), 1); // once batch 5 is delivered, the gap below it is closed
   const small = await near.createStream({ name: "small", maxBytes: 1 << 20 });
   for (const n of numbers(3)) await near.publishAt(small, n, ["x".repeat(500_000)]);
   for (const [stream, startAt, reason] of [[s, 3, "gap_closed"], [small, 1, "evicted"]]) {
@@ -60,7 +60,7 @@ test("a batch whose acknowledgement is lost and that is then evicted stays unack
     const answer = await go();
     if (seq !== "1" || !lost) return answer;
     lost = false;
-    for (const n of numbers(3)) await client.publishAt(s, 1 + n, ["x".repeat(500_000)]); // evicts 1
+    for (const n of numbers(3)) await client.publishAt(s, 1 + n, ["x".repeat(500_000)]); // evicts batch 1
     throw new TypeError("terminated");
   });
   const publisher = await shaky.publisher(s, { onAck: assert.fail });
@@ -114,7 +114,7 @@ test("a service that does not know the name of the publisher is refused", async 
   await assert.rejects(publisher.close(), { reason: "refused", message: /too old/ });
 });
 
-test("a key that may publish but not read", async (t) => {
+test("a publisher works with a key that may publish but not read", async (t) => {
   const s = await newStream();
   await client.publish(s, ["before"]);
   let lost = 0;
@@ -125,7 +125,7 @@ test("a key that may publish but not read", async (t) => {
   await publisher.close();
   assert.equal(publisher.acknowledged, 6);
   const far = await new Client({ url: proxy.url, key: only }).publisher(s, { batchEvents: 2 });
-  lost = 0; // lose the responses to its first batch
+  lost = 0; // the proxy loses the first responses to the publisher `far`
   proxy.cut();
   for (const n of numbers(9, 10)) await far.add(n);
   await far.close();
@@ -136,11 +136,11 @@ test("a key that may publish but not read", async (t) => {
   await assert.rejects(wrong.close(), (error) => error.reason === "refused" && error.cause instanceof WeirError && error.cause.code === "project_forbidden");
 });
 
-test("a key that is revoked in the middle is replaced by the key function", async () => {
+test("a key that is revoked while a publisher is open is replaced by the key function", async () => {
   const first = await server.newKey("--permissions", "read,publish");
   const keys = [first.key, key];
   const s = await newStream();
-  let failures = 1; // failures of the key function, which may need the network too
+  let failures = 1; // how often the key function still fails: it may need the network itself
   const rotating = new Client({
     url: server.url,
     key: async () => {
@@ -162,7 +162,7 @@ test("a key that is revoked in the middle is replaced by the key function", asyn
   assert.deepEqual(keys, []);
 });
 
-test("a key function that returns a refused key again", async () => {
+test("a call fails if the key function returns a refused key again", async () => {
   const stale = new Client({ url: server.url, key: () => "svc_live_" + "b".repeat(32) });
   await assert.rejects(stale.stream("a".repeat(22)), { code: "invalid_api_key" });
   const keys = ["two words", undefined, key];

@@ -38,7 +38,7 @@ test("the package contains exactly the needed files, and works after unpacking",
   assert.equal((await run(process.execPath, ["use.mjs"], { cwd: dir })).stdout.trim(), Object.keys(modules).join());
 });
 
-test("the server serves the same client as one module", async () => {
+test("the server serves the same client, bundled into one module", async () => {
   const response = await fetch(`${server.url}/client.js`);
   assert.equal(response.headers.get("content-type"), "text/javascript; charset=utf-8");
   assert.equal(response.headers.get("access-control-allow-origin"), "*");
@@ -77,7 +77,7 @@ test("a program exits when it is done: no timer or connection keeps it alive", a
       for await (const batch of c.subscribe(stream, { signal: AbortSignal.timeout(300) })) throw new Error("unexpected batch");
     };
     await waiting(client);
-    await waiting(new Client({ url: "http://127.0.0.1:1" })); // between two attempts
+    await waiting(new Client({ url: "http://127.0.0.1:1" })); // the signal ends this loop between two attempts
     const stuck = await client.publisher(stream, { linger: Infinity });
     await stuck.add("never flushed");
     await fails(stuck.close({ signal: AbortSignal.abort() }));

@@ -41,7 +41,7 @@ try {
 
 /**
  * Runs a script in a page, and returns what the script returns. The script is the body of an async function and can use
- * `settings`, and import the client as `/client.js`. If it fetches `/cut`, `cut` is called here.
+ * `settings`, and import the client as `/client.js`. If it fetches `/cut`, this process calls the function `cut`.
  *
  * @param {import("node:test").TestContext} t
  */
@@ -83,7 +83,7 @@ export async function openPage(t, script, settings, { cut = () => {}, flags = []
     over = true;
     pages.close();
     pages.closeAllConnections();
-    chromium.kill("SIGTERM"); // SIGTERM, so that it can end its child processes
+    chromium.kill("SIGTERM"); // SIGTERM, so that the browser can end its child processes
     const stuck = setTimeout(() => chromium.kill("SIGKILL"), 20_000);
     await exited;
     clearTimeout(stuck);

@@ -6,7 +6,7 @@ import { Proxy, Server, deferred, hanging, key, learn, numbers, service, take } 
 
 const { server, client, newStream, everything, intercepted } = await service(after);
 
-test("events are stored in order, and a second publisher continues", async () => {
+test("events are stored in order, and a second publisher continues after them", async () => {
   const s = await newStream();
   const acks = [];
   const publisher = await client.publisher(s, { batchEvents: 10, linger: Infinity, onAck: (ack) => acks.push(ack) });
@@ -51,7 +51,7 @@ test("a batch is full when it reaches its size in bytes", async () => {
   for (const [seq, count] of [[1, 2], [2, 1], [3, 1]]) assert.equal((await client.batch(s, seq)).events.length, count);
 });
 
-test("a batch that waits for room keeps filling", async () => {
+test("a batch that cannot be sent yet, because another one is in flight, still takes events", async () => {
   const gate = deferred();
   const s = await newStream();
   const publisher = await intercepted(async (_, go) => (await gate.promise, go())).publisher(s, { linger: 0 });
@@ -112,7 +112,7 @@ test("add waits for the service, and inFlight is not exceeded", async (t) => {
   });
   const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 3 });
   await learn(publisher, 10);
-  for (const n of numbers(4, 11)) await publisher.add(n); // three in flight, and one in the next batch
+  for (const n of numbers(4, 11)) await publisher.add(n); // three batches are in flight, and one event waits in the next batch
   let taken = false;
   const fifth = publisher.add(15).then(() => (taken = true));
   const controller = new AbortController();
@@ -164,7 +164,7 @@ test("add waits while the buffer is full", async () => {
   const s = await newStream();
   const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 4, buffer: 100 });
   await publisher.add("x".repeat(80));
-  await publisher.add("y".repeat(80)); // in the group
+  await publisher.add("y".repeat(80)); // not in flight yet: the buffer has no room for a second batch
   let taken = false;
   const third = publisher.add("z").then(() => (taken = true));
   await new Promise(setImmediate);
@@ -175,7 +175,7 @@ test("add waits while the buffer is full", async () => {
   assert.equal((await client.cursor(s)).cursor, 3);
 });
 
-test("after an aborted close, unacknowledged lists what may not be stored", async () => {
+test("after an aborted close, unacknowledged lists the batches that are not known to be stored", async () => {
   const s = await newStream();
   const publisher = await intercepted((_, go, signal) => hanging(signal)).publisher(s, { batchEvents: 2 });
   const adds = numbers(25).map((n) => publisher.add(n).catch((error) => error));
@@ -200,10 +200,10 @@ test("a flush during a close is rejected when the close is aborted", async () =>
   await assert.rejects(flush, { reason: "closed" });
 });
 
-for (const inFlight of [1, 6]) test(`connections break in every way, with ${inFlight} batches in flight`, async (t) => {
+for (const inFlight of [1, 6]) test(`a publisher with up to ${inFlight} batches in flight survives connections that break in every way`, async (t) => {
   const kinds = [
-    (n) => ({ up: 100 + n * 37 }), // in the middle of a request
-    (n) => ({ down: 50 + n * 61 }), // in the middle of a response
+    (n) => ({ up: 100 + n * 37 }), // breaks in the middle of a request
+    (n) => ({ down: 50 + n * 61 }), // breaks in the middle of a response
     (n) => ({ down: 900 + n * 13, swallow: 1 }), // the response is lost
     (n) => ({ down: 400 + n * 7, stall: true }), // no more data arrives
     () => ({ down: 100_000 }),
@@ -221,7 +221,7 @@ for (const inFlight of [1, 6]) test(`connections break in every way, with ${inFl
   assert.ok(retries > 3, `${retries} retries`);
 });
 
-test("the server is killed while a publisher is active", async (t) => {
+test("a publisher survives a server that is killed", async (t) => {
   const own = await Server.start(t);
   const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
@@ -249,10 +249,10 @@ test("a batch on a hanging connection is sent over another one", async () => {
   assert.deepEqual(await everything(s, 10), numbers(10));
 });
 
-test("the only batch in flight is sent over another connection too, if its own hangs", async () => {
+test("a batch whose connection hangs is sent over another one, even if no other batch is in flight", async () => {
   const s = await newStream();
   let hung = 0;
-  const onRetry = (error) => assert.fail(error); // the hanging attempt does not have to fail first
+  const onRetry = (error) => assert.fail(error); // the batch must be sent again before the hanging attempt fails
   const publisher = await intercepted((_, go, signal) => (hung++ < 1 ? hanging(signal) : go())).publisher(s, { onRetry });
   await publisher.add(1);
   await publisher.close();
@@ -263,7 +263,7 @@ test("a batch that overtakes another is refused and sent again, so a long delay 
   const s = await newStream();
   const late = deferred();
   const publisher = await intercepted(async (seq, go) => {
-    if (seq === "3") await late.promise; // longer than 2 s, the grace of the gap that batch 4 would open
+    if (seq === "3") await late.promise; // longer than 2 s: after that time the service would close a gap below batch 4
     const answer = await go();
     if (seq !== "4" || answer.ok) return answer;
     assert.equal((await answer.clone().json()).error.code, "sequence_not_next");
@@ -284,7 +284,7 @@ test("a refusal that arrives after the acknowledgement of the predecessor does n
     const answer = await go();
     if (seq === "4" && !answer.ok) {
       refused.resolve();
-      await acked.promise; // batch 4 is the lowest when the publisher sees the refusal
+      await acked.promise; // when the publisher sees the refusal, batch 4 is the lowest unacknowledged batch
     }
     return answer;
   }).publisher(s, { batchEvents: 1, inFlight: 4, onAck: ({ seq }) => seq === 3 && acked.resolve() });
@@ -309,7 +309,7 @@ test("a rate limit slows a publisher down and does not end it", async () => {
   assert.deepEqual(await everything(s, 30), numbers(30));
 });
 
-test("calls of add that are not awaited are bounded", async () => {
+test("the number of calls of add that wait at the same time is limited", async () => {
   const gate = deferred();
   const publisher = await intercepted(async (_, go) => (await gate.promise, go())).publisher(await newStream(), { batchEvents: 1 });
   const adds = numbers(10_100).map((n) => publisher.add(n).catch((error) => error));
@@ -328,7 +328,7 @@ test("startAt may point to stored batches", async () => {
     await publisher.close();
   };
   await run([0, 1, 2]);
-  await run([0, 1, 2, 3]); // the same again, and more
+  await run([0, 1, 2, 3]); // the same batches again, and one more
   assert.deepEqual(await everything(s, 4), [0, 1, 2, 3]);
   await assert.rejects(run([0, 1], "other"), { reason: "taken", seq: 0 });
   for (const name of ["", "two words", "x".repeat(65)]) await assert.rejects(run([0], name), TypeError);
@@ -357,7 +357,7 @@ test("the publisher fails after giveUp, whether attempts fail or hang", async ()
     const waits = [];
     const publisher = await intercepted(handler).publisher(await newStream(), { giveUp: 300, onRetry: (_, wait) => waits.push(wait), onError: failed.resolve });
     await publisher.add(1);
-    const error = await failed.promise; // no call waits for the publisher
+    const error = await failed.promise; // onError must be called although no add, flush or close is waiting
     assert.deepEqual([error.reason, error.seq], ["given_up", 1]);
     assert.match(error.message, handler.length === 0 ? /gave up after \d+ ms without an acknowledgement: .*fetch failed/ : /gave up after \d+ ms without an acknowledgement$/);
     await assert.rejects(publisher.close(), { reason: "given_up" });

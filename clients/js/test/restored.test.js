@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { Client, ResetError } from "../src/index.js";
 import { Server, key, take } from "./fixtures.js";
 
-test("a server that is restored from an older backup ends publishers and subscriptions with the reason", async (t) => {
+test("after a restore from an older backup, publishers and subscriptions end with an error that says so", async (t) => {
   const server = await Server.start(t);
   const client = new Client({ url: server.url, key });
   const stream = await client.createStream({ name: "x" });
@@ -25,7 +25,7 @@ test("a server that is restored from an older backup ends publishers and subscri
   for (const seq of [1, 2, 3]) assert.equal((await batches.next()).value.seq, seq);
 
   const waiting = batches.next();
-  waiting.catch(() => {}); // it is awaited below
+  waiting.catch(() => {}); // the error is checked below
   await server.kill();
   await rm(server.data, { recursive: true });
   await server.run("restore", backup);

@@ -36,7 +36,7 @@ test("sequence 0 is delivered, and not repeated", async () => {
   for (const after of [0, saved]) assert.deepEqual(seqs(await take(client.subscribe(s, { after }), 1)), [1]);
 });
 
-test("a saved position 0 does not mean the oldest batch: what was evicted after it is a gap", async () => {
+test("after: 0 does not mean the oldest batch: batches above 0 that were evicted are reported as a gap", async () => {
   const s = await newStream({ maxBytes: 1 << 20 });
   await client.publishAt(s, 0, ["zero"]);
   for (let n = 1; n <= 5; n++) await client.publish(s, ["x".repeat(400_000)]);
@@ -83,13 +83,13 @@ test("a stream that was restored from an older backup is reported", async () => 
   const reset = (error) => error instanceof ResetError && error.before === created && error.created === created && /ends at 3, below the position 42/.test(error.message);
   await assert.rejects(follow(), reset);
   assert.deepEqual(got, [42]);
-  assert.equal(requests.length, 3, "it did not subscribe again");
+  assert.equal(requests.length, 3, "it must not subscribe again");
   const future = scripted(() => ({ headers, bytes: "event: end\ndata: {}\n\n" }));
   for await (const b of future.client.subscribe(id, { after: 41 })) assert.fail(b); // a sequence in the future is not checked
   assert.equal(future.requests.length, 1);
 });
 
-test("events, one by one and as a stream", async () => {
+test("events are read one by one, or as a ReadableStream", async () => {
   const s = await newStream();
   await client.publish(s, [1, 2]);
   await client.publish(s, []);
@@ -128,7 +128,7 @@ test("the loop over events reports a gap to onGap, and throws without onGap", as
     assert.deepEqual(error.gap, { from: 2, to: 3, reason: "evicted" });
     return true;
   });
-  assert.equal((await subscription.events().next()).value.length, 400_000); // it continues after the gap
+  assert.equal((await subscription.events().next()).value.length, 400_000); // the next loop continues after the gap
   const gaps = [];
   const events = client.subscribe(s, { after: 1 }).events({ onGap: (gap) => gaps.push(gap.to) });
   assert.equal((await events.next()).value.length, 400_000);
@@ -227,7 +227,7 @@ test("raw batches have bytes and a content type", async () => {
   assert.deepEqual(got[0].events, []);
 });
 
-test("the largest batch", async () => {
+test("the largest batch is delivered unchanged", async () => {
   const s = await newStream({ mode: "raw" });
   const bytes = new Uint8Array(8 << 20).map((_, i) => (i * 7) ^ (i >> 8));
   await client.publish(s, bytes);
@@ -293,7 +293,7 @@ test("a revoked key ends the subscription", async () => {
   assert.deepEqual(got, [1]);
 });
 
-test("a signal ends the loop without an error: before the start, while waiting, in the body, and between two connections", async () => {
+test("a signal ends the loop without an error: before the start, while waiting, in the body of the loop, and between two connections", async () => {
   const s = await newStream();
   await client.publish(s, [1]);
   await client.publish(s, [2]);
@@ -333,7 +333,7 @@ test("a connection cut at any byte is resumed", async () => {
     assert.equal(requests.length, 2);
     assert.ok(requests[0].url.endsWith("?cursor=0"));
   };
-  await Promise.all(numbers(size + 1, 0).map(cutAfter)); // in parallel, because a cut before the retry line costs a second
+  await Promise.all(numbers(size + 1, 0).map(cutAfter)); // in parallel, because after a cut before the retry line the client waits a second
 });
 
 test("the first frame says where to resume", async () => {
@@ -361,7 +361,7 @@ test("the first frame says where to resume", async () => {
   }
 });
 
-test("head of a stream in which nothing was ever stored", async () => {
+test("a subscription from the head of a stream in which nothing was ever stored gets batch 0", async () => {
   const { id: s } = await newStream();
   const subscription = client.subscribe(s);
   const first = subscription[Symbol.asyncIterator]();

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "clients" / "python" / "src"))
 import weir  # noqa: E402
 
 KEY = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
-PATIENCE = 120.0  # seconds; no test ends because of it unless something is broken
+PATIENCE = 120.0  # seconds that a test waits at most; so long that it ends only if something is broken
 
 
 def binary() -> str:
@@ -43,7 +43,8 @@ class TestCase(unittest.TestCase):
         leaks: List[str] = []
         report = sys.unraisablehook
 
-        # Python raises a ResourceWarning while it deletes an object. An error raised there does not reach the test.
+        # Python raises a ResourceWarning while it deletes an object. An error raised there does not reach the test,
+        # so this hook collects it.
         def collect(error: Any) -> None:
             if isinstance(error.exc_value, ResourceWarning):
                 leaks.append(str(error.exc_value))
@@ -72,7 +73,7 @@ def background(test: unittest.TestCase, work: Callable[[], Any]) -> None:
 
 
 class Server:
-    """A running ``weir serve`` with its own data directory. Both are removed after the test."""
+    """A running ``weir serve`` with its own data directory. After the test, it is stopped, and the directory is removed."""
 
     def __init__(self, test: unittest.TestCase, *flags: str, disk: Optional["Disk"] = None) -> None:
         self._own = tempfile.mkdtemp(prefix="weir-python-")
@@ -81,7 +82,7 @@ class Server:
         self._config.write_text("")
         self.flags = ("--config", str(self._config), *flags)
         self.process: Optional[subprocess.Popen[str]] = None
-        self._starting = threading.Lock()  # SIGHUP would end a server that does not handle signals yet
+        self._starting = threading.Lock()  # held during a start, because SIGHUP would end a server that does not handle signals yet
         test.addCleanup(self.remove)
         self.serve("127.0.0.1:0")
 

@@ -108,7 +108,7 @@ class ClientTest(TestCase):
         self.assertEqual(len(server.requests), 8)
 
     def test_foreign_success(self) -> None:
-        """A page that answers every request with 200 is no stream, no list, no batch and no deletion."""
+        """A login page that answers every request with 200 is not taken for a stream, a list, a batch or a deletion."""
         foreign = [b'{"status":"ok"}', b'{"status":"ok"}', b"<html>"]
         batch = {"seq": 7, "ts": "2026-01-01T00:00:00.000Z", "events": [1]}
         calls: List[Any] = [
@@ -251,7 +251,7 @@ class ClientTest(TestCase):
                 sizes.append(len(data))
                 self._sock.sendall(data)
 
-        client.close()  # the next request opens a connection
+        client.close()  # so that the next request opens a connection
         endpoint = client._caller.endpoint
         connect = endpoint.connect
         endpoint.connect = lambda *limit: Measured(connect(*limit))  # type: ignore

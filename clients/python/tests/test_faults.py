@@ -100,7 +100,7 @@ class FaultsTest(TestCase):
         self.assertEqual([a.seq for a in acks], list(range(1, len(acks) + 1)))
         self.assertEqual([b.seq for b in seen], list(range(1, len(acks) + 1)))
         self.assertEqual([event[0] for batch in seen for event in batch.events], list(range(EVENTS)))
-        near.delete_stream(stream)  # the disk is small
+        near.delete_stream(stream)  # frees space, because the disk is small
 
 
 def send(server: Server, method: str, path: str, body: Optional[bytes] = None) -> Tuple[int, Dict[str, str]]:

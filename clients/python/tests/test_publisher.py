@@ -82,7 +82,7 @@ class PublisherTest(TestCase):
         self.assertEqual([u.seq for u in second.unacknowledged()], [1])
 
     def test_evicted(self) -> None:
-        """A number that the stream has moved past is an error, not an acknowledgement."""
+        """A batch whose number was already evicted gets an error, not an acknowledgement."""
         client = Server(self).client(self)
         stream = client.create_stream("small", max_bytes=1 << 20, mode="raw")
         for _ in range(3):
@@ -99,7 +99,7 @@ class PublisherTest(TestCase):
         client = Server(self, "--gap-grace", "1ms").client(self)
         stream = client.create_stream("closed")
         client.publish_at(stream, 5, ["above"])
-        next(iter(client.subscribe(stream, "oldest")))  # once 5 is delivered, the gap below it is closed
+        next(iter(client.subscribe(stream, "oldest")))  # once batch 5 is delivered, the gap below it is closed
         for seq in (0, 3):
             publisher = client.publisher(stream, start_at=seq)
             publisher.add("late")
@@ -138,7 +138,7 @@ class PublisherTest(TestCase):
         self.assertIn("rate_limited", str(retries[0]))
 
     def test_never_invents_an_acknowledgement(self) -> None:
-        """Nothing but an acknowledgement of this batch counts, however often something else comes."""
+        """Nothing but an acknowledgement of this batch counts, however many other responses come first."""
         wrong = [
             response(200, b"<html>"),
             response(200, {"status": "ok"}),
@@ -172,7 +172,7 @@ class PublisherTest(TestCase):
             publisher.close()
 
     def test_give_up(self) -> None:
-        """The publisher gives up on time if the server is silent, refuses everything, or is not there."""
+        """The publisher gives up on time if the server is silent, refuses everything, or closes every connection."""
         over = threading.Event()
         self.addCleanup(over.set)
 
@@ -228,7 +228,7 @@ class PublisherTest(TestCase):
         self.assertEqual([json.loads(u.body) for u in publisher.unacknowledged()], [{"events": ["0123456789012345"]}])
 
     def test_key_rotation(self) -> None:
-        """A revoked key is replaced in the middle of a pipeline."""
+        """A key that is revoked while a publisher is open is replaced."""
         server = Server(self)
         made = json.loads(server.run("key", "create", "--json", "--project", "a", "--kind", "live"))
         keys = [made.get("secret") or made["key"], KEY]
@@ -288,7 +288,7 @@ class PublisherTest(TestCase):
         self.assertEqual((caught.exception.reason, refusals), ("refused", 2))
 
     def test_reset(self) -> None:
-        """A stream that ends below what was stored is an error: something was restored or created again."""
+        """If the stream ends below what the publisher has stored, it was restored or created again: the publisher fails."""
         client = Server(self).client(self)
         stream = client.create_stream("reset", id="r" * 22)
         publisher = client.publisher(stream, batch_events=1)
@@ -311,7 +311,7 @@ class PublisherTest(TestCase):
             publisher.add(1)
             publisher.flush()
             again = stream
-            while again.created_at == stream.created_at:  # until the time differs, in milliseconds
+            while again.created_at == stream.created_at:  # until the creation time, in milliseconds, differs
                 client.delete_stream(stream)
                 again = client.create_stream("again", id=stream.id)
             for n in range(filled):

@@ -60,7 +60,7 @@ class SubscriptionTest(TestCase):
             self.assertEqual(take(batches, 1), [n + 2])
 
     def test_head_of_an_empty_stream(self) -> None:
-        """At the head of an empty stream, sequence 0 is not missed, not even over a restart."""
+        """A subscription at the head of an empty stream gets sequence 0, even if the server restarts before."""
         server = Server(self)
         client = server.client(self)
         stream = client.create_stream("x")
@@ -113,7 +113,7 @@ class SubscriptionTest(TestCase):
         self.assertEqual([b.seq for b in client.subscribe(stream, "oldest")], [1])
 
     def test_created_again(self) -> None:
-        """A saved position of a deleted stream is not applied to its successor."""
+        """A saved position of a deleted stream is not applied to a new stream with the same id."""
         client = Server(self).client(self)
         stream = client.create_stream("x", id="x" * 22)
         client.publish(stream, [1])
@@ -197,7 +197,7 @@ class SubscriptionTest(TestCase):
         self.assertEqual(list(signs), [])
 
     def test_not_weir(self) -> None:
-        """Responses that did not come from Weir do not end a subscription; the give-up time does."""
+        """Responses that did not come from Weir do not end a subscription. It ends after ``give_up`` seconds."""
         answers = [response(404, b"no ingress"), response(200, b"<html>"), response(403, b"")]
         server = Scripted(self, lambda request: answers.pop(0) if answers else None)
         retries: List[weir.WeirError] = []
@@ -222,7 +222,7 @@ class SubscriptionTest(TestCase):
         self.assertEqual((caught.exception.code, len(server.requests)), ("invalid_api_key", 2))
 
     def test_restored_server(self) -> None:
-        """A server that is restored from an older backup ends publishers and subscriptions with the reason."""
+        """After a restore from an older backup, publishers and subscriptions end with an error that says so."""
         server = Server(self)
         client = server.client(self)
         stream = client.create_stream("x")

@@ -96,8 +96,9 @@ func (t *session) close() {
 	}
 }
 
-// segment is the size of a segment in bytes. Two segments hold only a little more than what one
-// schedule writes.
+// segment is the size of a segment, which is a file of the journal, in bytes. It is small, so that
+// a server on a full disk soon has no space left in its files: two segments hold only a little more
+// than what one schedule writes.
 const segment = 256 << 10
 
 // create creates an empty journal.

@@ -18,7 +18,7 @@ from .errors import ConnectionFailed, OutcomeUnknown, Refused, WeirError, refusa
 Key = Union[str, Callable[[], str], None]
 
 CONNECT_TIMEOUT = 10.0
-PIECE = 64 << 10  # bytes that are handed to a socket at once
+PIECE = 64 << 10  # maximum number of bytes that are handed to a socket at once
 
 
 class Answer(NamedTuple):
@@ -55,7 +55,7 @@ class Keys:
     def get(self) -> str:
         """Returns the key, or an empty string if there is none.
 
-        It raises ConnectionFailed if the function of the program fails, because the function may need the
+        It raises ConnectionFailed if the program's key function fails, because the function may need the
         network too and may succeed later.
         """
         with self._lock:
@@ -70,7 +70,7 @@ class Keys:
             return self._known
 
     def renew(self, refused: str) -> bool:
-        """Asks the function of the program for another key, and reports whether there is one."""
+        """Asks the program's key function for another key, and reports whether there is one."""
         if not callable(self._source):
             return False
         with self._lock:
@@ -150,8 +150,9 @@ class Caller:
     ) -> Answer:
         """Sends a request until it succeeds, fails for good, or ``give_up`` seconds have passed.
 
-        ``check`` raises ConnectionFailed if a success status did not come from Weir. If ``changes`` is set
-        and a response may have been lost, the error after ``give_up`` seconds is OutcomeUnknown.
+        ``check`` raises ConnectionFailed if a response with a success status did not come from Weir. If
+        ``changes`` is set and a response may have been lost, the error after ``give_up`` seconds is
+        OutcomeUnknown.
         """
         if give_up is None:
             give_up = self.give_up
@@ -170,7 +171,8 @@ class Caller:
                         check(answer)
                     return answer
                 except Refused as error:
-                    # Once only: if each new key is refused too, a retry without a pause would never end.
+                    # Only one new key is tried. If each new key were refused too, these retries, which come
+                    # without a pause, would never end.
                     if error.status != 401 or renewed or not self.endpoint.keys.renew(key):
                         raise
                     renewed = True
@@ -214,8 +216,8 @@ class Caller:
             fields = dict(headers)
             if body is not None:
                 fields["Content-Length"] = str(len(body))
-            # The timeout of a socket applies to each piece of the body as a whole. So a slow connection is
-            # given up only if it carries next to nothing.
+            # The timeout of a socket applies to each piece of the body as a whole. Pieces are small, so a
+            # slow connection fails only if it carries next to nothing.
             connection.request(method, self.endpoint.base + path, body=_pieces(body), headers=fields)
             response = connection.getresponse()
             answer = Answer(response.status, lower(dict(response.getheaders())), response.read())

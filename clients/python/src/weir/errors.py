@@ -75,11 +75,11 @@ class OutcomeUnknown(ConnectionFailed):
 
 
 class StreamReset(WeirError):
-    """The stream is not the one that the client knew: it was deleted and created again.
+    """The stream is not the one that the client knew. Start again from the oldest batch.
 
-    Sequence numbers of the old stream mean nothing in the new one. Start again from the oldest batch.
-    Or the stream was restored from a backup that is older than the position; then ``before`` and ``now``
-    are the same.
+    Either the stream was deleted and created again, so that sequence numbers of the old stream mean
+    nothing in the new one. Or it was restored from a backup that is older than the position. In that
+    case ``before`` and ``now`` are the same.
     """
 
     def __init__(self, message: str, before: str, now: str) -> None:

@@ -90,7 +90,7 @@ class Publisher:
         self._group_bytes = 0
         self._group_due = 0.0  # when the group is sent even if it is not full
         self._flushing = 0  # number of calls that wait for everything to be stored
-        self._window: Deque[_Flight] = collections.deque()  # in order of the sequence numbers
+        self._window: Deque[_Flight] = collections.deque()  # unacknowledged batches, in order of the sequence numbers
         self._next = start
         self._leap = fixed  # the first batch may leave a gap on purpose, because the program chose its number
         self._held = 0  # bytes that were added and are not acknowledged
@@ -99,7 +99,7 @@ class Publisher:
         self._progress = time.monotonic()  # time of the last acknowledgement, or of the first batch after a pause
         self._error: Optional[PublishError] = None
         self._closing = False
-        self._bell, self._ring = socket.socketpair()  # a byte wakes the thread from select
+        self._bell, self._ring = socket.socketpair()  # a byte that is sent to _ring wakes the thread, which waits for _bell
         self._bell.setblocking(False)
         self._ring.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="weir publisher", daemon=True)
@@ -189,7 +189,7 @@ class Publisher:
             self.abort()
 
     def abort(self) -> None:
-        """Ends the publisher at once. :meth:`unacknowledged` returns what may not be stored."""
+        """Ends the publisher at once. :meth:`unacknowledged` returns the batches that are not known to be stored."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -198,7 +198,7 @@ class Publisher:
             self._thread.join()
 
     def unacknowledged(self) -> List[Unacknowledged]:
-        """Returns the batches that may not be stored, in order. It is empty after a successful close."""
+        """Returns the batches that are not known to be stored, in order. There are none after a successful close."""
         with self._changed:
             if self._group:
                 self._cut()
@@ -343,7 +343,7 @@ class _Connection:
         self.p = publisher
         self.key = publisher._endpoint.keys.get()
         self.out = memoryview(b"")  # the rest of the request that is being written
-        self.sent: Deque[_Flight] = collections.deque()  # written, or being written, without a response
+        self.sent: Deque[_Flight] = collections.deque()  # batches that are written or being written, and have no response
         self.received = bytearray()
         self.moved = time.monotonic()  # when a byte was last written or read
 
@@ -510,7 +510,7 @@ class _Connection:
 
 
 class _Received(io.BytesIO):
-    """Lets http.client parse a response from memory. close does nothing, so that tell works afterwards."""
+    """Lets http.client parse a response from memory. After ``close``, which does nothing, ``tell`` still works."""
 
     def makefile(self, mode: str) -> "_Received":
         return self

@@ -44,13 +44,13 @@ class Subscription:
         on_retry: Optional[Callable[[WeirError, float], None]] = None,
     ) -> None:
         if start not in ("head", "oldest"):
-            raise ValueError('start is "head" or "oldest"; use after= to continue behind a sequence number')
+            raise ValueError('start is "head" or "oldest"; use after= to continue after a sequence number')
         self._caller, self._path, self._start = caller, path, start
         self._silence, self._give_up = silence, give_up
         self._on_open, self._on_retry = on_open, on_retry
         self._seq: Optional[int] = None
         self._created = ""
-        self._reached = False  # whether the stream has reached _seq; a program can start after a later sequence number
+        self._reached = False  # whether the stream has reached _seq; a program can also start after a number in the future
         if isinstance(after, tuple):
             self._seq, self._created = after
             self._reached = bool(self._created)
@@ -66,7 +66,7 @@ class Subscription:
         self.end_reason: Optional[str] = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._socket: Optional[socket.socket] = None  # http.client forgets the socket after "Connection: close"
+        self._socket: Optional[socket.socket] = None  # kept for close, because http.client forgets the socket after "Connection: close"
 
     @property
     def position(self) -> Optional[Position]:
