@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// write writes an archive. The content of a file is its seal.
+// write writes an archive. For simplicity, each file contains just its seal, which is the string
+// that identifies the content of a file.
 func write(t *testing.T, h Head) []byte {
 	t.Helper()
 	var b bytes.Buffer

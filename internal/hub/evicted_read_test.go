@@ -40,9 +40,10 @@ func (l *beforeScanLog) Headers(start weir.Seq, visit func(engine.Header) bool) 
 	l.Log.Headers(start, visit)
 }
 
-// evicting returns a stream to which the batches 1 to last were published, of which it keeps the
-// newest five. All but two of these are evicted and trimmed (removed from the log) just before the
-// log is scanned next or, if the parameter early is set, before its headers are listed next.
+// evicting returns a stream that keeps only the newest five of the batches 1 to last. Just before
+// the next scan of the log (or, if the parameter early is set, before the next listing of its
+// headers) a large batch is published, so that only the newest two of these five are kept. The
+// evicted batches are also trimmed, that is, removed from the log.
 func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *Stream) {
 	t.Helper()
 	on := &beforeScan{Engine: e}
