@@ -18,10 +18,10 @@ type model struct {
 	last    weir.Time                  // time of the newest entry
 	evicted map[weir.Seq]bool          // evicted batches
 	closed  map[weir.Seq]bool          // missing sequences that will never be stored
-	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, with the start of their grace
+	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, with the start of the time for this, their grace
 	spent   map[weir.Seq]bool          // batches whose idempotency key has expired
 	dropped map[weir.Seq]bool          // evicted batches whose key was forgotten to make room for newer keys
-	noted   map[weir.Seq]bool          // batches whose key the note of the last trim holds
+	noted   map[weir.Seq]bool          // batches whose key is in the note of the last trim (the data that is stored with it)
 	marked  weir.Seq                   // the highest sequence that a marker (a log entry that closes gaps) closed; 0 if there is none
 	ended   bool                       // the stream was closed (D37)
 	held    []weir.Seq                 // sequences for which requests are being received, one element per request
@@ -187,7 +187,7 @@ func (m *model) drop() {
 	}
 }
 
-// trim records which keys of evicted batches the note of a trim holds.
+// trim records which keys of evicted batches are in the note of a trim.
 func (m *model) trim() {
 	m.noted = map[weir.Seq]bool{}
 	for seq := range m.evicted {
@@ -224,8 +224,8 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	return h
 }
 
-// tick records the time of an entry. If a sequence seems to be missing since a time in the future,
-// the clock has stepped back, and the grace of that sequence restarts now.
+// tick records the time of an entry. If the grace of a missing sequence began at a time that is in
+// the future now, the clock has stepped back, and that grace restarts now.
 func (m *model) tick(now weir.Time) {
 	m.last = max(m.last, now)
 	m.behind(now)

@@ -15,8 +15,9 @@ import (
 
 // TestScripts runs the scripts in testdata. Each block of a script consists of commands, a line of
 // dashes, and the output of the commands. Run with -rewrite to update the output. Times count from
-// the creation of the stream. Below the low mark, every sequence was evicted or closed. Below the
-// final mark, every sequence was stored, evicted or closed.
+// the creation of the stream. The grace is the time in which a gap can still be filled. Below the
+// low mark, every sequence was evicted or closed. Below the final mark, every sequence was stored,
+// evicted or closed.
 //
 //	new [max-bytes=N] [retention=D] [grace=D]   create a stream without batches, at time 0
 //	clock D | clock +D | clock -D               set or move the clock
