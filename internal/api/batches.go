@@ -158,8 +158,8 @@ func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error)
 	})
 }
 
-// reserve does the same as borrowToSend, unless the bytes are so few that a call may use them without
-// a loan.
+// reserve does the same as borrowToSend, unless the bytes are so few that a call may use them
+// without a loan.
 func (c *call) reserve(bytes int) error {
 	if bytes <= unlent {
 		return nil

@@ -49,8 +49,8 @@ func head(day int, files ...string) (h Head) {
 }
 
 // TestContinue builds a chain of four backups. A backup leaves out a file only if an earlier backup
-// has a file with the same name and the same seal, which must not be empty. An earlier backup may be
-// missing if the last one needs none of its files.
+// has a file with the same name and the same seal, which must not be empty. An earlier backup may
+// be missing if the last one needs none of its files.
 func TestContinue(t *testing.T) {
 	first := summary(t, write(t, head(1, "a=one", "b=two", "c=")))
 	h := head(2, "a=one", "b=TWO", "c=", "d=four")

@@ -67,8 +67,8 @@ func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *
 	return h, s
 }
 
-// If batches are evicted and trimmed while Read reads them, the scan of the log leaves them out. Read
-// must say so: otherwise its caller would take the rest for all that was stored.
+// If batches are evicted and trimmed while Read reads them, the scan of the log leaves them out.
+// Read must say so: otherwise its caller would take the rest for all that was stored.
 func TestEvictedDuringRead(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		for _, limit := range []int{1 << 20, 2000, 1} { // these limits allow Read to visit all batches, two, or one

@@ -17,7 +17,7 @@ type key struct {
 	once       string        // the Idempotency-Key of its creation; empty: none
 	after      time.Duration // time from its creation until it revokes itself; 0: never
 	from, to   time.Time     // it was created between these times
-	revoked    time.Time     // when a client knew that it was revoked; zero: not yet
+	revoked    time.Time     // when a client learned that it was revoked; zero: not yet
 	revoking   bool          // a client has tried to revoke it
 }
 
@@ -47,7 +47,7 @@ func (c *client) manageKeys(g *server, o *own) {
 		c.listKeys(g, k)
 	case r == 4 && k.mustBeRefused(c.w, time.Now()):
 		c.w.model.setKey(o, nil)
-	case k.after == 0 || !c.w.model.isUsed(o): // otherwise the key must revoke itself without a request that uses it
+	case k.after == 0 || !c.w.model.isUsed(o): // a key must revoke itself in time for its subscription, even if no other request uses it
 		c.useKey(g, o, k)
 	}
 }

@@ -62,7 +62,7 @@ func (l *life) mayReturn(w *world, g *server) bool {
 	return l.over != nil && (l.over != g || w.stepped.After(l.overAt) || l.late)
 }
 
-// lapse updates the model if the stream has expired before a response, or exists again. The
+// lapse updates the model if a response shows that the stream has expired, or exists again. The
 // parameter exists says whether the stream exists according to the response.
 func (o *own) lapse(w *world, g *server, x *exchange, exists bool) {
 	w.model.mu.Lock()

@@ -17,9 +17,9 @@ type limits struct {
 	until     time.Time // when the limits were replaced; zero: they may still be in effect
 }
 
-// exceeded reports whether a batch may have been evicted while the limits were in effect: because of
-// its age, to make room for the batches above it, or because a batch above it was evicted (D12). A
-// batch counts as stored as soon as it was sent.
+// exceeded reports whether a batch may have been evicted while the limits were in effect: because
+// of its age, to make room for the batches above it, or because a batch above it was evicted (D12).
+// A batch counts as stored as soon as it was sent.
 func (l *limits) exceeded(s *stream, seq weir.Seq) bool {
 	end := time.Now()
 	if !l.until.IsZero() {
@@ -147,7 +147,7 @@ func (s *stream) beginChange() bool {
 	return true
 }
 
-// asked records that a client asks for limits. The parameter is nil if the limits stay.
+// asked records that a client asks for limits. The parameter is nil if the limits stay as they are.
 func (s *stream) asked(l *limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +157,8 @@ func (s *stream) asked(l *limits) {
 }
 
 // endChange checks the outcome of a change. If it failed, the old or the new limits may be in
-// effect. If it succeeded, all other limits are replaced, unless a write has failed (g.hurt): then a
-// change that failed earlier may take effect at the next start.
+// effect. If it succeeded, all other limits are replaced, unless a write has failed (g.hurt): then
+// a change that failed earlier may take effect at the next start.
 func (s *stream) endChange(g *server, l *limits, object *weir.Stream, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -219,8 +219,8 @@ func (h *history) resume(*rapid.T) {
 	h.model.restartGrace(h.now)
 }
 
-// close closes the stream, but only in one of five calls, because most histories would otherwise end
-// early.
+// close closes the stream, but only in one of five calls, because most histories would otherwise
+// end early.
 func (h *history) close(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "really") < 4 {
 		return

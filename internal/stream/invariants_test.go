@@ -54,8 +54,8 @@ func (s *State) CheckInvariants() error {
 	return nil
 }
 
-// Encoded returns the note of s: the encoded checkpoint that is stored when the log is trimmed, that
-// is, when its lowest entries are removed.
+// Encoded returns the note of s: the encoded checkpoint that is stored when the log is trimmed,
+// that is, when its lowest entries are removed.
 func Encoded(s *State) []byte {
 	c := s.Checkpoint(s)
 	return c.Encode()

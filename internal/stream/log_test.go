@@ -106,9 +106,9 @@ func (h *held) release(seq weir.Seq) {
 	}
 }
 
-// elapse tells the state that time has passed. If a sequence is held, the grace (the time in which a
-// missing sequence can still be filled) of the lowest held sequence and of all sequences above it is
-// paused meanwhile.
+// elapse tells the state that time has passed. If a sequence is held, the grace (the time in which
+// a missing sequence can still be filled) of the lowest held sequence and of all sequences above it
+// is paused meanwhile.
 func (h held) elapse(s *stream.State, from, to weir.Time) {
 	if lowest := h.lowest(s); to > from && lowest != stream.NoneHeld {
 		s.Pause(lowest, from, to)

@@ -124,8 +124,8 @@ func TestNotesWithAndWithoutKeys(t *testing.T) {
 	}
 }
 
-// The longest possible note fits into the 4 MiB that engines can store. If an engine refused the note
-// of a trim, the log would never be trimmed again.
+// The longest possible note fits into the 4 MiB that engines can store. If an engine refused the
+// note of a trim, the log would never be trimmed again.
 func TestLongestNote(t *testing.T) {
 	s := New(Rules{MaxBytes: 1 << 40, Retention: time.Hour, Keys: weir.MaxEvictedKeys}, 0)
 	for i := range weir.MaxEvictedKeys + 10 {

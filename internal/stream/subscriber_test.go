@@ -140,8 +140,8 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until it has to wait, or the stream ends. A subscriber waits at
-// the first sequence that can still be filled.
+// readAll lets every subscriber read until it has to wait, or the stream ends. A subscriber waits
+// at the first sequence that can still be filled.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
 		for kind := stream.Read; kind != stream.Wait && kind != stream.End; {

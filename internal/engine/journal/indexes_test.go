@@ -11,10 +11,10 @@ import (
 	"weir/internal/engine"
 )
 
-// manyStates returns a closed journal in which documents (the values stored under keys) were changed
-// and a log was trimmed several times. So it contains old and new records of the same document, and
-// old and new marks of the same log. (A mark is the record of a trim.) Some of these records are in
-// sealed segments and some in the newest segment.
+// manyStates returns a closed journal in which documents (the values stored under keys) were
+// changed and a log was trimmed several times. So it contains old and new records of the same
+// document, and old and new marks of the same log. (A mark is the record of a trim.) Some of these
+// records are in sealed segments and some in the newest segment.
 func manyStates(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
