@@ -50,10 +50,10 @@ func TestCopy(t *testing.T) {
 	})
 }
 
-// All copies can be read when Copy returns, although the time for filling the gaps between them has
-// not passed. The position that Read returns lies directly above a batch, even if a gap follows. If
-// it lay above the gap, a reader of a copy that ends there would miss the next batch, which gets a
-// sequence inside the gap.
+// All copied batches can be read when Copy returns, although the time for filling the gaps between
+// them has not passed. The position that Read returns lies directly above a batch, even if a gap
+// follows. Otherwise a reader of a copy that ends before the gap would miss the next batch, which
+// gets a sequence inside the gap.
 func TestCopyWithGaps(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{GapGrace: time.Hour})

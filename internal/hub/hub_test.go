@@ -379,7 +379,8 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// The hub closes the feed of an idle stream. The next use reopens the feed with the same state.
+// The hub closes the feed (the open log and its state) of an idle stream. The next use reopens the
+// feed with the same state.
 func TestIdleFeedIsClosed(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

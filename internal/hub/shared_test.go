@@ -204,7 +204,8 @@ func TestEvictedByAnotherNode(t *testing.T) {
 	if _, err := there.Publish(ctx, large); err != nil {
 		t.Fatal(err)
 	}
-	// Batch does not ask the other nodes about a batch that this node knows. Object asks them.
+	// Batch does not ask the other nodes about a batch that this node knows. Object always asks
+	// them, so it is called first.
 	if o, err := here.Object(ctx); err != nil || o.Cursor != 2 {
 		t.Fatalf("the cursor is %d, %v; want 2", o.Cursor, err)
 	}
