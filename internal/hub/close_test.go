@@ -39,7 +39,8 @@ func endOf(t *testing.T, s *Stream, from From) (got []weir.Seq) {
 }
 
 // A closed stream stays closed while its log is closed, after the hub is opened again, and after
-// everything expired and was trimmed. A waiting subscription is told that the stream has ended.
+// everything expired and was trimmed (removed from the log). A waiting subscription is told that
+// the stream has ended.
 func TestClosedStream(t *testing.T) {
 	for _, by := range []string{"close", "last batch"} {
 		engines(t, func(t *testing.T, e engine.Engine) {

@@ -242,7 +242,7 @@ func TestGapCloses(t *testing.T) {
 		for _, want := range []weir.Seq{1, 4} {
 			ev, err := sub.Next(ctx, time.Hour)
 			if err != nil || len(ev.Frames) != 1 || weir.Seq(binary.BigEndian.Uint64(ev.Frames[0])) != want {
-				t.Fatalf("got the wrong event %v, %v", ev, err)
+				t.Fatalf("got the event %v, %v; want batch %d", ev, err, want)
 			}
 		}
 		if d := time.Since(start); d < 2*time.Second || d > 2100*time.Millisecond {

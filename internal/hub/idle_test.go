@@ -14,8 +14,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// slowTrims is an engine whose trims report to the channel begun, and wait until the channel end is
-// closed.
+// slowTrims is an engine whose trims (removals of the oldest entries of a log) report to the
+// channel begun, and wait until the channel end is closed.
 type slowTrims struct {
 	engine.Engine
 	begun, end chan struct{}

@@ -31,7 +31,7 @@ func TestListHoldsNoLockWhileItFilters(t *testing.T) {
 		var err error
 		page, before, more, err = h.List(ctx, "p", before, 3, func(id weir.StreamID) bool {
 			if !h.catalog.mu.TryLock() {
-				t.Error("the catalog is locked")
+				t.Error("the catalog is locked while List filters")
 			} else {
 				h.catalog.mu.Unlock()
 			}
@@ -69,7 +69,8 @@ func (e *stuck) Outline(id engine.LogID) (engine.Outline, bool) {
 	return o, known && id != e.log
 }
 
-// The sweeper trims streams even while it waits for another stream to open.
+// The sweeper removes evicted batches from the logs of streams even while it waits for another
+// stream to open.
 func TestOpeningDoesNotDelayTrims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := memory.New()

@@ -145,8 +145,8 @@ func TestGapClosedOnce(t *testing.T) {
 	}
 }
 
-// The feed of a stream falls behind if this node can no longer follow the stream's log. The next
-// use of the stream reopens the log.
+// The feed of a stream (its open log and its state) falls behind if this node can no longer follow
+// the stream's log. The next use of the stream reopens the log.
 func TestBehind(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})

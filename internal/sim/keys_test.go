@@ -171,7 +171,7 @@ func (c *client) listKeys(g *server, k *key) {
 			Next string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(x.got.Bytes(), &page); err != nil || len(page.Data) > limit {
-			c.w.violation("keys %s: %v", x.got.String(), err)
+			c.w.violation("the list of keys is %s: %v", x.got.String(), err)
 			return
 		}
 		for _, listed := range page.Data {

@@ -257,7 +257,7 @@ func (c *client) list(g *server, o *own) {
 			Next string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(x.got.Bytes(), &page); err != nil {
-			c.w.violation("list %s: %v", x.got.String(), err)
+			c.w.violation("the list of streams is %s: %v", x.got.String(), err)
 			return
 		}
 		for _, s := range page.Data {
@@ -308,8 +308,8 @@ func (w *world) mustEnd(o *own, g *server) {
 const patience = 300
 
 // overdue checks the requests that must have ended by now: subscriptions, and long polls. A request
-// is not checked while its client waits at a gate, because the server may be waiting for the
-// client.
+// is not checked while its client waits for the scheduler, because the server may be waiting for
+// the client.
 func (w *world) overdue(list []*waiter) {
 	busy, disk := map[*client]bool{}, false
 	for _, waiting := range list {

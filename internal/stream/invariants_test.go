@@ -3,8 +3,8 @@ package stream
 import "fmt"
 
 // CheckInvariants returns an error if the state is inconsistent: gaps are out of order or not
-// between the low mark and the cursor, a closed gap lies above an open gap, an open gap is older
-// than an open gap below it, or the queue of keys and its hash table do not agree.
+// between s.low and s.cursor, a closed gap lies above an open gap, an open gap is older than an
+// open gap below it, or the queue of keys and its hash table do not agree.
 func (s *State) CheckInvariants() error {
 	next := s.low
 	for i, g := range s.gaps.closed {
