@@ -29,7 +29,7 @@ func change(t *testing.T, s *Stream, c Change) weir.Stream {
 	return o
 }
 
-// kept returns the sequences of the batches from 1 to last that can be read.
+// kept returns which of the batches from 1 to last can be read.
 func kept(s *Stream, last weir.Seq) (all []weir.Seq) {
 	for seq := weir.Seq(1); seq <= last; seq++ {
 		if _, err := s.Batch(ctx, seq); err == nil {
@@ -135,8 +135,8 @@ func TestLargerLimitsBringNothingBack(t *testing.T) {
 	})
 }
 
-// Every node applies the change: reads that start afterwards, on any node, see neither the old
-// settings nor the batches that the new limits exclude.
+// Every node applies a change of the settings: reads that start afterwards, on any node, see
+// neither the old settings nor the batches that the new limits exclude.
 func TestChangeOnAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -215,9 +215,9 @@ func (e *hooked) Delete(ctx context.Context, key string, rev engine.Revision) er
 	return e.Engine.Delete(ctx, key, rev)
 }
 
-// While the larger limits of a stream are being stored, the smaller ones evict nothing. Otherwise a
-// batch could be evicted after the trim that precedes the change, and a restart would bring this
-// batch back.
+// While larger limits of a stream are being stored, the old limits evict nothing. Otherwise a batch
+// could be evicted after the trim that precedes the change, and a restart would bring this batch
+// back.
 func TestNothingIsEvictedWhileLimitsGrow(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -242,7 +242,7 @@ func TestNothingIsEvictedWhileLimitsGrow(t *testing.T) {
 	})
 }
 
-// A stream whose settings change while it is being deleted is deleted.
+// A stream is deleted even if its settings change during the deletion.
 func TestDeleteDuringChange(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -10,7 +10,8 @@ import (
 	"weir/internal/engine"
 )
 
-// beforeScan is an engine whose logs call a function before they scan, or before they list headers.
+// beforeScan is an engine whose logs can call a function before a scan (the field call), or before
+// they list headers (the field list).
 type beforeScan struct {
 	engine.Engine
 	call, list func()

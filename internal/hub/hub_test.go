@@ -111,8 +111,9 @@ type collector struct {
 	from From
 }
 
-// follow subscribes again and again until it has received the sequence last. For each subscription
-// it calls the function cut, which returns the number of events after which to start the next one.
+// follow subscribes again and again until it has received everything up to the sequence last. For
+// each subscription it calls the function cut, which returns after how many events the next
+// subscription replaces it.
 func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 	for c.next <= last {
 		sub, err := s.Subscribe(ctx, c.from)

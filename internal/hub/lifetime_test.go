@@ -107,7 +107,7 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
 		time.Sleep(20_000 * time.Second)
 		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
-		time.Sleep(5 * time.Second) // long enough for the sweeper to store this use in the document
+		time.Sleep(5 * time.Second) // long enough for the hub to store this use in the document
 		name := "renamed"
 		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // the change must keep the last use in the document
 			t.Fatal(err)
@@ -237,7 +237,7 @@ func TestUsesOfAFullStore(t *testing.T) {
 	})
 }
 
-// A stream that is deleted while the sweeper checks whether it has expired leaves the queue of
+// A stream that is deleted while the hub checks whether it has expired leaves the queue of
 // lifetimes, and does not return to it.
 func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
@@ -309,7 +309,7 @@ func TestExpiredOnAllNodes(t *testing.T) {
 		defer a.Close()
 		defer b.Close()
 		for _, h := range []*Hub{a, b} {
-			h.Lead(func() bool { return false }) // the sweeper deletes nothing
+			h.Lead(func() bool { return false }) // a node that does not lead deletes no expired streams
 		}
 		s := made(t, a, func(s *Spec) { s.TTLSeconds = 10 })
 		time.Sleep(4 * time.Second)
@@ -327,7 +327,7 @@ func TestExpiredOnAllNodes(t *testing.T) {
 	})
 }
 
-// A publish that arrives while the sweeper deletes an expired stream is refused. Otherwise its
+// A publish that arrives while the hub deletes an expired stream is refused. Otherwise its
 // batch would be acknowledged and deleted.
 func TestPublishWhileAStreamExpires(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {

@@ -108,8 +108,8 @@ func TestRoomIsShared(t *testing.T) {
 	})
 }
 
-// A batch that fills an open gap is stored even if the memory is used up. Its publisher sent it in
-// time, and the gap would be closed before memory is free again.
+// A batch that fills an open gap is stored even if the memory is used up, because its publisher
+// sent it in time, and the gap would be closed before memory is free again.
 func TestLateBatchesFindRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{IndexBytes: 16 << 10})

@@ -65,8 +65,8 @@ func (c *client) inspect() (objects []weir.Stream) {
 	return objects
 }
 
-// inspect reads every batch of a stream. The stream object must match, and no batch may be evicted
-// without need.
+// inspect reads every batch of a stream. The stream object must agree with the batches, and no
+// batch may be evicted without need.
 func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 	for range 20 { // repeats if a batch expires while the loop reads the stream
 		object = c.object(g, s)

@@ -47,7 +47,7 @@ func (c *client) manageKeys(g *server, o *own) {
 		c.listKeys(g, k)
 	case r == 4 && k.mustBeRefused(c.w, time.Now()):
 		c.w.model.setKey(o, nil)
-	case k.after == 0 || !c.w.model.isUsed(o): // a key must revoke itself in time for its subscription, even if no other request uses it
+	case k.after == 0 || !c.w.model.isUsed(o): // while a subscription uses a key that revokes itself, no other request does: the key must revoke itself without one
 		c.useKey(g, o, k)
 	}
 }

@@ -172,7 +172,7 @@ func (s *stream) choose(c *client) (weir.Seq, *batch) {
 	return seq, b
 }
 
-// next is the lowest sequence above all that clients have chosen.
+// next is the lowest sequence above all sequences that clients have chosen.
 func (s *stream) next() weir.Seq {
 	next := weir.Seq(0)
 	for seq := range s.sent {

@@ -41,7 +41,7 @@ type reading struct {
 	server *server
 	before seen
 	at     time.Time // when the request began, by the server's clock
-	first  weir.Seq  // the first batch
+	first  weir.Seq  // sequence of the first batch
 	got    map[weir.Seq]bool
 }
 
@@ -198,7 +198,7 @@ func (r *reading) vanished() bool {
 	return false
 }
 
-// stored checks when a batch was stored.
+// stored checks the time at which a batch was stored.
 func (r *reading) stored(d delivery) {
 	s := r.stream
 	s.mu.Lock()
