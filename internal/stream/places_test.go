@@ -9,7 +9,7 @@ import (
 )
 
 // The test adds keys, removes keys from either end of the queue, and adds some of them again, while
-// the hash table grows and shrinks. find must always return the same result as a map.
+// the hash table grows and shrinks. The method find must always return the same result as a map.
 func TestPlacesAgreeWithAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	ks := &keys{queue: queue{base: 1<<32 - 300}} // so that positions, which have 32 bits, overflow during the test
@@ -113,8 +113,8 @@ func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 	check("after most keys were undone before they entered the table")
 }
 
-// If nothing can be stored, searches fill the hash table, so that later searches need not read
-// through all keys.
+// Normally publishes fill the hash table. If nothing can be stored, searches fill it, so that later
+// searches need not read through all keys.
 func TestSearchesFillTheTable(t *testing.T) {
 	ks := &keys{}
 	for i := range 2*placeStep + 100 {

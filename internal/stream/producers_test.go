@@ -108,7 +108,7 @@ func TestRestoredProducers(t *testing.T) {
 }
 
 // Earlier versions wrote longer notes. A state that reads such a note remembers only the newest of
-// its producers.
+// the producers in the note.
 func TestTooManyNotedProducers(t *testing.T) {
 	s := New(wide, 0)
 	publish(t, s, Publish{Writer: &Writer{Order: "o"}}, 1)

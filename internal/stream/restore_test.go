@@ -19,7 +19,7 @@ func marker(first, last weir.Seq) Header {
 }
 
 // noteOf returns the encoded checkpoint of a stream that stored these batches and evicted those
-// below low.
+// below the sequence low.
 func noteOf(t *testing.T, low weir.Seq, batches ...weir.Seq) []byte {
 	s := New(wide, 0)
 	for _, seq := range batches {
