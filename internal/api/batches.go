@@ -95,12 +95,12 @@ const pageRun = 64 << 10
 // refuse the request. If the page is complete by then, the response has a Content-Length. The
 // function wait waits for a batch if the page is empty and the request may still wait.
 func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error {
-	err := wait() // before a buffer is taken: a request that waits must not hold one
+	err := wait() // before a buffer is taken, so that hardly any request holds one while it waits
 	p := buffers.Get().(*[]byte)
 	b := append(*p, `{"batches":[`...)
 	for page.Count() == 0 && !page.IsDone() && err == nil { // repeats if the run was evicted while it was read
 		if b, err = c.readRun(b, mode, page); err == nil {
-			err = wait() // waits with the buffer only if all batches of the page were evicted, which is rare
+			err = wait() // waits only if all batches of the page were evicted while they were read
 		}
 	}
 	if err != nil {

@@ -77,7 +77,7 @@ func (s *requestShard) rings(q *RequestQuery) []*requestRing {
 		return []*requestRing{&s.failed}
 	case class == 4:
 		return []*requestRing{&s.refused}
-	case q.Slow: // s.served has no slow requests: subscriptions, which it has, do not count as slow
+	case q.Slow: // s.served has no slow requests, because subscriptions do not count as slow
 		return []*requestRing{&s.failed, &s.refused, &s.slow}
 	case class != 0:
 		return []*requestRing{&s.slow, &s.served}

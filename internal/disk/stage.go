@@ -10,8 +10,8 @@ import (
 
 // Until the new content of a directory is installed, it is in files whose names begin with
 // stagedPrefix. An empty file marks each file of the old content that is not part of the new
-// content: its name is the name of the old file after leftPrefix, if Install must remove the old
-// file, or after asidePrefix, if Install must rename it. The file installMark says that the new
+// content. Its name is leftPrefix and the name of the old file if Install must remove the old file,
+// or asidePrefix and that name if Install must rename it. The file installMark says that the new
 // content is complete: creating this file is the one step that replaces the old content. The names
 // are unusual, so that Install does not touch files of other programs.
 const (

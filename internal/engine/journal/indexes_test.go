@@ -33,9 +33,8 @@ func manyStates(t *testing.T) (*faulty.FS, *history) {
 	return fs, h
 }
 
-// In a sealed segment, opening does not read a record of a document or a trim if a newer record
-// supersedes it. So a journal opens even if such a record is damaged. Damage to the newest record
-// makes opening fail.
+// Opening a journal does not read superseded records of documents and trims in sealed segments. So
+// a journal opens even if such a record is damaged. Damage to the newest record makes opening fail.
 func TestSupersededStatesAreNotRead(t *testing.T) {
 	fs, h := manyStates(t)
 	records := recordsOf(t, fs)
