@@ -95,12 +95,12 @@ const pageRun = 64 << 10
 // refuse the request. If the page is complete by then, the response has a Content-Length. The
 // function wait waits for a batch if the page is empty and the request may still wait.
 func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error {
-	err := wait() // first, because a request that waits must not hold a buffer
+	err := wait() // before a buffer is taken, so that hardly any request holds one while it waits
 	p := buffers.Get().(*[]byte)
 	b := append(*p, `{"batches":[`...)
 	for page.Count() == 0 && !page.IsDone() && err == nil { // repeats if the run was evicted while it was read
 		if b, err = c.readRun(b, mode, page); err == nil {
-			err = wait()
+			err = wait() // waits only if all batches of the page were evicted while they were read
 		}
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error
 		return err
 	}
 	w := c.writer()
-	if c.compresses(max(len(b), pageRun)) { // the next batch did not fit into this run, so the page is long
+	if c.compresses(max(len(b), pageRun)) { // more runs follow, so the page is about pageRun bytes long or longer
 		w.zip = c.beginZip()
 	}
 	c.head(http.StatusOK, typeJSON, none, none)
@@ -158,8 +158,8 @@ func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error)
 	})
 }
 
-// reserve does the same as borrowToSend, unless the bytes are so few that a call may use them without
-// a loan.
+// reserve does the same as borrowToSend, unless the bytes are so few that a call may use them
+// without a loan.
 func (c *call) reserve(bytes int) error {
 	if bytes <= unlent {
 		return nil
@@ -167,8 +167,8 @@ func (c *call) reserve(bytes int) error {
 	return c.borrowToSend(int64(bytes))
 }
 
-// borrowToSend changes the memory that the call has borrowed to this size, for the part of the
-// response that is read next.
+// borrowToSend sets the size of the memory that the call has borrowed. The memory is for the part
+// of the response that is read next.
 func (c *call) borrowToSend(size int64) error {
 	if c.loan == nil {
 		control := http.NewResponseController(c.w)

@@ -13,8 +13,8 @@ import (
 // It consists of shards, each with its own lock, so that concurrent requests rarely wait for each
 // other. A shard holds requests in rings, which overwrite the oldest request when they are full.
 // Refused, failed and slow requests have their own rings, because the many successful requests
-// would overwrite them. A ring never leaves out a request: under load, the ring of the successful
-// requests just reaches back a shorter time.
+// would overwrite them. Every request is recorded, even under load. The ring of the successful
+// requests then just reaches back a shorter time.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {

@@ -77,7 +77,7 @@ func (s *requestShard) rings(q *RequestQuery) []*requestRing {
 		return []*requestRing{&s.failed}
 	case class == 4:
 		return []*requestRing{&s.refused}
-	case q.Slow: // the ring served holds only subscriptions and requests that are not slow
+	case q.Slow: // s.served has no slow requests, because subscriptions do not count as slow
 		return []*requestRing{&s.failed, &s.refused, &s.slow}
 	case class != 0:
 		return []*requestRing{&s.slow, &s.served}
@@ -89,7 +89,7 @@ func (s *requestShard) rings(q *RequestQuery) []*requestRing {
 type matcher struct {
 	RequestQuery
 	route    int   // -1 for all routes
-	from, to int64 // limits of requestNote.at; the limit to is exclusive
+	from, to int64 // requestNote.at must be at least from, and less than to
 }
 
 func (m *matcher) matches(n *requestNote) bool {

@@ -57,16 +57,16 @@ func files(b []byte) (map[string]string, Head, []string, error) {
 func TestRoundTrip(t *testing.T) {
 	found, h, remarks, err := files(archive(t, "one remark", "another\nover two lines"))
 	if err != nil || !maps.Equal(found, sample) {
-		t.Fatalf("%q, %v", found, err)
+		t.Fatalf("read the files %q, error %v", found, err)
 	}
 	if h.Format != 1 || h.Version != "test" || h.Taken.Unix() != 1_800_000_000 || len(h.Files) != 3 {
-		t.Errorf("head %+v", h)
+		t.Errorf("the head is %+v", h)
 	}
 	if got := fmt.Sprintf("%q", remarks); got != `["one remark" "another over two lines"]` {
-		t.Errorf("remarks %s", got)
+		t.Errorf("the remarks are %s", got)
 	}
 	if _, _, err := Read(bytes.NewReader(archive(t)), func(Entry, io.Reader) error { return nil }); err != nil {
-		t.Errorf("visit that reads nothing: %v", err)
+		t.Errorf("a function that reads nothing of a file: %v", err)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestLongNames(t *testing.T) {
 	}
 	found, _, _, err := files(b.Bytes())
 	if err != nil || !maps.Equal(found, map[string]string{long: "abc", "tls/ca.pem": "de"}) {
-		t.Errorf("%q, %v", found, err)
+		t.Errorf("read the files %q, error %v", found, err)
 	}
 	for name, want := range map[string]bool{long: true, "tls/a:b": false, "tls/a\\b": false, "../x": false, "/x": false, "tls//x": false, "tls/a\nb": false} {
 		if Holds(name) != want {
@@ -157,14 +157,14 @@ func TestRefusals(t *testing.T) {
 		"empty":           {nil, ErrForeign, "does not begin with weir-backup.json"},
 		"another archive": {member("x"), ErrForeign, "does not begin with weir-backup.json"},
 		"not an archive":  {[]byte(strings.Repeat("x", 5000)), ErrForeign, "does not begin"},
-		"newer":           {altered(`"format": 1`, `"format": 9`), ErrNewer, "format 9, this version supports up to 2"},
+		"newer format":    {altered(`"format": 1`, `"format": 9`), ErrNewer, "format 9, this version supports up to 2"},
 		"payload":         {altered("abcabc", "abcabd"), ErrAltered, "the checksum of journal/1.seg does not match"},
 		"file list":       {altered(`"journal/1.seg"`, `"journal/2.seg"`), ErrAltered, `found "journal/1.seg" instead of journal/2.seg`},
 		"parent path":     {altered(`"journal/1.seg"`, `"../rnal/1.seg"`), ErrAltered, `lists "../rnal/1.seg"`},
 		"absolute path":   {altered(`"journal/1.seg"`, `"/ournal/1.seg"`), ErrAltered, `lists "/ournal/1.seg"`},
 		"size":            {altered(`"size": 1200`, `"size": 1201`), ErrAltered, "journal/1.seg is 1200 bytes, but the file list says 1201"},
-		"cut in a file":   {good[:at("abcabc")+100], ErrShort, "in journal/1.seg"},
-		"cut before sums": {good[:at("weir-backup.sums")], ErrShort, "ends before weir-backup.sums"},
+		"ends in a file":  {good[:at("abcabc")+100], ErrShort, "in journal/1.seg"},
+		"no checksums":    {good[:at("weir-backup.sums")], ErrShort, "ends before weir-backup.sums"},
 		"two archives":    {append(good[:len(good)-1024:len(good)-1024], good...), ErrAltered, "unexpected data"},
 	} {
 		t.Run(name, func(t *testing.T) {

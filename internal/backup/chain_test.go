@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// write writes an archive. The content of a file is its seal.
+// write writes an archive. For simplicity, each file contains just its seal, which is the string
+// that identifies the content of a file.
 func write(t *testing.T, h Head) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -47,38 +48,39 @@ func head(day int, files ...string) (h Head) {
 	return h
 }
 
-// TestContinue builds a chain of four backups. A file is left out only if its name and seal are
-// those of a file in an earlier backup. A backup of which no file is needed may be missing.
+// TestContinue builds a chain of four backups. A backup leaves out a file only if an earlier backup
+// has a file with the same name and the same seal, which must not be empty. An earlier backup may
+// be missing if the last one needs none of its files.
 func TestContinue(t *testing.T) {
 	first := summary(t, write(t, head(1, "a=one", "b=two", "c=")))
 	h := head(2, "a=one", "b=TWO", "c=", "d=four")
 	h.Continue(first)
 	second := summary(t, write(t, h))
 	if got := names(second.Head.Files); got != "b c d" || len(second.Head.Earlier) != 1 || second.Head.Format != 2 {
-		t.Fatalf("second: %s, %+v", got, second.Head)
+		t.Fatalf("the second backup contains %s, and its head is %+v", got, second.Head)
 	}
 	h = head(3, "a=one", "d=four", "e=five") // b was removed
 	h.Continue(second)
 	third := summary(t, write(t, h))
 	if got := names(third.Head.Files); got != "e" || len(third.Head.Links) != 2 {
-		t.Fatalf("third: %s, %+v", got, third.Head)
+		t.Fatalf("the third backup contains %s, and its head is %+v", got, third.Head)
 	}
 	chain, wanted, err := Chain([]*Summary{first, third, second})
 	if err != nil || len(chain) != 3 || chain[0] != third || len(wanted[0])+len(wanted[1])+len(wanted[2]) != 3 {
-		t.Fatalf("chain %v, wanted %v, %v", chain, wanted, err)
+		t.Fatalf("the chain is %v, the files to read are %v, error %v", chain, wanted, err)
 	}
 	if _, _, err := Chain([]*Summary{first, third}); !errors.Is(err, ErrChain) || !strings.Contains(err.Error(), "taken at 2026-01-02T00:00:00Z") {
-		t.Errorf("the second is missing: %v", err)
+		t.Errorf("the second backup is missing: Chain returned %v", err)
 	}
 	h = head(4, "e=five")
 	h.Continue(third)
 	fourth := summary(t, write(t, h))
 	if chain, _, err := Chain([]*Summary{fourth, third}); err != nil || len(chain) != 2 || len(fourth.Head.Links) != 3 {
-		t.Errorf("the fourth needs only the third: %v", err)
+		t.Errorf("the fourth backup needs only the third: Chain returned %v", err)
 	}
 	third.Sums["e"] = strings.Repeat("0", sumLength)
 	if _, _, err := Chain([]*Summary{fourth, third}); !errors.Is(err, ErrChain) {
-		t.Errorf("another file of the same name: %v", err)
+		t.Errorf("the third backup has another file with the name e: Chain returned %v", err)
 	}
 }
 
@@ -100,7 +102,7 @@ func TestSummarizeRefuses(t *testing.T) {
 		"not an archive": []byte("hello"),
 	} {
 		if s, err := Summarize(bytes.NewReader(b)); err == nil {
-			t.Errorf("%s: %+v", what, s)
+			t.Errorf("%s: Summarize returned %+v, want an error", what, s)
 		}
 	}
 }

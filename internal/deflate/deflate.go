@@ -30,7 +30,8 @@ var empty = []byte{0, 0, 0, 0xff, 0xff}
 // Header is the beginning of a gzip member. It has no name and no time.
 var Header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
-// Compress compresses data and appends it to b. After it has returned, it holds no memory.
+// Compress compresses data and appends it to b. It keeps no compressor, and so no memory,
+// between calls.
 //
 // The compressor has large tables on its stack, so it runs in a goroutine of its own. Otherwise the
 // stack of every subscription would become several times as large.

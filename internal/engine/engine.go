@@ -132,8 +132,8 @@ type Log interface {
 
 	// Attend makes the engine report entries of other processes to the judge as soon as they are
 	// stored. It stays in effect until Leave has been called as often as Attend. Without Attend,
-	// the judge receives entries of other processes only when it must: before the engine stores an
-	// entry of this process after them, when a caller catches up, and from time to time.
+	// the engine reports entries of other processes later: from time to time, when a caller catches
+	// up, and before it stores an entry of this process that comes after them.
 	Attend()
 	Leave()
 

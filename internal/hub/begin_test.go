@@ -7,8 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// A stream begins at the sequence that Begin was called with. It still does after the hub is opened
-// again, whether its first batch is stored or not.
+// A stream begins at the sequence that Begin was called with, also after the hub is opened again,
+// whether its first batch is stored or not.
 func TestStreamThatBeginsLate(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -61,6 +61,6 @@ func TestStreamThatBeginsLateOnTwoNodes(t *testing.T) {
 		t.Errorf("on the other node the stream reaches from %d to %d, %v; want 5000 to 5001", oldest, end.Tail, err)
 	}
 	if _, err := other.Publish(ctx, at(7, "late")); code(err) != weir.InvalidSequence {
-		t.Errorf("a batch below the beginning: %v", err)
+		t.Errorf("publish of a batch below the beginning: got %v, want a refusal", err)
 	}
 }

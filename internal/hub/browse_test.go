@@ -10,8 +10,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Browse visits every stored batch once in either direction, also those above an open gap, whatever
-// the limits of a step are. It does not visit evicted batches.
+// In either direction, Browse visits every stored batch once, also those above an open gap,
+// whatever the limits of a step are.
 func TestBrowse(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

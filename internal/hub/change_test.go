@@ -29,7 +29,7 @@ func change(t *testing.T, s *Stream, c Change) weir.Stream {
 	return o
 }
 
-// kept returns the sequences of the batches from 1 to last that can be read.
+// kept returns which of the batches from 1 to last can be read.
 func kept(s *Stream, last weir.Seq) (all []weir.Seq) {
 	for seq := weir.Seq(1); seq <= last; seq++ {
 		if _, err := s.Batch(ctx, seq); err == nil {
@@ -66,10 +66,10 @@ func TestChangeOfLimits(t *testing.T) {
 				<-time.After(time.Minute)
 			}
 			if o := change(t, s, toBytes(1000)); o.BytesStored != 1000 || o.MaxBytes != 1000 || o.Cursor != 9 {
-				t.Errorf("after max_bytes 1000: %+v", o)
+				t.Errorf("after max_bytes was set to 1000, the stream is %+v", o)
 			}
 			if got := kept(s, 9); !slices.Equal(got, []weir.Seq{5, 6, 7, 8, 9}) {
-				t.Errorf("after max_bytes 1000: kept %v", got)
+				t.Errorf("after max_bytes was set to 1000, the stream keeps %v, want 5 to 9", got)
 			}
 			if !idle {
 				if ev, err := sub.Next(ctx, time.Hour); err != nil || ev.Gap == nil || *ev.Gap != (Gap{From: 2, To: 4}) {
@@ -78,7 +78,7 @@ func TestChangeOfLimits(t *testing.T) {
 				sub.Close()
 			}
 			if o := change(t, s, toBytes(1<<30)); o.BytesStored != 1000 {
-				t.Errorf("after max_bytes 1 GiB: %+v", o)
+				t.Errorf("after max_bytes was set to 1 GiB, the stream is %+v", o)
 			}
 			publish(t, s, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
 			age := int64(40)
@@ -86,7 +86,7 @@ func TestChangeOfLimits(t *testing.T) {
 				age += 120
 			}
 			if o := change(t, s, toRetention(age)); o.BytesStored != 800 || o.RetentionSeconds != age {
-				t.Errorf("after a retention of %d s: %+v", age, o)
+				t.Errorf("after the retention was set to %d s, the stream is %+v", age, o)
 			}
 			change(t, s, toRetention(3600))
 			change(t, s, toName("new"))
@@ -106,7 +106,7 @@ func TestChangeOfLimits(t *testing.T) {
 }
 
 // A crash right after larger limits were acknowledged does not bring evicted batches back, because
-// they were trimmed before the acknowledgement.
+// they were trimmed (removed from the log) before the acknowledgement.
 func TestLargerLimitsBringNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()
@@ -135,8 +135,8 @@ func TestLargerLimitsBringNothingBack(t *testing.T) {
 	})
 }
 
-// Every node applies the change: reads that start afterwards, on any node, see neither the old
-// settings nor the batches that the new limits exclude.
+// Every node applies a change of the settings: reads that start afterwards, on any node, see
+// neither the old settings nor the batches that the new limits exclude.
 func TestChangeOnAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -146,7 +146,7 @@ func TestChangeOnAnotherNode(t *testing.T) {
 		publish(t, here, &Publish{Batch: weir.Batch{Payload: make([]byte, 200)}})
 	}
 	if got := kept(there, 9); len(got) != 9 {
-		t.Fatalf("the other node kept %v", got)
+		t.Fatalf("the other node keeps %v, want 1 to 9", got)
 	}
 	name, most := "new", int64(1000)
 	change(t, here, Change{Name: &name, MaxBytes: &most})
@@ -157,12 +157,12 @@ func TestChangeOnAnotherNode(t *testing.T) {
 		t.Errorf("the other node shows %+v, %v", o, err)
 	}
 	if got := kept(there, 9); !slices.Equal(got, []weir.Seq{5, 6, 7, 8, 9}) {
-		t.Errorf("the other node kept %v", got)
+		t.Errorf("after the change, the other node keeps %v, want 5 to 9", got)
 	}
 }
 
-// Concurrent changes of different settings all take effect. A deleted stream cannot be changed, even
-// if its id is in use again.
+// Concurrent changes of different settings all take effect. A deleted stream cannot be changed,
+// even if its id is in use again.
 func TestConcurrentChanges(t *testing.T) {
 	h := open(t, memory.New(), Options{})
 	defer h.Close()
@@ -215,9 +215,9 @@ func (e *hooked) Delete(ctx context.Context, key string, rev engine.Revision) er
 	return e.Engine.Delete(ctx, key, rev)
 }
 
-// While the larger limits of a stream are being stored, the smaller ones evict nothing. Otherwise a
-// batch could be evicted after the trim that precedes the change, and a restart would bring this
-// batch back.
+// While larger limits of a stream are being stored, the old limits evict nothing. Otherwise a batch
+// could be evicted after the trim that precedes the change, and a restart would bring this batch
+// back.
 func TestNothingIsEvictedWhileLimitsGrow(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -242,7 +242,7 @@ func TestNothingIsEvictedWhileLimitsGrow(t *testing.T) {
 	})
 }
 
-// A stream whose settings change while it is being deleted is deleted.
+// A stream is deleted even if its settings change during the deletion.
 func TestDeleteDuringChange(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -38,8 +38,9 @@ func endOf(t *testing.T, s *Stream, from From) (got []weir.Seq) {
 	}
 }
 
-// A closed stream stays closed while its log is closed, after the hub is opened again, and after
-// everything expired and was trimmed. A waiting subscription is told that the stream has ended.
+// A closed stream still counts as closed after the hub has closed its log, after the hub is opened
+// again, and after all batches expired and were trimmed (removed from the log). A waiting
+// subscription is told that the stream has ended.
 func TestClosedStream(t *testing.T) {
 	for _, by := range []string{"close", "last batch"} {
 		engines(t, func(t *testing.T, e engine.Engine) {

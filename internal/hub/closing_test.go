@@ -10,9 +10,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// No publisher learns of a close that is not durable, because it may never become durable. So a
-// sequence that was refused before the close is still refused for the same reason while the close
-// is not durable.
+// Until a close is durable, publishers get the same refusals as before the close, because the close
+// may never become durable.
 func TestCloseIsDurableBeforePublishersLearnOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()

@@ -20,11 +20,10 @@ type zipped struct {
 	bytes.Buffer
 }
 
-// until reads frames until the subscription has reached the sequence next. It returns the last
-// frame.
-func (z *zipped) until(t *testing.T, next weir.Seq) (last []byte) {
+// until reads frames until the subscription wants the sequence seq next. It returns the last frame.
+func (z *zipped) until(t *testing.T, seq weir.Seq) (last []byte) {
 	t.Helper()
-	for z.sub.next < next {
+	for z.sub.next < seq {
 		e, err := z.sub.Next(ctx, time.Hour)
 		if err != nil || e.Gap != nil || len(e.Frames) == 0 {
 			t.Fatalf("at %d: got %+v, %v", z.sub.next, e, err)
@@ -38,8 +37,8 @@ func (z *zipped) until(t *testing.T, next weir.Seq) (last []byte) {
 }
 
 // A compressed subscription delivers the same frames as a plain one, as one gzip member, whether
-// the frames are read from the log or from the tail (the recent batches in memory). Subscribers at
-// the tail share the compressed bytes.
+// the frames are read from the log or from the tail (the recent batches in memory). Subscribers
+// that read from the tail share the compressed bytes.
 func TestCompressedSubscriptions(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{TailBytes: 100 << 10})

@@ -45,15 +45,15 @@ func TestCopy(t *testing.T) {
 			next++
 		})
 		if err != nil || next != n+1 || got.Tail != n+1 {
-			t.Errorf("read up to %d: %+v, %v", next, got, err)
+			t.Errorf("read up to %d: %+v, %v; want %d", next, got, err, n+1)
 		}
 	})
 }
 
-// All copies can be read when Copy returns, although the time for filling the gaps between them has
-// not passed. The position that Read returns lies directly above a batch, even if a gap follows. If
-// it lay above the gap, a reader of a copy that ends there would miss the next batch, which gets a
-// sequence inside the gap.
+// All copied batches can be read when Copy returns, although the time for filling the gaps between
+// them has not passed. The position that Read returns lies directly above a batch, even if a gap
+// follows. Otherwise a reader of a copy that ends before the gap would miss the next batch, which
+// gets a sequence inside the gap.
 func TestCopyWithGaps(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{GapGrace: time.Hour})
@@ -94,15 +94,15 @@ func TestFailedCopy(t *testing.T) {
 		go func() { done <- Copy(ctx, s, batches) }()
 		synctest.Wait()
 		if got := e.release(); got != copiesInFlight {
-			t.Errorf("%d batches were in flight", got)
+			t.Errorf("%d batches were in flight, want %d", got, copiesInFlight)
 		}
 		synctest.Wait()
 		e.release()
 		if err := <-done; code(err) != weir.SequenceTooFarAhead {
-			t.Errorf("Copy returned %v", err)
+			t.Errorf("Copy returned %v, want %s", err, weir.SequenceTooFarAhead)
 		}
 		if c, err := s.Cursor(ctx); err != nil || c.Cursor != 0 {
-			t.Errorf("the cursor is %d, %v", c.Cursor, err)
+			t.Errorf("the cursor is %d, %v; want 0", c.Cursor, err)
 		}
 	})
 }

@@ -10,7 +10,8 @@ import (
 	"weir/internal/engine"
 )
 
-// beforeScan is an engine whose logs call a function before they scan, or before they list headers.
+// beforeScan is an engine whose logs can call a function before a scan (the field call), or before
+// they list headers (the field list).
 type beforeScan struct {
 	engine.Engine
 	call, list func()
@@ -40,9 +41,10 @@ func (l *beforeScanLog) Headers(start weir.Seq, visit func(engine.Header) bool) 
 	l.Log.Headers(start, visit)
 }
 
-// evicting returns a stream to which the batches 1 to last were published, of which it keeps the
-// newest five. All but two of these are evicted and trimmed (removed from the log) just before the
-// log is scanned next or, if the parameter early is set, before its headers are listed next.
+// evicting returns a stream that keeps only the newest five of the batches 1 to last. Just before
+// the next scan of the log (or, if the parameter early is set, before the next listing of its
+// headers) a large batch is published, so that only the newest two of these five are kept. The
+// evicted batches are also trimmed, that is, removed from the log.
 func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *Stream) {
 	t.Helper()
 	on := &beforeScan{Engine: e}
@@ -66,8 +68,8 @@ func evicting(t *testing.T, e engine.Engine, last weir.Seq, early bool) (*Hub, *
 	return h, s
 }
 
-// If batches are evicted and trimmed while Read reads them, the scan of the log leaves them out. Read
-// must say so: otherwise its caller would take the rest for all that was stored.
+// If batches are evicted and trimmed while Read reads them, the scan of the log leaves them out.
+// Read must say so: otherwise its caller would take the rest for all that was stored.
 func TestEvictedDuringRead(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		for _, limit := range []int{1 << 20, 2000, 1} { // these limits allow Read to visit all batches, two, or one

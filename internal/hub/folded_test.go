@@ -41,7 +41,7 @@ func (c counted) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	})
 }
 
-// idle waits until the sweeper has closed all feeds.
+// idle waits until the hub has closed the logs of all streams.
 func idle(t *testing.T, h *Hub) {
 	t.Helper()
 	time.Sleep(max(idleFor, trimAfter) + 5*time.Second)
@@ -96,7 +96,8 @@ func TestReopening(t *testing.T) {
 	}
 }
 
-// States are dropped, the least recently used first, when they take more memory than allowed.
+// The hub drops states of idle streams, the least recently used first, when they take more memory
+// than allowed.
 func TestFoldedStatesAreBounded(t *testing.T) {
 	one := stream.Memory(stream.New(stream.Rules{}, 0))
 	var d folded
@@ -116,8 +117,8 @@ func TestFoldedStatesAreBounded(t *testing.T) {
 	}
 }
 
-// The sweeper forgets a deleted stream at once, however long its retention was, and the hub drops
-// the state of that stream.
+// The sweeper (which checks idle streams) forgets a deleted stream at once, however long its
+// retention was, and the hub drops the state of that stream.
 func TestDeletedStreamsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})

@@ -114,7 +114,7 @@ func TestNodesShareAStream(t *testing.T) {
 }
 
 // delivers checks that a node delivers exactly the acknowledged batches, and that its cursor is the
-// sequence newest.
+// highest of them, which the parameter newest gives.
 func delivers(t *testing.T, h *Hub, id weir.StreamID, acked map[weir.Seq]string, newest weir.Seq) {
 	st, err := h.Stream(id)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A trim stores a note about the state of the stream. If another node appends and trims further
-// between the preparation of the note and the trim, the trim must store a note that is correct at
-// the trim's position in the log. Otherwise a node that opens the log later would accept evicted
-// sequences again.
+// A trim removes the oldest entries of a log, and stores a note about the state of the stream. If
+// another node appends and trims further between the preparation of the note and the trim, the trim
+// must store a note that is correct at the trim's position in the log. Otherwise a node that opens
+// the log later would accept evicted sequences again.
 func TestTrimAfterAnotherNodesTrim(t *testing.T) {
 	for name, upTo := range map[string]weir.Seq{"other node evicted some known batches": 20, "other node evicted all known batches": 40} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestForeignBatchIsReadOnce(t *testing.T) {
 	}
 }
 
-// An idle stream is in the sweeper's queue once, however often the stream was used. Only the
-// leading node opens the stream.
+// An idle stream is in the queue of the sweeper (which checks idle streams) once, however often the
+// stream was used. Only the leading node opens the stream for the check.
 func TestIdleCheckOnLeadingNodeOnly(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})

@@ -111,8 +111,9 @@ type collector struct {
 	from From
 }
 
-// follow subscribes again and again until it has received the sequence last. For each subscription
-// it calls the function cut, which returns the number of events after which to start the next one.
+// follow subscribes again and again until it has received everything up to the sequence last. For
+// each subscription it calls the function cut, which returns after how many events the next
+// subscription replaces it.
 func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 	for c.next <= last {
 		sub, err := s.Subscribe(ctx, c.from)
@@ -242,7 +243,7 @@ func TestGapCloses(t *testing.T) {
 		for _, want := range []weir.Seq{1, 4} {
 			ev, err := sub.Next(ctx, time.Hour)
 			if err != nil || len(ev.Frames) != 1 || weir.Seq(binary.BigEndian.Uint64(ev.Frames[0])) != want {
-				t.Fatalf("got the wrong event %v, %v", ev, err)
+				t.Fatalf("got the event %v, %v; want batch %d", ev, err, want)
 			}
 		}
 		if d := time.Since(start); d < 2*time.Second || d > 2100*time.Millisecond {
@@ -379,7 +380,8 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// The hub closes the feed of an idle stream. The next use reopens the feed with the same state.
+// The hub closes the feed (the open log and its state) of an idle stream. The next use reopens the
+// feed with the same state.
 func TestIdleFeedIsClosed(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

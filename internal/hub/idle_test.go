@@ -14,8 +14,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// slowTrims is an engine whose trims report to the channel begun, and wait until the channel end is
-// closed.
+// slowTrims is an engine whose trims (removals of the oldest entries of a log) report to the
+// channel begun, and wait until the channel end is closed.
 type slowTrims struct {
 	engine.Engine
 	begun, end chan struct{}
@@ -37,8 +37,8 @@ func (l *slowTrimsLog) Trim(ctx context.Context, low weir.Seq, note []byte) erro
 	return l.Log.Trim(ctx, low, note)
 }
 
-// A log is not closed while it is being trimmed. Otherwise the trim would fail, and the state that the
-// hub keeps of the stream would claim that the log is trimmed.
+// A log is not closed while it is being trimmed. Otherwise the trim would fail, and the state that
+// the hub keeps of the stream would claim that the log is trimmed.
 func TestLogStaysOpenDuringATrim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &slowTrims{memory.New(), make(chan struct{}), make(chan struct{})}
@@ -85,9 +85,9 @@ func (l *watchedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error 
 	return l.Log.Trim(ctx, low, note)
 }
 
-// After a start, the sweeper opens only the streams that need it: those with a gap, and those that
-// may hold more than MaxBytes. It opens every other stream when the first batch of that stream has
-// expired.
+// After a start, the sweeper (which checks idle streams) opens only the streams that need it: those
+// with a gap, and those that may hold more than MaxBytes. It opens every other stream when the
+// first batch of that stream has expired.
 func TestStartOpensFewStreams(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		before := open(t, e, Options{})
@@ -175,8 +175,8 @@ func TestSlowStreamsAreTrimmedRarely(t *testing.T) {
 	})
 }
 
-// A program that uses very many streams does not keep them all open, and streams with few batches
-// leave no state in memory.
+// If very many streams are open, the hub closes idle streams sooner. Streams with few batches leave
+// no state in memory.
 func TestManyStreamsCloseSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{StreamsPerProject: 1 << 20})

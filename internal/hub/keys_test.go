@@ -31,8 +31,8 @@ func known(t *testing.T, s *Stream, n int) {
 	}
 }
 
-// An idempotency key is remembered for 24 h, even if its batch was evicted and trimmed long before,
-// and even if the server crashes (D25).
+// An idempotency key is remembered for 24 h, even if its batch was evicted and removed from the log
+// long before, and even if the server crashes (D25).
 func TestKeyOutlivesItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 400 // more keys than fit into the part of a note (the checkpoint stored with a trim) that the journal keeps in memory

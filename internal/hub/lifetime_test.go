@@ -107,7 +107,7 @@ func TestTimeToLiveAfterRestart(t *testing.T) {
 		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
 		time.Sleep(20_000 * time.Second)
 		publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
-		time.Sleep(5 * time.Second) // long enough for the sweeper to store this use in the document
+		time.Sleep(5 * time.Second) // long enough for the hub to store this use in the document
 		name := "renamed"
 		if _, err := s.Change(ctx, Change{Name: &name}); err != nil { // the change must keep the last use in the document
 			t.Fatal(err)
@@ -147,8 +147,8 @@ func (e *withoutOutlines) Update(ctx context.Context, key string, value []byte, 
 	return e.Engine.Update(ctx, key, value, revision)
 }
 
-// The first use after a long time counts even if the server stops right after it. Deleting a stream
-// too early would lose data.
+// The first use after a long time counts even if the server stops right after it. Otherwise the
+// stream would be deleted too early, and its data would be lost.
 func TestUseBeforeACrashCounts(t *testing.T) {
 	uses := map[string]func(s *Stream) error{
 		"publish": func(s *Stream) error {
@@ -232,12 +232,13 @@ func TestUsesOfAFullStore(t *testing.T) {
 		full.state.Store(uint32(engine.Ready))
 		time.Sleep(15 * time.Second)
 		if n := full.updates.Load(); n != 1 {
-			t.Errorf("%d writes once there is space, want 1", n)
+			t.Errorf("%d writes after there was space again, want 1", n)
 		}
 	})
 }
 
-// A stream that is deleted while the sweeper looks at it leaves the queue of lifetimes for good.
+// A stream that is deleted while the hub checks whether it has expired leaves the queue of
+// lifetimes, and does not return to it.
 func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -282,7 +283,7 @@ func TestTimeToLiveOnTwoNodes(t *testing.T) {
 			for range 200 {
 				use(s)
 				time.Sleep(ttl * 9 / 10)
-				for name, h := range map[string]*Hub{"that uses the stream": a, "that does not": b} {
+				for name, h := range map[string]*Hub{"that uses the stream": a, "that does not use it": b} {
 					if _, err := h.Stream(s.ID); err != nil {
 						t.Fatalf("time to live of %v: the stream has expired on the node %s", ttl, name)
 					}
@@ -298,8 +299,8 @@ func TestTimeToLiveOnTwoNodes(t *testing.T) {
 	}
 }
 
-// Once a node has said that a stream does not exist because its lifetime has ended, the stream exists
-// on no node, even if another node knows of a later use.
+// Once a node has said that a stream does not exist because its lifetime has ended, the stream
+// exists on no node, even if another node knows of a later use.
 func TestExpiredOnAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := twoNodes{memory.New()}
@@ -308,7 +309,7 @@ func TestExpiredOnAllNodes(t *testing.T) {
 		defer a.Close()
 		defer b.Close()
 		for _, h := range []*Hub{a, b} {
-			h.Lead(func() bool { return false }) // the sweeper deletes nothing
+			h.Lead(func() bool { return false }) // a node that does not lead deletes no expired streams
 		}
 		s := made(t, a, func(s *Spec) { s.TTLSeconds = 10 })
 		time.Sleep(4 * time.Second)
@@ -326,8 +327,8 @@ func TestExpiredOnAllNodes(t *testing.T) {
 	})
 }
 
-// A publish that arrives while the sweeper deletes an expired stream is refused. Otherwise its batch
-// would be acknowledged and deleted.
+// A publish that arrives while the hub deletes an expired stream is refused. Otherwise its
+// batch would be acknowledged and deleted.
 func TestPublishWhileAStreamExpires(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		var s atomic.Pointer[Stream]

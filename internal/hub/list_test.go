@@ -31,7 +31,7 @@ func TestListHoldsNoLockWhileItFilters(t *testing.T) {
 		var err error
 		page, before, more, err = h.List(ctx, "p", before, 3, func(id weir.StreamID) bool {
 			if !h.catalog.mu.TryLock() {
-				t.Error("the catalog is locked")
+				t.Error("the catalog is locked while List filters")
 			} else {
 				h.catalog.mu.Unlock()
 			}
@@ -63,13 +63,14 @@ func (e *stuck) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (
 	return e.Engine.Open(ctx, id, judge)
 }
 
-// Outline returns false for the stuck log, so that the sweeper opens this log after a start.
+// Outline returns false for the stuck log, so that the hub opens this log after a start.
 func (e *stuck) Outline(id engine.LogID) (engine.Outline, bool) {
 	o, known := e.Engine.Outline(id)
 	return o, known && id != e.log
 }
 
-// The sweeper trims streams even while it waits for another stream to open.
+// The hub removes evicted batches from the logs of streams even while it waits for another stream
+// to open.
 func TestOpeningDoesNotDelayTrims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := memory.New()
@@ -103,7 +104,7 @@ func TestOpeningDoesNotDelayTrims(t *testing.T) {
 	})
 }
 
-// A stream whose lifetime has ended is in no list, even before the sweeper deletes it.
+// A stream whose lifetime has ended is in no list, even before the hub deletes it.
 func TestListWithoutExpired(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -148,10 +148,10 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 	}
 }
 
-// While another borrower waits for memory, the budget ends all stalled subscriptions of one frame
-// at the same time. One of them, the payer, borrowed the memory of the frame. If the budget ended
-// only the payer, it would measure the speed of the next payer for two seconds, then that of the
-// one after it, and the frame would stay in memory for minutes.
+// While another borrower waits for memory, the budget ends all stalled subscriptions that send the
+// same frame at the same time. One of them, the payer, borrowed the memory of the frame. If the
+// budget ended only the payer, it would measure the speed of the next payer for two seconds, then
+// that of the one after it, and the frame would stay in memory for minutes.
 func TestStalledFrameIsFreedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(8<<20, 1<<20)

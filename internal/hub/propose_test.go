@@ -16,7 +16,7 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// result is what Published was called with.
+// result holds the arguments of a call of Published.
 type result struct {
 	ack weir.Ack
 	err error
@@ -247,7 +247,7 @@ func (l *fullProposalsLog) Append(ctx context.Context, e *engine.Entry) error {
 	return l.Log.Append(ctx, e)
 }
 
-// If the log of the stream is closed, Propose opens it, but does not wait for that.
+// If the log of the stream is closed, Propose opens it.
 func TestProposeOpensTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})

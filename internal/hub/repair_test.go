@@ -249,7 +249,7 @@ func verifyRepaired(t *testing.T, what string, fs *faulty.FS, all []acknowledged
 		s, err := h.Stream(k.id)
 		if err != nil {
 			if gone++; len(r.Documents) == 0 && r.Before.MayBeLost == 0 {
-				t.Errorf("%s: stream %s is lost", what, k.id)
+				t.Errorf("%s: stream %s is lost, but the repair did not report it", what, k.id)
 			}
 			continue
 		}

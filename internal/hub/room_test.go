@@ -108,8 +108,8 @@ func TestRoomIsShared(t *testing.T) {
 	})
 }
 
-// A batch that fills an open gap is stored even if the memory is used up. Its publisher sent it in
-// time, and the gap would be closed before memory is free again.
+// A batch that fills an open gap is stored even if the memory is used up, because its publisher
+// sent it in time, and the gap would be closed before memory is free again.
 func TestLateBatchesFindRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{IndexBytes: 16 << 10})
@@ -150,7 +150,7 @@ func TestRetentionMakesRoom(t *testing.T) {
 // batches do not count for long.
 func TestMaxBytesMakesRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
-		h := open(t, e, Options{IndexBytes: 2 << 20}) // evicted batches stay in the index until the next trim, which needs 256 KiB of them
+		h := open(t, e, Options{IndexBytes: 2 << 20}) // evicted batches stay in the index until they are trimmed: after 256 KiB were evicted, or a minute
 		defer h.Close()
 		s := made(t, h, func(s *Spec) { s.MaxBytes = 10_000 })
 		for range 5_000 {

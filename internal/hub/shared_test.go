@@ -145,8 +145,8 @@ func TestGapClosedOnce(t *testing.T) {
 	}
 }
 
-// The feed of a stream falls behind if this node can no longer follow the stream's log. The next
-// use of the stream reopens the log.
+// The feed of a stream (its open log and its state) falls behind if this node can no longer follow
+// the stream's log. The next use of the stream reopens the log.
 func TestBehind(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})
@@ -204,7 +204,8 @@ func TestEvictedByAnotherNode(t *testing.T) {
 	if _, err := there.Publish(ctx, large); err != nil {
 		t.Fatal(err)
 	}
-	// Batch does not ask the other nodes about a batch that this node knows. Object asks them.
+	// Batch does not ask the other nodes about a batch that this node knows. Object always asks
+	// them, so it is called first.
 	if o, err := here.Object(ctx); err != nil || o.Cursor != 2 {
 		t.Fatalf("the cursor is %d, %v; want 2", o.Cursor, err)
 	}

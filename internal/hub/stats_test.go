@@ -52,8 +52,8 @@ func TestStats(t *testing.T) {
 			t.Fatalf("before the first delivery: got %+v, want %+v", got, want)
 		}
 
-		// Batches that a subscriber reads to catch up count without a delay. A batch that is stored
-		// while a subscriber waits counts with its delay.
+		// The delay of a delivery is measured only if the subscriber was waiting when the batch was
+		// stored, and not if the subscriber reads the batch to catch up.
 		drain(t, late)
 		drain(t, head)
 		publish(t, s, at(4, "abcde"))
@@ -110,7 +110,8 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// The position that a caller of Await has reached counts for Lag, whether or not Await has to wait.
+// Lag counts from the position that the caller of Await has reached, whether or not Await has to
+// wait.
 func TestLagOfAwait(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -219,8 +219,8 @@ func testCrowd(t *testing.T, e engine.Engine) {
 	}
 }
 
-// A row is a group of subscriptions that the waker wakes together. Every row that exists when mark
-// is called is woken, whichever subscriptions join and leave in the meantime.
+// A row is a group of subscriptions that the waker wakes together. Every row that exists when
+// the method mark is called is woken, whichever subscriptions join and leave in the meantime.
 func TestRowsTakeTurns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var rs rows
@@ -369,7 +369,7 @@ func TestTurnsLookForRequests(t *testing.T) {
 	<-ended
 }
 
-// If the pipe fails, take falls back to runtime.Gosched.
+// If the pipe that turns.take writes to fails, take falls back to runtime.Gosched.
 func TestTurnsWithoutPipe(t *testing.T) {
 	var turns turns
 	turns.open()

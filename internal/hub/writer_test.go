@@ -41,10 +41,10 @@ func TestProducersSurvivePowerCut(t *testing.T) {
 }
 
 // powerCuts calls the function work with a new stream, and cuts the power at every call to the disk
-// and at the end. The function work counts in acknowledged what the hub has acknowledged. After each
-// cut, powerCuts opens the store and calls the function check with the stream and with the value
-// that acknowledged had before the cut. The test fails if there were fewer cuts than the parameter
-// least.
+// and at the end. The function work counts in acknowledged what the hub has acknowledged. After
+// each cut, powerCuts opens the store and calls the function check with the stream and with the
+// value that acknowledged had before the cut. The test fails if there were fewer cuts than the
+// parameter least.
 func powerCuts(t *testing.T, least uint64, work func(s *Stream, acknowledged *atomic.Uint64), check func(s *Stream, acknowledged uint64)) {
 	t.Helper()
 	small := journal.Options{SegmentSize: 256 << 10}
@@ -79,7 +79,7 @@ func powerCuts(t *testing.T, least uint64, work func(s *Stream, acknowledged *at
 		fs.OnCall(nil)
 		cut(faulty.Call{})
 		if cuts.Load() < least {
-			t.Errorf("only %d power cuts", cuts.Load())
+			t.Errorf("only %d power cuts, want %d or more", cuts.Load(), least)
 		}
 		h.Close()
 		j.Close()

@@ -111,7 +111,7 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 }
 
 // evictedInCopy reports whether a batch may be evicted in a copy that was taken after the given
-// time. In the copy, the limits of that time are still in effect.
+// time. In the copy, limits of that time may still be in effect, although they were replaced later.
 func evictedInCopy(s *stream, seq weir.Seq, since time.Time) bool {
 	return s.evictable(seq) || slices.ContainsFunc(s.limits, func(l *limits) bool {
 		lasting := limits{maxBytes: l.maxBytes, retention: l.retention}

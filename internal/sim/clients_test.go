@@ -203,7 +203,7 @@ func (c *client) read(g *server) {
 	case x.status == 200:
 		var cursor struct{ Cursor weir.Seq }
 		if err := json.Unmarshal(x.got.Bytes(), &cursor); err != nil {
-			c.w.violation("cursor %s: %v", x.got.String(), err)
+			c.w.violation("the response with the cursor is %s: %v", x.got.String(), err)
 		}
 		s.cursorIs(cursor.Cursor, before)
 		s.describes(x)

@@ -65,10 +65,10 @@ func (c *client) inspect() (objects []weir.Stream) {
 	return objects
 }
 
-// inspect reads every batch of a stream. The stream object must match, and no batch may be evicted
-// without need.
+// inspect reads every batch of a stream. The stream object must agree with the batches, and no
+// batch may be evicted without need.
 func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
-	for range 20 { // until no batch expires while the loop reads the stream
+	for range 20 { // repeats if a batch expires while the loop reads the stream
 		object = c.object(g, s)
 		var bytes, charge int64
 		lowest, cursor := object.Cursor+1, object.Cursor
@@ -114,7 +114,7 @@ func (c *client) object(g *server, s *stream) (object weir.Stream) {
 	s.cursorIs(object.Cursor, before)
 	s.limitedTo(&object)
 	if object.Closed && !s.closing || !object.Closed && s.closed {
-		c.w.violation("stream %s: closed is %v, but a client tried to close it: %v, and knows it to be closed: %v", s.id, object.Closed, s.closing, s.closed)
+		c.w.violation("stream %s: closed is %v; a client has tried to close it: %v; a client knows that it is closed: %v", s.id, object.Closed, s.closing, s.closed)
 	}
 	return object
 }
@@ -128,7 +128,7 @@ func (c *client) remove(g *server, s *stream) {
 
 // drain subscribes to a stream and must receive everything, because no gap stays open for long. If
 // the parameter remove is true, drain also deletes the stream. The subscription to a stream that is
-// closed or deleted ends with an end event, and a deleted stream is gone.
+// closed or deleted must end with an end event, and a deleted stream must not be found again.
 func (c *client) drain(g *server, s *stream, remove bool) {
 	object := c.object(g, s)
 	s.deleting = remove

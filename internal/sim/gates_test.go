@@ -19,7 +19,7 @@ type scheduler struct {
 	mu      sync.Mutex
 	waiting []*waiter
 
-	sum uint64 // hash of the trace
+	sum uint64 // hash of the trace, which lists all steps of the simulation
 }
 
 // waiter is a goroutine that waits at a gate, that is, in a call of the method gate.

@@ -17,7 +17,7 @@ type key struct {
 	once       string        // the Idempotency-Key of its creation; empty: none
 	after      time.Duration // time from its creation until it revokes itself; 0: never
 	from, to   time.Time     // it was created between these times
-	revoked    time.Time     // when a client knew that it was revoked; zero: not yet
+	revoked    time.Time     // when a client learned that it was revoked; zero: not yet
 	revoking   bool          // a client has tried to revoke it
 }
 
@@ -47,7 +47,7 @@ func (c *client) manageKeys(g *server, o *own) {
 		c.listKeys(g, k)
 	case r == 4 && k.mustBeRefused(c.w, time.Now()):
 		c.w.model.setKey(o, nil)
-	case k.after == 0 || !c.w.model.isUsed(o): // otherwise the key must revoke itself without a request that uses it
+	case k.after == 0 || !c.w.model.isUsed(o): // while a subscription uses a key that revokes itself, no other request does: the key must revoke itself without one
 		c.useKey(g, o, k)
 	}
 }
@@ -171,7 +171,7 @@ func (c *client) listKeys(g *server, k *key) {
 			Next string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(x.got.Bytes(), &page); err != nil || len(page.Data) > limit {
-			c.w.violation("keys %s: %v", x.got.String(), err)
+			c.w.violation("the list of keys is %s: %v", x.got.String(), err)
 			return
 		}
 		for _, listed := range page.Data {

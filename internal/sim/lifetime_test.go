@@ -7,8 +7,8 @@ type life struct {
 	ttl      time.Duration // 0: the stream does not expire
 	vague    bool          // ttl may be wrong, because the outcome of a create is unknown
 	born     time.Time     // when the stream was created
-	from     time.Time     // the stream was used at this time or later; zero: unknown
-	to       time.Time     // the stream was not used after this time
+	from     time.Time     // the last use was at this time or later; zero: unknown
+	to       time.Time     // the last use was at this time or earlier
 	on       *server       // the process that knows of the last use
 	starting bool          // a subscription starts, which may be a use
 	ending   bool          // the stream was used at a time when it may already have expired
@@ -24,8 +24,8 @@ func (l *life) created(g *server, ttl time.Duration, at time.Time) {
 	*l = life{ttl: ttl, born: at, from: at, to: time.Now(), on: g, starting: l.starting}
 }
 
-// used records that a request has used the stream. If the parameter sure is false, the request may
-// have used it. The parameter at is when the request began.
+// used records that a request has used the stream or, if the parameter sure is false, may have used
+// it. The parameter at is when the request began.
 func (l *life) used(w *world, g *server, at time.Time, sure bool) {
 	l.ending = l.ending || sure && l.mayHaveEnded(w, g)
 	l.to = time.Now()
@@ -62,7 +62,7 @@ func (l *life) mayReturn(w *world, g *server) bool {
 	return l.over != nil && (l.over != g || w.stepped.After(l.overAt) || l.late)
 }
 
-// lapse updates the model if the stream has expired before a response, or exists again. The
+// lapse updates the model if a response shows that the stream has expired, or exists again. The
 // parameter exists says whether the stream exists according to the response.
 func (o *own) lapse(w *world, g *server, x *exchange, exists bool) {
 	w.model.mu.Lock()

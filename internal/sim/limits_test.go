@@ -9,17 +9,17 @@ import (
 	"weir/internal/hub"
 )
 
-// limits bound what a stream keeps. They are in effect from the time when a client asks for them
-// until a client knows that they were replaced.
+// limits bound what a stream keeps. They may be in effect from the time when a client asks for
+// them until a client knows that they were replaced.
 type limits struct {
 	maxBytes  int64
 	retention time.Duration
 	until     time.Time // when the limits were replaced; zero: they may still be in effect
 }
 
-// exceeded reports whether a batch may have been evicted while the limits were in effect: because of
-// its age, to make room for the batches above it, or because a batch above it was evicted (D12). A
-// batch counts as stored as soon as it was sent.
+// exceeded reports whether a batch may have been evicted while the limits were in effect: because
+// of its age, to make room for the batches above it, or because a batch above it was evicted (D12).
+// A batch counts as stored as soon as it was sent.
 func (l *limits) exceeded(s *stream, seq weir.Seq) bool {
 	end := time.Now()
 	if !l.until.IsZero() {
@@ -50,17 +50,18 @@ func (l *limits) exceeded(s *stream, seq weir.Seq) bool {
 	return total > l.maxBytes || end.Sub(oldest)+s.w.swing(oldest) >= l.retention
 }
 
-// loosest returns the largest limits that may have been in effect at the time since or later.
-func (s *stream) loosest(since time.Time) (l limits) {
+// loosest returns the largest limits that may have been in effect at the time t or later.
+func (s *stream) loosest(t time.Time) (l limits) {
 	for _, o := range s.limits {
-		if o.until.IsZero() || o.until.After(since) {
+		if o.until.IsZero() || o.until.After(t) {
 			l.maxBytes, l.retention = max(l.maxBytes, o.maxBytes), max(l.retention, o.retention)
 		}
 	}
 	return l
 }
 
-// limitedTo checks the limits in a stream object, which are in effect from now on.
+// limitedTo checks that a client asked for the limits in a stream object, and that they were not
+// replaced.
 func (s *stream) limitedTo(object *weir.Stream) {
 	found := false
 	for _, o := range s.limits {
@@ -146,7 +147,7 @@ func (s *stream) beginChange() bool {
 	return true
 }
 
-// asked records that a client asks for limits. The parameter is nil if the limits stay.
+// asked records that a client asks for limits. The parameter is nil if the limits stay as they are.
 func (s *stream) asked(l *limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +157,8 @@ func (s *stream) asked(l *limits) {
 }
 
 // endChange checks the outcome of a change. If it failed, the old or the new limits may be in
-// effect. After a failed write, the outcome of earlier changes stays unknown until the next start.
+// effect. If it succeeded, all other limits are replaced, unless a write has failed (g.hurt): then
+// a change that failed earlier may take effect at the next start.
 func (s *stream) endChange(g *server, l *limits, object *weir.Stream, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

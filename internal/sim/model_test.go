@@ -10,8 +10,8 @@ import (
 	"weir"
 )
 
-// model is what clients may expect of the service. It is written from the decisions, not from the
-// code.
+// model is what clients may expect of the service. It is written from docs/decisions.md, not from
+// the code.
 type model struct {
 	w       *world
 	streams []*stream
@@ -116,7 +116,7 @@ func (s *stream) seen() seen {
 	return seen{time.Now(), s.cursor, s.low, s.closed, maps.Clone(s.acked)}
 }
 
-// size is the number of bytes that a batch counts in bytes_stored (D11).
+// size is the number of bytes by which a batch increases bytes_stored (D11).
 func (s *stream) size(b *batch) int64 {
 	if s.mode == weir.Raw {
 		return int64(len(b.payload))
@@ -172,7 +172,7 @@ func (s *stream) choose(c *client) (weir.Seq, *batch) {
 	return seq, b
 }
 
-// next is the lowest sequence above all that clients have chosen.
+// next is the lowest sequence above all sequences that clients have chosen.
 func (s *stream) next() weir.Seq {
 	next := weir.Seq(0)
 	for seq := range s.sent {
@@ -200,7 +200,7 @@ func (s *stream) chooseKey(c *client) *batch {
 	return b
 }
 
-// find returns the batch with this payload that may be stored under a sequence.
+// find returns the batch that has this payload and may be stored under this sequence.
 func (s *stream) find(seq weir.Seq, payload string) *batch {
 	for _, b := range s.sent[seq] {
 		if b.payload == payload {
@@ -210,7 +210,7 @@ func (s *stream) find(seq weir.Seq, payload string) *batch {
 	return s.unplaced[payload]
 }
 
-// learn checks that a payload may be stored under a sequence.
+// learn records that a payload is stored under a sequence, and checks that this is allowed.
 func (s *stream) learn(seq weir.Seq, payload string) {
 	b := s.find(seq, payload)
 	if b == nil {
@@ -227,7 +227,8 @@ func (s *stream) learn(seq weir.Seq, payload string) {
 	s.cursor = max(s.cursor, seq)
 }
 
-// acknowledged checks that no subscriber and no page has passed a sequence without its batch.
+// acknowledged records that a batch was acknowledged. It checks that no subscriber and no page has
+// passed its sequence without the batch.
 func (s *stream) acknowledged(seq weir.Seq) {
 	if !s.acked[seq] {
 		s.acked[seq], s.when[seq] = true, time.Now()
@@ -383,7 +384,8 @@ func (s *stream) describes(x *exchange) {
 	}
 }
 
-// aged reports whether a batch may be evicted for its age, in a stream whose limits never changed.
+// aged reports whether a batch may be evicted because of its age, in a stream whose limits never
+// changed.
 func (s *stream) aged(b *batch) bool {
 	return time.Since(b.first)+s.w.swing(b.first) >= s.limits[0].retention
 }

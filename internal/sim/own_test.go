@@ -88,7 +88,8 @@ func (c *client) manage(g *server) {
 }
 
 // changed checks the response to a create or delete. The parameter yes is the status for a success,
-// and the parameter no is the status if there was nothing to do.
+// and the parameter no is the status if there was nothing to do. The parameter exists says whether
+// the stream exists afterwards.
 func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int, exists bool) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
@@ -130,8 +131,8 @@ func (o *own) agrees(w *world, g *server, what string, exists bool) {
 	o.view, o.seen = g, exists
 }
 
-// settle records whether the stream exists. If a write failed before, its outcome stays unknown
-// until the next start.
+// settle records whether the stream exists. But if that was unknown and a write has failed
+// (g.hurt), it stays unknown, because the write may still take effect at the next start.
 func (o *own) settle(g *server, exists bool) {
 	if o.sure || !g.hurt.Load() {
 		o.exists, o.sure = exists, true
@@ -176,7 +177,7 @@ func (o *own) isClosed(w *world, g *server, what string, closed bool) {
 	}
 }
 
-// ended checks the response to a close.
+// ended checks the response to a request that closes the stream.
 func (o *own) ended(w *world, g *server, x *exchange) {
 	switch {
 	case x == nil || x.status == 503 || x.status == 500:
@@ -239,8 +240,8 @@ func (o *own) paged(c *client, g *server, x *exchange) {
 	}
 }
 
-// list reads all pages. A stream that exists during the whole listing is listed once, and newer
-// streams come first (D27).
+// list reads all pages of the list of streams. A stream that exists during the whole listing is
+// listed once, and newer streams come first (D27).
 func (c *client) list(g *server, o *own) {
 	found := map[weir.StreamID]int{}
 	query := fmt.Sprintf("?limit=%d", 1+c.rng.IntN(4))
@@ -256,7 +257,7 @@ func (c *client) list(g *server, o *own) {
 			Next string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(x.got.Bytes(), &page); err != nil {
-			c.w.violation("list %s: %v", x.got.String(), err)
+			c.w.violation("the list of streams is %s: %v", x.got.String(), err)
 			return
 		}
 		for _, s := range page.Data {
@@ -306,8 +307,9 @@ func (w *world) mustEnd(o *own, g *server) {
 // because the request may be waiting for one of these calls.
 const patience = 300
 
-// overdue checks the requests that must have ended by now: subscriptions, and long polls. They are
-// not checked while their client takes no data.
+// overdue checks the requests that must have ended by now: subscriptions, and long polls. A request
+// is not checked while its client waits for the scheduler, because the server may be waiting for
+// the client.
 func (w *world) overdue(list []*waiter) {
 	busy, disk := map[*client]bool{}, false
 	for _, waiting := range list {

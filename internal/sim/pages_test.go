@@ -41,12 +41,12 @@ type reading struct {
 	server *server
 	before seen
 	at     time.Time // when the request began, by the server's clock
-	first  weir.Seq  // the first batch
+	first  weir.Seq  // sequence of the first batch
 	got    map[weir.Seq]bool
 }
 
-// passage is a page that leaves nothing out. If a sequence between start and next is not in got, no
-// batch can ever be stored under it.
+// passage is a page that leaves out no batch from start up to next. So if a sequence in this range
+// is not in got, no batch can ever be stored under it.
 type passage struct {
 	start, next weir.Seq
 	got         map[weir.Seq]bool
@@ -187,8 +187,8 @@ func (r *reading) check() {
 	}
 }
 
-// vanished reports whether the batches of a page may have been evicted while the page was being read.
-// Then the page is empty, unless the query names a sequence or starts at the head.
+// vanished reports whether the batches of a page may have been evicted while the page was being
+// read. Then the page is empty, unless the query names a sequence or starts at the head.
 func (r *reading) vanished() bool {
 	for seq := range r.acked {
 		if r.start != "from" && r.start != "head" && seq >= r.before.low && r.evictable(seq) {
@@ -198,7 +198,7 @@ func (r *reading) vanished() bool {
 	return false
 }
 
-// stored checks when a batch was stored.
+// stored checks the time at which a batch was stored.
 func (r *reading) stored(d delivery) {
 	s := r.stream
 	s.mu.Lock()
@@ -212,7 +212,7 @@ func (r *reading) stored(d delivery) {
 	s.times[d.Seq] = d.TS
 }
 
-// checkGap checks the gap of the page: everything up to its end may be evicted.
+// checkGap checks that everything up to the end of the page's gap may be evicted.
 func (r *reading) checkGap() {
 	if r.Gap == nil {
 		return

@@ -263,8 +263,7 @@ func (w *world) crash() {
 	w.start()
 }
 
-// restart begins to stop the process in an orderly way. When its requests have ended, drained
-// starts the next process.
+// restart begins to stop the process in an orderly way. The method drained completes this.
 func (w *world) restart() {
 	w.mu.Lock()
 	g := w.owner
@@ -276,7 +275,8 @@ func (w *world) restart() {
 	w.draining = g
 }
 
-// drained ends a process whose requests have ended, and starts the next one.
+// drained ends the process that is being stopped, with the requests that are left, and starts the
+// next process.
 func (w *world) drained() {
 	g := w.draining
 	w.draining = nil

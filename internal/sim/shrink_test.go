@@ -18,7 +18,7 @@ func shrink(t *testing.T, program string, c config, message string) (config, str
 	kind := kindOf(message)
 	try := func(smaller config) bool {
 		for i := range uint64(4) {
-			if left--; left < 0 || time.Now().After(until) { // a simulation that hangs takes minutes
+			if left--; left < 0 || time.Now().After(until) { // time is limited too, because a simulation that hangs takes minutes
 				return false
 			}
 			again := smaller

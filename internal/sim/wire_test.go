@@ -35,7 +35,7 @@ type exchange struct {
 	overdue int       // number of steps since the request should have ended
 	judged  bool      // the caller itself checks refusals
 	key     *key      // the key of the subscription
-	gated   bool      // the client may wait before it takes a piece of the response, or hang up there
+	gated   bool      // the client may wait before it takes a piece of the response, or hang up instead
 	until   time.Time // the request must end by then; guarded by model.mu
 
 	mu          sync.Mutex

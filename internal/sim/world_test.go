@@ -76,9 +76,9 @@ func newWorld(t *testing.T, c config) *world {
 // clock returns the time on the server.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
 
-// tick returns the time on the server, plus less than a millisecond that differs from call to call.
-// The timers that the server computes from it then end at different times. Timers that end at the
-// same time would fire in random order.
+// tick returns the time on the server, plus a fraction of a millisecond that differs from call to
+// call. So timers that the server computes from this time end at different times. Otherwise they
+// would fire in random order.
 func (w *world) tick() time.Time {
 	return w.clock().Add(time.Duration(w.ticks.Add(1)%1000) * time.Microsecond)
 }
@@ -89,8 +89,8 @@ type shift struct {
 	ahead int64
 }
 
-// swing returns the largest error that the server can make when it computes how long ago a time
-// was, because its clock was changed since.
+// swing returns how wrong the server can be at most when it computes the time that has passed since
+// a given time. The reason is that its clock may have been changed meanwhile.
 func (w *world) swing(since time.Time) time.Duration {
 	least := w.shift.Load()
 	greatest := least

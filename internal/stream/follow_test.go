@@ -26,8 +26,9 @@ func TestGraceRunsByOwnClock(t *testing.T) {
 				}
 				now = now.Add(time.Second)
 			}
-			// This process learned of the first gap (2 to 4) at begun plus 1 s, and of the second
-			// gap (6 to 8) at begun plus 2 s.
+			// This process learned of the first gap (2 to 4) one second after the first batch, and
+			// of the second gap (6 to 8) after another second. Due returns a marker (a log entry
+			// that closes gaps) when a grace period has ended.
 			for _, c := range []struct {
 				after time.Duration
 				last  weir.Seq // end of the last gap whose grace period has ended; 0 if none

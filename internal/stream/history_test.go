@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestHistories runs random histories of a stream and compares the state with a model that
-// implements the decisions in the simplest possible way. It also checks the subscribers: each
+// implements docs/decisions.md in the simplest possible way. It also checks the subscribers: each
 // receives every batch once and in order, and a report of every loss.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,7 +63,7 @@ type history struct {
 	state *stream.State
 	model *model
 	log   log
-	low   weir.Seq // low mark of the last trim
+	low   weir.Seq // the sequence below which the last trim removed the entries of the log
 	held  held
 	subs  []*subscriber
 }
@@ -109,8 +109,8 @@ func (h *history) publishSeq(t *rapid.T) {
 	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t), Contiguous: rapid.IntRange(0, 9).Draw(t, "next") == 0})
 }
 
-// publishInOrder draws a sequence around the cursor and publishes it contiguously: the publish must
-// be refused if it would open a gap (D38).
+// publishInOrder draws a sequence near the cursor and publishes a batch under it with the option
+// Contiguous, so the publish must be refused if it would open a gap (D38).
 func (h *history) publishInOrder(t *rapid.T) {
 	c, missing := h.model.cursor(), len(h.model.since)
 	seq := c + weir.Seq(rapid.IntRange(0, 4).Draw(t, "above"))
@@ -178,8 +178,8 @@ func (h *history) publish(t *rapid.T, p stream.Publish) {
 	}
 }
 
-// moveClock moves the clock by durations close to the grace, the retention and the lifetime of a
-// key. Sometimes it moves the clock backwards.
+// moveClock moves the clock by durations close to the grace (the time in which a gap can still be
+// filled), the retention and the lifetime of a key. Sometimes it moves the clock backwards.
 func (h *history) moveClock(t *rapid.T) {
 	const day = 24 * time.Hour
 	g, r := h.rules.GapGrace, h.rules.Retention
@@ -213,14 +213,14 @@ func (h *history) release(t *rapid.T) {
 	h.model.release(seq)
 }
 
-// resume simulates the moment at which the store, after a time without writes, accepts writes
-// again.
+// resume simulates that the store accepts writes again, after a time in which it refused them.
 func (h *history) resume(*rapid.T) {
 	h.state.Pause(0, stream.Afresh, h.now)
 	h.model.restartGrace(h.now)
 }
 
-// close closes the stream in one of five calls. If every call did, most histories would end early.
+// close closes the stream, but only in one of five calls, because most histories would otherwise
+// end early.
 func (h *history) close(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "really") < 4 {
 		return
@@ -266,9 +266,9 @@ func (h *history) evict(t *rapid.T) {
 	}
 }
 
-// trim makes the low mark durable. A restart then finds the note of this trim (its encoded
-// checkpoint), and the log from the low mark on. An engine may still show older entries that it has
-// not reclaimed yet.
+// trim makes the low mark durable, which is the sequence below which everything was evicted or
+// closed. A restart then finds the note of this trim (its encoded checkpoint), and the log from the
+// low mark on. An engine may still show older entries that it has not reclaimed yet.
 func (h *history) trim(t *rapid.T) {
 	h.low = h.state.Low()
 	h.model.trim()

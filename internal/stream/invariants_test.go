@@ -3,8 +3,8 @@ package stream
 import "fmt"
 
 // CheckInvariants returns an error if the state is inconsistent: gaps are out of order or not
-// between low and the cursor, a closed gap lies above an open gap, an open gap is older than an
-// open gap below it, or a key cannot be found.
+// between s.low and s.cursor, a closed gap lies above an open gap, an open gap is older than an
+// open gap below it, or the queue of keys and its hash table do not agree.
 func (s *State) CheckInvariants() error {
 	next := s.low
 	for i, g := range s.gaps.closed {
@@ -54,7 +54,8 @@ func (s *State) CheckInvariants() error {
 	return nil
 }
 
-// Encoded returns the note that is stored with a trim of s.
+// Encoded returns the note of s: the encoded checkpoint that is stored when the log is trimmed,
+// that is, when its lowest entries are removed.
 func Encoded(s *State) []byte {
 	c := s.Checkpoint(s)
 	return c.Encode()

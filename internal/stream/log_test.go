@@ -9,7 +9,8 @@ import (
 	"weir/internal/stream"
 )
 
-// log is a minimal log: entries in increasing order of sequence, and the note of the last trim.
+// log is a minimal log: entries in increasing order of sequence, and the note that was stored with
+// the last trim (the removal of the lowest entries).
 type log struct {
 	entries []stream.Header
 	note    []byte
@@ -51,7 +52,7 @@ func (l *log) spoil(seq weir.Seq, known bool) {
 func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= from })
 	for _, h := range l.entries[i:] {
-		if h.Key = (weir.KeyDigest{}); !visit(h) { // a log keeps only the sizes of keys in memory
+		if h.Key = (weir.KeyDigest{}); !visit(h) { // a real log keeps no keys in memory, only their sizes
 			return
 		}
 	}
@@ -105,8 +106,9 @@ func (h *held) release(seq weir.Seq) {
 	}
 }
 
-// elapse tells the state that time has passed. If a sequence is held, the grace of the lowest held
-// sequence and of all sequences above it is paused for that time.
+// elapse tells the state that time has passed. If a sequence is held, the grace (the time in which
+// a missing sequence can still be filled) of the lowest held sequence and of all sequences above it
+// is paused meanwhile.
 func (h held) elapse(s *stream.State, from, to weir.Time) {
 	if lowest := h.lowest(s); to > from && lowest != stream.NoneHeld {
 		s.Pause(lowest, from, to)

@@ -18,10 +18,10 @@ type model struct {
 	last    weir.Time                  // time of the newest entry
 	evicted map[weir.Seq]bool          // evicted batches
 	closed  map[weir.Seq]bool          // missing sequences that will never be stored
-	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, with the start of their grace
+	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, with the start of their grace (the time for filling them)
 	spent   map[weir.Seq]bool          // batches whose idempotency key has expired
 	dropped map[weir.Seq]bool          // evicted batches whose key was forgotten to make room for newer keys
-	noted   map[weir.Seq]bool          // batches whose key the note of the last trim holds
+	noted   map[weir.Seq]bool          // batches whose key is in the note of the last trim (the data that is stored with it)
 	marked  weir.Seq                   // the highest sequence that a marker (a log entry that closes gaps) closed; 0 if there is none
 	ended   bool                       // the stream was closed (D37)
 	held    []weir.Seq                 // sequences for which requests are being received, one element per request
@@ -63,8 +63,8 @@ func (m *model) bytes() (sum int64) {
 	return sum
 }
 
-// charge is the number of bytes that all kept batches count towards max_bytes. Each counts the
-// larger of its size and 128 bytes, plus the length of its key (D12).
+// charge is the number of bytes that all kept batches count towards max_bytes. Each counts with its
+// size, but at least with 128 bytes, plus the length of its key (D12).
 func (m *model) charge() (sum int64) {
 	for seq, h := range m.stored {
 		if !m.evicted[seq] {
@@ -187,7 +187,7 @@ func (m *model) drop() {
 	}
 }
 
-// trim records which keys of evicted batches the note of a trim holds.
+// trim records which keys of evicted batches are in the note of a trim.
 func (m *model) trim() {
 	m.noted = map[weir.Seq]bool{}
 	for seq := range m.evicted {
@@ -224,8 +224,8 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	return h
 }
 
-// tick records the time of an entry. If a sequence seems to be missing since a time in the future,
-// the clock has stepped back, and the grace of that sequence restarts now.
+// tick records the time of an entry. If the grace of a missing sequence began at a time that is in
+// the future now, the clock has stepped back, and that grace restarts now.
 func (m *model) tick(now weir.Time) {
 	m.last = max(m.last, now)
 	m.behind(now)
@@ -302,8 +302,8 @@ func (m *model) close(now weir.Time) {
 	m.marked = max(m.marked, last)
 }
 
-// end closes the stream with the entry seq. It also closes every sequence that is still missing
-// (D37).
+// end closes the stream with the entry that has the sequence seq. It also closes every sequence
+// that is still missing (D37).
 func (m *model) end(seq weir.Seq, now weir.Time) {
 	m.tick(max(now, m.last))
 	for missing := range m.since {
@@ -366,9 +366,9 @@ func (m *model) spend(now weir.Time) {
 	}
 }
 
-// restart simulates a crash after a trim to low. Batches that were evicted after that trim are
-// back. A missing sequence is closed if it is below low, or at or below a sequence that a marker
-// closed. Otherwise it gets a new grace period (D4).
+// restart simulates a crash after the log was trimmed below the sequence low. Batches that were
+// evicted after that trim are back. A missing sequence is closed if it is below low, or at or below
+// a sequence that a marker closed. Otherwise it gets a new grace period (D4).
 func (m *model) restart(low weir.Seq, now weir.Time) {
 	missing := map[weir.Seq]bool{}
 	for seq := range m.closed {

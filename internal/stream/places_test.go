@@ -9,10 +9,10 @@ import (
 )
 
 // The test adds keys, removes keys from either end of the queue, and adds some of them again, while
-// the hash table grows, shrinks and wraps around. find must always return the same result as a map.
+// the hash table grows and shrinks. The method find must always return the same result as a map.
 func TestPlacesAgreeWithAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	ks := &keys{queue: queue{base: 1<<32 - 300}} // so that positions wrap around during the test
+	ks := &keys{queue: queue{base: 1<<32 - 300}} // so that positions, which have 32 bits, overflow during the test
 	model := map[string]weir.Seq{}
 	seq := weir.Seq(0)
 	var names []string // the names of the keys, in the order of the queue
@@ -62,9 +62,9 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 	}
 }
 
-// A restored state fills the hash table over several publishes. Before and after the table is
-// complete, find must return the newest key with a digest, while keys are added and removed at both
-// ends of the queue.
+// A restored state fills the hash table over several publishes, while keys are added and removed at
+// both ends of the queue. Before and after the table is complete, find must return the newest key
+// that has the given digest.
 func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 	const count = 3*placeStep + 100
 	name := func(i int) digest { return weir.DigestKey(fmt.Sprint(i)) }
@@ -113,8 +113,8 @@ func TestKeysAreFoundWhileTheTableIsFilled(t *testing.T) {
 	check("after most keys were undone before they entered the table")
 }
 
-// If nothing can be stored, searches fill the hash table, so that later searches need not read
-// through all keys.
+// Normally publishes fill the hash table. If nothing can be stored, searches fill it, so that later
+// searches need not read through all keys.
 func TestSearchesFillTheTable(t *testing.T) {
 	ks := &keys{}
 	for i := range 2*placeStep + 100 {

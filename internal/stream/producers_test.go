@@ -11,7 +11,7 @@ import (
 	"weir"
 )
 
-// by returns a publish with the number seq of a producer.
+// by returns a publish to which the producer gave the number seq.
 func by(name string, seq uint64) Publish { return Publish{Writer: &Writer{Producer: name, Seq: seq}} }
 
 // A stream remembers the producers that have written last. A producer that it has forgotten must
@@ -40,8 +40,8 @@ func TestForgottenProducer(t *testing.T) {
 	}
 }
 
-// A new producer costs the same, however many producers the stream remembers. Opening a log applies
-// every entry again, so it would take long if the cost grew with the number of producers.
+// A new producer costs the same, however many producers the stream remembers. Otherwise it would
+// take long to open a log, because opening applies every entry again.
 func TestProducerCost(t *testing.T) {
 	s := New(wide, 0)
 	for i := range MaxProducers {
@@ -58,9 +58,9 @@ func TestProducerCost(t *testing.T) {
 	}
 }
 
-// A state that is restored from a note and the entries above it remembers the same producers in the
-// same order as the state in memory, whatever was trimmed, and however many producers were
-// forgotten.
+// A state that is restored from a note (the checkpoint that is stored with a trim) and the entries
+// above it remembers the same producers in the same order as the state in memory, whatever was
+// trimmed, and however many producers were forgotten.
 func TestRestoredProducers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, c := range []struct{ pool, width int }{{100, 3}, {MaxProducers + 10, 5}, {3 * MaxProducers, 36}, {MaxProducers, 256}} {
@@ -77,7 +77,7 @@ func TestRestoredProducers(t *testing.T) {
 				v = s.Decide(p, weir.Time(i/50))
 			}
 			if v.Outcome != Stored {
-				t.Fatalf("%+v", v)
+				t.Fatalf("publish by %s: got %+v, want Stored", name, v)
 			}
 			numbers[name] = p.Writer.Seq + 1
 			s.Apply(v.Header)
@@ -108,7 +108,7 @@ func TestRestoredProducers(t *testing.T) {
 }
 
 // Earlier versions wrote longer notes. A state that reads such a note remembers only the newest of
-// its producers.
+// the producers in the note.
 func TestTooManyNotedProducers(t *testing.T) {
 	s := New(wide, 0)
 	publish(t, s, Publish{Writer: &Writer{Order: "o"}}, 1)

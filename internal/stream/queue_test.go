@@ -8,7 +8,8 @@ import (
 )
 
 // The test compares a queue with a slice. The queue must hold the same keys, must have memory for
-// at most a few times as many keys, and must not change a queue that head returned earlier.
+// at most a few times as many keys, and must not change a queue that its method head returned
+// earlier.
 func TestQueueAgreesWithASlice(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	var q queue
@@ -28,7 +29,7 @@ func TestQueueAgreesWithASlice(t *testing.T) {
 		q.pop(gone)
 		start += uint32(gone)
 		want = want[gone:]
-		if cut := rng.IntN(len(want) - (n - gone) + 1); cut > 0 { // the keys in head must not be removed by cut
+		if cut := rng.IntN(len(want) - (n - gone) + 1); cut > 0 { // cut must not remove keys that are in head
 			q.cut(cut)
 			want = want[:len(want)-cut]
 		}

@@ -13,12 +13,13 @@ import (
 
 func batch(seq weir.Seq) Header { return Header{Seq: seq, Time: 10, Size: 1} }
 
+// marker returns a log entry that closes the missing sequences from first to last.
 func marker(first, last weir.Seq) Header {
 	return Header{Closed: true, First: first, Seq: last, Time: 10}
 }
 
 // noteOf returns the encoded checkpoint of a stream that stored these batches and evicted those
-// below low.
+// below the sequence low.
 func noteOf(t *testing.T, low weir.Seq, batches ...weir.Seq) []byte {
 	s := New(wide, 0)
 	for _, seq := range batches {
@@ -123,8 +124,8 @@ func TestNotesWithAndWithoutKeys(t *testing.T) {
 	}
 }
 
-// The longest possible note fits into the 4 MiB that engines can store. A log that refuses the note of
-// a trim is never trimmed again.
+// The longest possible note fits into the 4 MiB that engines can store. If an engine refused the
+// note of a trim, the log would never be trimmed again.
 func TestLongestNote(t *testing.T) {
 	s := New(Rules{MaxBytes: 1 << 40, Retention: time.Hour, Keys: weir.MaxEvictedKeys}, 0)
 	for i := range weir.MaxEvictedKeys + 10 {
@@ -157,15 +158,15 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 	bad := map[string][]byte{
 		"trailing byte":              append(slices.Clone(good), 0),
 		"trailing byte after keys":   append(slices.Clone(keyed), 0),
-		"version with keys, no keys": append([]byte{2}, good[1:]...),
+		"version 2 without keys":     append([]byte{2}, good[1:]...),
 		"version 3":                  append([]byte{3}, good[1:]...),
 		"key count above the length": append(slices.Clone(good), 255, 255, 255, 255, 15),
 		"low above cursor+1":         {1, 1, 3, 5, 0, 0},
 		"cursor but nothing stored":  {1, 0, 3, 0, 0, 0},
-		"zero but nothing stored":    {1, 2, 0, 0, 0, 0},
+		"batch 0, nothing stored":    {1, 2, 0, 0, 0, 0},
 		"unknown flag":               {1, 5, 3, 1, 0, 0},
 		"0 kept but never stored":    {1, 1, 3, 0, 0, 0},
-		"cursor after newest entry":  {1, 1, 3, 1, 4, 2},
+		"newest entry is too old":    {1, 1, 3, 1, 4, 2},
 	}
 	for name, note := range bad {
 		if _, err := Restore(wide, 0, note, refs([]Header{}), 0); err == nil {
@@ -238,7 +239,7 @@ func TestApplyPanicsOnAContradiction(t *testing.T) {
 		{"a key on a late batch", Header{Seq: 5, Time: 10, Late: true, Key: weir.DigestKey("l")}, true},
 		{"a sequence above the highest", Header{Seq: weir.MaxSeq + 1, Time: 10}, true},
 		{"a marker above the cursor", marker(8, 12), true},
-		{"a marker on a batch", marker(5, 7), true},
+		{"a marker that ends at a batch", marker(5, 7), true},
 		{"a marker with its ends swapped", marker(6, 5), true},
 	}
 	for _, test := range tests {

@@ -15,18 +15,20 @@ import (
 
 // TestScripts runs the scripts in testdata. Each block of a script consists of commands, a line of
 // dashes, and the output of the commands. Run with -rewrite to update the output. Times count from
-// the creation of the stream.
+// the creation of the stream. The grace is the time in which a gap can still be filled. Below the
+// low mark, every sequence was evicted or closed. Below the final mark, every sequence was stored,
+// evicted or closed.
 //
 //	new [max-bytes=N] [retention=D] [grace=D]   create a stream without batches, at time 0
 //	clock D | clock +D | clock -D               set or move the clock
 //	publish [seq=N] [next=N] [key=K] [size=N]   decide and, if admitted, store; next=N is like seq=N, but refused if it would open a gap
 //	decide [seq=N] [next=N] [key=K] [size=N]    only decide; without size, decide as if the body had not been read
 //	close                                       close the stream; "publish ends=yes" closes it together with a batch
-//	publish by=P/E/N [order=O]                  publish as number N of epoch E of producer P, with the order mark O
+//	publish by=P/E/N [order=O]                  publish as number N of epoch E of producer P, with O as its Stream-Seq
 //	due                                         close the gaps whose grace has ended
 //	hold N                                      a request for N begins to be received, which keeps N open
 //	release N                                   the request for N ends
-//	resume                                      the store accepts writes again after a time without writes
+//	resume                                      the store accepts writes again, after a time in which it refused them
 //	evict                                       evict batches that exceed the age or size limit
 //	show                                        print the cursor, the low and final marks, and the size
 //	lookup N...                                 print whether these sequences can be read
@@ -36,7 +38,7 @@ import (
 //	restart                                     crash and restore from the log
 //	lose N                                      lose the payload of N, but not its header; use before a restart
 //	forget N                                    lose the whole entry of N; use before a mend
-//	mend N                                      repair a log that may have lost up to N more entries; use before a restart
+//	mend N                                      repair a log that may have lost up to N whole entries, as forget loses them; use before a restart
 //	given N                                     add batch N to the log without publishing it; use before a restart
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")

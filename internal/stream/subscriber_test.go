@@ -13,7 +13,7 @@ import (
 type subscriber struct {
 	from  stream.From
 	start weir.Seq      // the first sequence that the subscriber may expect
-	next  weir.Seq      // the first sequence that it has not been sent or told about
+	next  weir.Seq      // the sequence that it wants next
 	got   []weir.Seq    // the batches that it received
 	lost  [][2]weir.Seq // the ranges that were reported as evicted
 	seen  bool          // whether it received an id
@@ -128,8 +128,8 @@ func (s *subscriber) check(t *rapid.T, h *history) {
 	}
 }
 
-// published checks that a new batch was not stored below a subscriber's position. The subscriber
-// would never receive such a batch.
+// published checks that a new batch was not stored below a subscriber's position, because the
+// subscriber would never receive it.
 func (s *subscriber) published(t *rapid.T, seq weir.Seq) {
 	if seq >= s.start && seq < s.next && !s.told(seq) {
 		t.Fatalf("batch %d was stored below a subscriber that started at %d and is at %d", seq, s.start, s.next)
@@ -140,8 +140,8 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until it has to wait, or the stream ends. A subscriber waits at
-// the first sequence that can still be filled.
+// readAll lets every subscriber read until it has to wait, or the stream ends. A subscriber waits
+// at the first sequence that can still be filled.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
 		for kind := stream.Read; kind != stream.Wait && kind != stream.End; {

@@ -12,7 +12,7 @@ const (
 	followerSays = "Follower is a Judge for a log that other processes append to as well. An engine whose store is shared needs a Follower as soon as another process appends; an engine that serves a single process never calls the methods below. The engine never calls them while Admit or Commit runs."
 	followSays   = "Follow reports an entry of another process at its position in the log's order. That process has already decided about the entry, which is durable and can be read. During the call, no entry that this judge admitted is in flight."
 	rewindSays   = "Rewind tells the judge to forget every entry that it admitted and that Commit has not reported. The reason is that an entry of another process was stored first, or that the store refused an entry. After Rewind, the engine reports the entries that came first (Follow). Then it asks again (Admit) about the entries whose callers still wait."
-	otherwise    = "Without Attend, the judge receives entries of other processes only when it must: before the engine stores an entry of this process after them, when a caller catches up, and from time to time."
+	otherwise    = "Without Attend, the engine reports entries of other processes later: from time to time, when a caller catches up, and before it stores an entry of this process that comes after them."
 )
 
 // Most of these cases need a second process (Fixture.Join).

@@ -39,7 +39,7 @@ type Stats struct {
 	Groups   uint64        // groups written; each is one write and one sync
 	Records  uint64        // records in those groups
 	Bytes    uint64        // bytes of those groups
-	Syncing  time.Duration // sum over those groups: time from handing the group to the writer until its ops could be acknowledged
+	Syncing  time.Duration // sum over those groups: time from handing the group to the writer until its records could be acknowledged
 	Copied   uint64        // bytes copied by the reclaimer
 	Freed    uint64        // segments freed by the reclaimer
 	Segments int           // segment files, including ready (prepared) and dead (empty) ones
@@ -49,7 +49,7 @@ type Stats struct {
 	Scrub    Scrub
 
 	Sizes meter.Distribution // records per group
-	Syncs meter.Distribution // nanoseconds from handing a group to the writer until its ops could be acknowledged
+	Syncs meter.Distribution // nanoseconds from handing a group to the writer until its records could be acknowledged
 }
 
 // Stats returns the current statistics.

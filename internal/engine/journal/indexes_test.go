@@ -11,9 +11,10 @@ import (
 	"weir/internal/engine"
 )
 
-// manyStates returns a closed journal that contains several states of the same documents and of the
-// same marks. (A mark is the record of a trim.) Some of the states are in sealed segments and some
-// in the newest segment.
+// manyStates returns a closed journal in which documents (the values stored under keys) were
+// changed and a log was trimmed several times. So it contains old and new records of the same
+// document, and old and new marks of the same log. (A mark is the record of a trim.) Some of these
+// records are in sealed segments and some in the newest segment.
 func manyStates(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
@@ -32,8 +33,8 @@ func manyStates(t *testing.T) (*faulty.FS, *history) {
 	return fs, h
 }
 
-// A journal opens although a superseded state of a document or a mark in a sealed segment is
-// damaged, because such a state is not read. Damage to the newest state makes opening fail.
+// Opening a journal does not read superseded records of documents and trims in sealed segments. So
+// a journal opens even if such a record is damaged. Damage to the newest record makes opening fail.
 func TestSupersededStatesAreNotRead(t *testing.T) {
 	fs, h := manyStates(t)
 	records := recordsOf(t, fs)

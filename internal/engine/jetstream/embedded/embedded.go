@@ -211,7 +211,7 @@ func (e *Server) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops the server. In a cluster it first hands the streams it leads to other nodes.
+// Stop stops the server. In a cluster, it first hands over the streams that it leads.
 func (e *Server) Stop() {
 	if e.password != "" {
 		e.s.Load().LameDuckShutdown()
