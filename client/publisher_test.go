@@ -167,14 +167,14 @@ func TestPublisherBadEvents(t *testing.T) {
 	numbers(t, everything(t, c, id), 2)
 }
 
-// gate blocks publishes until the channel open is closed, and counts the blocked publishes.
-func gate(open chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Handler {
+// gate blocks publishes until the channel release is closed, and counts the blocked publishes.
+func gate(release chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Handler {
 	return func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == "POST" && r.URL.Path != "/v1/streams" {
 				waiting.Add(1)
 				select {
-				case <-open:
+				case <-release:
 				case <-r.Context().Done():
 				}
 			}

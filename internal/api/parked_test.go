@@ -29,7 +29,7 @@ func soon(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); runtime.Gosched() {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("this did not happen within a minute: %s", what)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestStats(t *testing.T) {
 	if n := s.Publishes.Count(); n != 3 {
 		t.Errorf("the latency of %d publishes was measured, want the 3 acknowledged ones", n)
 	}
-	if got := uint64(2*len(body) + 1); s.Received != got { // two bodies and a "{": the server does not read the body of a duplicate
+	if got := uint64(2*len(body) + 1); s.Received != got { // two accepted bodies and the invalid body "{"; the server does not read the body of a duplicate
 		t.Errorf("received %d bytes, want %d", s.Received, got)
 	}
 	if s.Sent < 500 {

@@ -137,7 +137,7 @@ func TestStageInterrupted(t *testing.T) {
 		return s.Commit()
 	}, true)
 	if outcomes[oldContent] < 10 || outcomes[newContent] < 10 {
-		t.Errorf("contents after the power cuts, with their numbers: %v; want the old and the new content at least 10 times each", outcomes)
+		t.Errorf("number of times that each content was found after a power cut: %v; want the old and the new content at least 10 times each", outcomes)
 	}
 }
 

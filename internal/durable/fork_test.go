@@ -17,11 +17,12 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// hooked is an engine whose logs call the function scan before they scan, the function trimmed after
-// they were trimmed, and the function written, unless it is nil, before an entry is written.
+// hooked is an engine whose logs call functions of a test.
 type hooked struct {
 	engine.Engine
-	scan, trimmed, written func()
+	scan    func() // called before a log is scanned
+	trimmed func() // called after a log was trimmed
+	written func() // called before an entry is written, unless nil
 }
 
 type hookedLog struct {
@@ -140,9 +141,9 @@ func TestForkOfAStreamWithGaps(t *testing.T) {
 	at := func(n int) string { return fmt.Sprintf("%016d_%016d", n, 0) }
 	for _, c := range []struct {
 		offset, sub string
-		next        int // the number in the offset at the end of the fork
-		from        int
-		want        string // what the fork has after the offset with the number in the field from
+		next        int    // number in the offset at the end of the fork
+		from        int    // number in the offset at which the test reads the fork
+		want        string // content that the test reads there
 	}{
 		{"", "", 10, 0, "[5,0,6,0,8,0,10,0]"},
 		{at(8), "", 8, 6, "[8,0]"},
@@ -174,8 +175,8 @@ func TestForkOfAPendingStream(t *testing.T) {
 	send(t, "PUT", s.URL()+"/ds/fork", s.Key, "", "Stream-Forked-From", id).want(t, 404, "")
 }
 
-// A stream whose first content takes long to store is not taken for one that a crash has left behind,
-// whatever its age: a client that repeats its PUT must not destroy it.
+// It may take long to store the first content of a stream. If a client repeats its PUT meanwhile, the
+// server does not delete the stream as one that a crash has left behind.
 func TestLongCopy(t *testing.T) {
 	durable.SetSince(t, func(time.Time) time.Duration { return time.Hour })
 	e := &hooked{Engine: memory.New(), scan: func() {}, trimmed: func() {}}
@@ -200,10 +201,10 @@ func TestLongCopy(t *testing.T) {
 	send(t, "GET", fork, s.Key, "").want(t, 200, "content")
 }
 
-// Another node may be storing the first content of a stream. Then the stream grows, and is not taken
-// for one that a crash has left behind until it has not grown for a minute.
+// Another node may be storing the first content of a stream. So a stream counts as one that a crash
+// has left behind only if it has not grown for a minute.
 func TestAbandoned(t *testing.T) {
-	var grown atomic.Int64 // when the stream grew
+	var grown atomic.Int64 // a time that SetSince makes less than a minute old
 	durable.SetSince(t, func(when time.Time) time.Duration {
 		if weir.TimeOf(when) == weir.Time(grown.Load()) {
 			return 59 * time.Second

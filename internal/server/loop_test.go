@@ -142,7 +142,7 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// compare sends raw to both servers and compares the responses.
+// compare sends the same bytes to both servers and compares the responses.
 func (p *pair) compare(t testing.TB, raw string) {
 	t.Helper()
 	p.compareInPieces(t, []string{raw})

@@ -252,7 +252,7 @@ func outOfOrder(s *store) {
 	}
 	want := slices.Sorted(slices.Values(append(order, upTo(1000, 1099)...)))
 	s.holds(log, want...)
-	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, log engine.Log) {
 		if got := j.keptSeqs(); !slices.Equal(got, want) {
 			s.Fatalf("Restore received %v", got)
 		}

@@ -182,5 +182,5 @@ func dropNot(s *store) {
 		s.Fatalf("delete of an old revision: %v", err)
 	}
 	s.append(log, batches(2)...)
-	s.again(doc.Created, log, func(_ *judge, log engine.Log) { s.holds(log, 1, 2) })
+	s.reopened(doc.Created, log, func(_ *judge, log engine.Log) { s.holds(log, 1, 2) })
 }

@@ -88,7 +88,7 @@ func proposals(s *store) {
 		}
 	}
 	s.holds(log, upTo(0, n-1)...)
-	s.again(doc.Created, log, func(_ *judge, log engine.Log) {
+	s.reopened(doc.Created, log, func(_ *judge, log engine.Log) {
 		for i := range weir.Seq(n) {
 			if !s.maybe(log, i, content(i)) {
 				s.Fatalf("entry %d is missing", i)

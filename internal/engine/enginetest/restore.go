@@ -61,7 +61,7 @@ func restoreFirst(s *store) {
 	s.trim(log, 5, "note")
 	slices.SortFunc(want, func(a, b engine.Header) int { return int(a.Seq) - int(b.Seq) })
 	want = want[1:]
-	s.again(doc.Created, log, func(j *judge, _ engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, _ engine.Log) {
 		if !j.restored || string(j.note) != "note" || !slices.Equal(j.kept, want) {
 			s.Errorf("restored %v, note %q, entries\n     %+v\nwant %+v", j.restored, j.note, j.kept, want)
 		}

@@ -40,7 +40,7 @@ var sharedCases = []testCase{
 }
 
 // another opens the store a second time, as another process does. If the engine cannot be shared,
-// it skips the rest of the case.
+// the rest of the case is skipped.
 func (s *store) another() engine.Engine {
 	s.Helper()
 	if s.fixture.Join == nil {

@@ -43,9 +43,9 @@ var trimCases = []testCase{
 	}, trimAppending},
 }
 
-// again reopens the log and then, if the engine supports it, the whole store. It calls the function
-// check after each reopening.
-func (s *store) again(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
+// reopened calls the function check after it has reopened the log and again, if the engine supports
+// it, after it has reopened the whole store.
+func (s *store) reopened(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
 	s.Helper()
 	s.closeLog(log)
 	j := newJudge()
@@ -83,7 +83,7 @@ func trimRemoves(s *store) {
 	s.trim(log, 35, "note") // a closed gap that ends at or above low stays in the log
 	s.append(log, batches(41, 43, 42)...)
 	s.holds(log, 40, 41, 42, 43)
-	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, log engine.Log) {
 		if len(j.kept) != 4 || j.kept[0].Seq != 40 {
 			s.Errorf("Restore received %v", j.keptSeqs())
 		}
@@ -105,7 +105,7 @@ func trimLower(s *store) {
 		s.holds(log, upTo(10, 20)...)
 		s.gone(log, upTo(1, 9)...)
 	}
-	s.again(doc.Created, log, check)
+	s.reopened(doc.Created, log, check)
 	log = s.open(s.create("another", "").Created, newJudge())
 	s.trim(log, 0, "of another")
 	s.reopen()
@@ -153,7 +153,7 @@ func (s *store) survives(note string) {
 	s.append(log, batches(1)...)
 	s.trim(log, 1, "replaced")
 	s.trim(log, 1, note)
-	s.again(doc.Created, log, func(j *judge, _ engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, _ engine.Log) {
 		if string(j.note) != note {
 			s.Errorf("the note is %.20q (%d bytes), want %.20q (%d bytes)", j.note, len(j.note), note, len(note))
 		}
@@ -168,7 +168,7 @@ func trimBeyond(s *store) {
 	s.trim(log, 100, "beyond")
 	s.holds(log)
 	s.append(log, batches(100, 200)...)
-	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, log engine.Log) {
 		if string(j.note) != "beyond" {
 			s.Errorf("the note is %q", j.note)
 		}
@@ -202,7 +202,7 @@ func trimAppending(s *store) {
 	})
 	s.trim(log, n/2, "last")
 	s.holds(log, upTo(n/2, n)...)
-	s.again(doc.Created, log, func(_ *judge, log engine.Log) {
+	s.reopened(doc.Created, log, func(_ *judge, log engine.Log) {
 		s.holds(log, upTo(n/2, n)...)
 	})
 }
@@ -259,7 +259,7 @@ func memoryHeld(s *store) {
 	}
 	s.append(log, batches(300, 250, 260)...) // out of order
 	few = s.Held(doc.Created)
-	s.again(doc.Created, log, func(*judge, engine.Log) {
+	s.reopened(doc.Created, log, func(*judge, engine.Log) {
 		if n := s.Held(doc.Created); n != few {
 			s.Errorf("after reopening, the log takes %d bytes of memory, want %d as before", n, few)
 		}

@@ -97,7 +97,8 @@ func (l *log) isFollowed() bool {
 	return l.attendance.followed
 }
 
-// knows returns a function that reports whether the judge (here the follower) knows n entries.
+// knows returns a function that reports whether f, the judge of a log, knows n entries. (The judge
+// of a log decides which entries are stored.)
 func (f *follower) knows(n int) func() bool {
 	return func() bool {
 		f.mu.Lock()

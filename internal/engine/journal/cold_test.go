@@ -163,13 +163,13 @@ func TestDeletionKnowsColdSegment(t *testing.T) {
 	w.j.store.mu.RLock()
 	defer w.j.store.mu.RUnlock()
 	if d, ok := w.j.store.deleted.Get("a"); !ok || d.birth != 9 {
-		t.Errorf("tombstone %+v, want birth segment 9", d)
+		t.Errorf("tombstone %+v, want one whose birth, the newest segment that it must outlive, is 9", d)
 	}
 }
 
-// TestColdAdoptionFails makes one of the first writes after a cold segment got its name return an
-// error, although the bytes reach the disk. A manifest (a list of the journal's segments) that
-// includes the cold segment may then be on the disk, so the file must stay.
+// TestColdAdoptionFails makes a write return an error although its bytes reach the disk. The write
+// is one of the first after a cold segment got its name. A manifest (a list of the journal's
+// segments) that includes the cold segment may then be on the disk, so the cold segment must stay.
 func TestColdAdoptionFails(t *testing.T) {
 	for skip := range 4 {
 		fs, h := faulty.New(), newHistory()

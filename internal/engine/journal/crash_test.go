@@ -133,8 +133,8 @@ func crashesOf(fs *faulty.FS, h *history, run func()) []image {
 	return images
 }
 
-// verifyImage opens an image and verifies it against its history. If again is true, verifyImage
-// also returns images of power cuts that come while the image is opened and used.
+// verifyImage opens an image and verifies it against its history. If the parameter again is true,
+// it also returns images of power cuts that come while the image is opened and used.
 func verifyImage(t *testing.T, im image, again bool) (images []image) {
 	t.Helper()
 	if again {

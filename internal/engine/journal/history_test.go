@@ -83,7 +83,7 @@ func payloadOf(key string, seq weir.Seq, size int) []byte {
 	return b[:max(size, len(key)+9)]
 }
 
-// fixed is a judge that admits every entry as it is.
+// fixed is an engine.Judge that admits every entry as it is.
 type fixed struct{ restored []engine.Header }
 
 func (f *fixed) Restore(_ []byte, entries iter.Seq[*engine.Header]) error {

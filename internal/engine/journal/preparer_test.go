@@ -142,7 +142,8 @@ func TestFillingFails(t *testing.T) {
 	}
 }
 
-// A group has a bounded number of ops, however many are waiting.
+// A group, which is written and synced at once, has a bounded number of operations, however many
+// are waiting.
 func TestGroupIsBounded(t *testing.T) {
 	w := openBlank(t, faulty.New())
 	defer w.j.Close()

@@ -155,7 +155,7 @@ func TestRepairBitFlips(t *testing.T) {
 		}
 		if found++; lost > 0 || len(r.Losses)+len(r.Documents) > 0 {
 			for _, d := range r.Before.Damages {
-				// The payload of such a batch is too long to search for a flipped bit.
+				// A batch may be lost: its payload may be too long to search for the flipped bit.
 				if d.Fate == Lost && d.What == "batch" {
 					lost = 0
 				}

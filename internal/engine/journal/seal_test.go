@@ -164,7 +164,7 @@ func TestDamageWhileSealing(t *testing.T) {
 }
 
 // A crash comes after a segment became full and before the next segment got a group. The next
-// opening seals the full segment, and the log continues in the next segment.
+// opening seals the full segment.
 func TestCrashBeforeFirstGroup(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -194,7 +194,7 @@ func TestCrashBeforeFirstGroup(t *testing.T) {
 	}
 	defer j.Close()
 	if s := j.store.segment(1); !s.sealed.Load() || j.commit.active != nil {
-		t.Errorf("segment 1 sealed: %t, want true, and no active segment", s.sealed.Load())
+		t.Errorf("segment 1 sealed: %t, want true; active segment %v, want none", s.sealed.Load(), j.commit.active)
 	}
 	if err := h.verify(j); err != nil {
 		t.Error(err)
