@@ -42,7 +42,7 @@ func publishThrough(t *testing.T, o faultnet.Options, now faultnet.Conditions, h
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := everything(t, direct, id)
+	got := readEverything(t, direct, id)
 	if len(got) != n {
 		t.Fatalf("%d batches are stored, want %d", len(got), n)
 	}
@@ -94,7 +94,7 @@ func TestHTTP1Only(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 100)
+	checkNumbers(t, readEverything(t, c, id), 100)
 	// A subscriber is often the first to connect, so it must switch to HTTP/1.1 too.
 	if got := take(t, svc.client(client.Options{URL: x.url}).Subscriber(id, client.SubscriberOptions{From: client.Oldest}), 2); len(got) != 2 {
 		t.Errorf("got %d batches, want 2", len(got))
@@ -134,7 +134,7 @@ func TestPublisherOnAFullDisk(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 30)
+	checkNumbers(t, readEverything(t, c, id), 30)
 	if refused.Load() < 3 {
 		t.Errorf("%d refusals, want at least 3", refused.Load())
 	}

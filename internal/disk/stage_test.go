@@ -34,8 +34,8 @@ func content(dir *faulty.FS) string {
 
 const oldContent, newContent = "a=1 b=2 c=3 e=6 ", "a=1 c=4 d=5 damaged-e=6 "
 
-// replaced stages new content: c changes, d is new, b is left out, and e is set aside.
-func replaced(t *testing.T, dir *faulty.FS) (*disk.Stage, error) {
+// stageReplacement stages new content: c changes, d is new, b is left out, and e is set aside.
+func stageReplacement(t *testing.T, dir *faulty.FS) (*disk.Stage, error) {
 	t.Helper()
 	s, err := disk.NewStage(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func oldDirectory(t *testing.T) *faulty.FS {
 // old content.
 func TestStage(t *testing.T) {
 	dir := oldDirectory(t)
-	s, err := replaced(t, dir)
+	s, err := stageReplacement(t, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestStageInterrupted(t *testing.T) {
 	}
 	dir := oldDirectory(t)
 	interrupted(dir, func() error {
-		s, err := replaced(t, dir)
+		s, err := stageReplacement(t, dir)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func TestStageFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.List, faulty.Create} {
 		for k := 1; ; k++ {
 			dir := oldDirectory(t)
-			s, err := replaced(t, dir)
+			s, err := stageReplacement(t, dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ import (
 // if the deadline was moved closer or was already in the past when it was set. A removed deadline
 // has no effect. An expired deadline does not affect the next request.
 func TestReadDeadlines(t *testing.T) {
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		soon := 20 * time.Millisecond
 		got := make(chan error, 1)
 		arrived := make(chan struct{}, 1)

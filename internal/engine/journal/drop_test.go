@@ -91,7 +91,7 @@ func TestDrop(t *testing.T) {
 func TestCrashDuringDrop(t *testing.T) {
 	fs, h, _ := twoLogs(t)
 	h.doc("stream/large").gone = true
-	images := crashesOf(fs, h, func() {
+	images := crashImagesOf(fs, h, func() {
 		if err := Drop(fs, "stream/large"); err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func TestAppendWhileSealing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		copied, err := restored(s)
+		copied, err := restoreSnapshot(s)
 		if err == nil {
 			err = openAndVerify(copied, w.h)
 		}
@@ -88,9 +88,9 @@ func TestAppendWhileSealing(t *testing.T) {
 	})
 }
 
-// The power is cut at every call while the index of a full segment is missing and groups of the next
-// segment are acknowledged. Nothing acknowledged is lost, a check finds no damage, and the opening
-// seals the older segment.
+// The power is cut at every call while the index of a full segment is missing and groups of the
+// next segment are acknowledged. Nothing acknowledged is lost, a check finds no damage, and the
+// opening seals the older segment.
 func TestCrashWhileSealing(t *testing.T) {
 	var images []image
 	collect := func(fs *faulty.FS, h *history, at string) {
