@@ -25,6 +25,7 @@ func checkRefused(t testing.TB, a *Access, what, secret string, c weir.Code) {
 	want(t, what, err, c)
 }
 
+// hasEnded reports whether a grant, which holds the rights of an authenticated caller, has ended.
 func hasEnded(g *Grant) bool {
 	select {
 	case <-g.Ended():

@@ -73,8 +73,9 @@ func (svc *testService) publish(stream string, seqs ...string) {
 	}
 }
 
-// TestStarts covers D15, and the numbers S1 to S3 and S5 of the project's catalogue of bad inputs.
-// Other names such as S14 in this file are numbers of the catalogue too.
+// TestStarts covers D15, which says where a subscription starts, and the numbers S1 to S3 and S5 of
+// the project's catalogue of bad inputs. Other names such as S14 in this file are numbers of the
+// catalogue too.
 func TestStarts(t *testing.T) {
 	svc := startService(t)
 	svc.publish("id", "0", "1", "2")

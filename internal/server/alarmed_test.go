@@ -90,8 +90,9 @@ func TestLateTimer(t *testing.T) {
 	}
 }
 
-// A deadline that is set again and again keeps one timer. When the timer fires, it checks the
-// latest deadline. alarmed calls net/http only when that deadline has expired.
+// If a deadline is set again and again, alarmed (the HTTP/2 response writer) keeps one timer. When
+// the timer fires, it checks the latest deadline. alarmed calls net/http only when that deadline has
+// expired.
 func TestDeadlinesThatMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

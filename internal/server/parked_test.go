@@ -202,7 +202,7 @@ func TestParked(t *testing.T) {
 }
 
 // A parked response ends when its client disconnects or does not read, when another goroutine calls
-// Cut, and when the response panics. An idle client gets signs of life.
+// Cut, and when the response panics. While there is nothing to send, the client gets signs of life.
 func TestParkedEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*script, *listener)

@@ -87,8 +87,8 @@ func (c *chained) publish(id weir.StreamID, round int) {
 	}
 }
 
-// takeBackup takes a backup. If the parameter chain is true, the backup leaves out the files that
-// earlier backups of the directory already hold.
+// takeBackup takes a backup and writes it to the directory c.dir. If the parameter chain is true,
+// the backup leaves out the files that earlier backups in c.dir already hold.
 func (c *chained) takeBackup(name string, chain bool) *backup.Summary {
 	c.t.Helper()
 	var since bytes.Buffer

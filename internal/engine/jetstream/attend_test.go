@@ -36,7 +36,7 @@ func node(t *testing.T, s *embedded.Server, o Options) *Engine {
 	return e
 }
 
-// openUnattended opens a log without calling Attend.
+// openUnattended opens a log without calling Attend, so the node does not follow the log.
 func openUnattended(t *testing.T, e *Engine, id engine.LogID) (*log, *follower) {
 	t.Helper()
 	judge := &follower{}
@@ -60,8 +60,7 @@ func pair(t *testing.T) (here, there *log, judges [2]*follower) {
 	return here, there, judges
 }
 
-// simulateAlone simulates that for a long time no other node wrote to the log and no client read
-// it.
+// simulateAlone simulates a long time without writes of other nodes and without reads of clients.
 func simulateAlone(l *log) {
 	l.mu.Lock()
 	l.attendance.until = time.Time{}
@@ -145,9 +144,9 @@ func TestAttend(t *testing.T) {
 }
 
 // After CatchUp, the judge knows everything that was acknowledged before. This holds even if the
-// node stops following the log while CatchUp runs. Another log keeps the shard followed, so the
-// line (the subscription to the shard) still reaches the fence, the empty message that CatchUp
-// stores and waits for.
+// node stops following the log while CatchUp runs. Another log of the same shard (a part of the
+// store with its own message stream) is still followed. So the line (the subscription to the shard)
+// reaches the fence, the empty message that CatchUp stores and waits for.
 func TestCatchUpWhileUnfollowed(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -236,7 +235,7 @@ func TestSingleWriter(t *testing.T) {
 	put(t, there, "c")
 	awaitTrue(t, there.isFollowed)
 	if judges[1].rewound != 1 {
-		t.Errorf("the judge decided %d times in vain, want once: it did not know the entries of the other node yet", judges[1].rewound)
+		t.Errorf("Rewind was called %d times, want once, because the judge did not know the entries of the other node yet", judges[1].rewound)
 	}
 	put(t, here, "d")
 	awaitTrue(t, here.isFollowed)

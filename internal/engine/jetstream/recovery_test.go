@@ -18,8 +18,8 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// fakeAnswers sends the given answers, one after the other, to the requests on a subject that
-// belongs to no stream.
+// fakeAnswers sends the given answers, one after the other, to the requests on a subject. The
+// subject must belong to no stream, so that the server itself does not answer.
 func fakeAnswers(t *testing.T, s *embedded.Server, subject string, answers ...string) {
 	t.Helper()
 	nc := connect(t, s)

@@ -49,8 +49,8 @@ func mixture(w *world, rounds int, rest func()) error {
 	return nil
 }
 
-// sound verifies a journal against its history, and checks every byte of it.
-func sound(fs *faulty.FS, h *history) error {
+// verifyAndCheck verifies a journal against its history, and checks every byte of it.
+func verifyAndCheck(fs *faulty.FS, h *history) error {
 	if err := openAndVerify(fs, h); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func TestColdSegments(t *testing.T) {
 			if cuts++; faulty.LeftOut(cuts) {
 				continue
 			}
-			if err := sound(fs.Crash(loss, rng), hist); err != nil && !t.Failed() {
+			if err := verifyAndCheck(fs.Crash(loss, rng), hist); err != nil && !t.Failed() {
 				t.Errorf("power cut before %v %d of %s, %v: %v", c.Kind, c.N, c.Name, loss, err)
 			}
 		}
@@ -105,7 +105,7 @@ func TestColdSegments(t *testing.T) {
 		t.Error(err)
 	}
 	w.j.Close()
-	if err := sound(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+	if err := verifyAndCheck(fs.Crash(faulty.LoseAll, nil), h); err != nil {
 		t.Error(err)
 	}
 	if adopted < 2 || cuts < 100 {
@@ -144,7 +144,7 @@ func coldFault(t *testing.T, kind faulty.Kind, fault error, rest func()) {
 	}
 	fs.OnCall(nil)
 	w.j.Close()
-	if err := sound(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+	if err := verifyAndCheck(fs.Crash(faulty.LoseAll, nil), h); err != nil {
 		t.Errorf("%v calls fail with %v: after a crash: %v", kind, fault, err)
 	}
 	t.Logf("%v calls fail with %v: %d calls", kind, fault, calls.Load())
@@ -190,7 +190,7 @@ func TestColdAdoptionFails(t *testing.T) {
 		w.j.Close()
 		fs.OnCall(nil)
 		for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
-			if err := sound(fs.Crash(loss, nil), h.copy()); err != nil {
+			if err := verifyAndCheck(fs.Crash(loss, nil), h.copy()); err != nil {
 				t.Errorf("power cut, %v: %v", loss, err)
 			}
 		}

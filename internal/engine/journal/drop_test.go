@@ -8,8 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// twoLogs returns a journal with two logs: a small one, of which 10 entries were trimmed, and a
-// large one.
+// twoLogs returns a journal with a small log, of which 10 entries were trimmed, and a large log. A
+// third log is empty.
 func twoLogs(t *testing.T) (fs *faulty.FS, h *history, largest engine.LogID) {
 	t.Helper()
 	fs, h = faulty.New(), newHistory()

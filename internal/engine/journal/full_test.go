@@ -38,8 +38,8 @@ func fillUp(t *testing.T, w *world, logs int) (last weir.Seq) {
 }
 
 // TestFullOfSparseSegments fills the disk with interleaved logs and trims all but one, so that
-// every segment still holds live entries. The journal has enough reserved space to empty the
-// segments, and accepts appends again without help.
+// every segment still holds some needed entries. The journal has enough reserved space to copy
+// these entries and free the segments, and accepts appends again without help.
 func TestFullOfSparseSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -136,8 +136,8 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
 	}
-	// Now seal the newest segment. Then the next start has no segment to write to, and no space for a
-	// new one.
+	// Now seal the newest segment. Then the next start has no segment to write to, and no space for
+	// a new one.
 	sealed := fs.Crash(faulty.LoseAll, nil)
 	j, err := Open(sealed, small)
 	if err != nil {

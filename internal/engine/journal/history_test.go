@@ -29,6 +29,7 @@ type history struct {
 	docs map[string]*docHistory
 }
 
+// docHistory is the history of one document and of the log that it owns.
 type docHistory struct {
 	acked   *string           // last acknowledged value; nil if no creation was acknowledged
 	maybe   map[string]bool   // requested values that may be present instead of acked

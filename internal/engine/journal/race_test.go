@@ -8,8 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// queueTogether queues ops in one step, so that the committer decides them one after another,
-// without other ops in between.
+// queueTogether queues operations in one step, so that the committer decides them one after
+// another, without other operations in between.
 func (j *Journal) queueTogether(ops ...op) {
 	j.queue.mu.Lock()
 	j.queue.ops = append(j.queue.ops, ops...)

@@ -13,8 +13,8 @@ import (
 )
 
 // TestReclaim removes most entries of many logs, so that every segment becomes sparse. When the
-// journal is idle, it shrinks until it is at most two segments larger than its live bytes. The
-// remaining data is complete, even after a crash.
+// journal is idle, it shrinks until it is at most two segments larger than the records that are
+// still needed. The remaining data is complete, even after a crash.
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
