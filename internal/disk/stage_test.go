@@ -95,8 +95,8 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// The power is cut before every call of a commit, and once more before every call of the Install
-// that follows. The directory then has either the old or the new content.
+// The power is cut before every disk call of Commit, and once more before every disk call of the
+// Install that follows. The directory then has either the old or the new content.
 func TestStageInterrupted(t *testing.T) {
 	outcomes := map[string]int{}
 	var whole func(dir *faulty.FS, deep bool)
@@ -141,8 +141,8 @@ func TestStageInterrupted(t *testing.T) {
 	}
 }
 
-// One call of Commit fails. If Commit returns an error, the directory has the old content after
-// Discard. Otherwise the next Install completes the new content.
+// One disk call of Commit fails. If Commit returns an error, the directory has the old content
+// after Discard. Otherwise the next Install completes the new content.
 func TestStageFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.List, faulty.Create} {
 		for k := 1; ; k++ {

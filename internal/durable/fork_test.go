@@ -120,9 +120,9 @@ func TestForkOfAStreamWithoutItsBeginning(t *testing.T) {
 	}
 }
 
-// Publishers of /v1 may leave gaps. A fork has the same gaps, closed, so all that it inherits can
-// be read at once and under the same offsets. If a fork inherits only a part of a batch, the part
-// has the sequence of that batch.
+// Publishers of /v1 may leave gaps. A fork has the same gaps, but they are closed from the start.
+// So everything that the fork inherits can be read at once, under the same offsets. If a fork
+// inherits only a part of a batch, the part has the sequence of that batch.
 func TestForkOfAStreamWithGaps(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "1m"}})
 	source, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"application/json"}`}))
@@ -175,8 +175,8 @@ func TestForkOfAPendingStream(t *testing.T) {
 	send(t, "PUT", s.URL()+"/ds/fork", s.Key, "", "Stream-Forked-From", id).want(t, 404, "")
 }
 
-// It may take long to store the first content of a stream. If a client repeats its PUT meanwhile, the
-// server does not delete the stream as one that a crash has left behind.
+// It may take long to store the first content of a stream. If a client repeats its PUT meanwhile,
+// the server does not delete the stream as one that a crash has left behind.
 func TestLongCopy(t *testing.T) {
 	durable.SetSince(t, func(time.Time) time.Duration { return time.Hour })
 	e := &hooked{Engine: memory.New(), scan: func() {}, trimmed: func() {}}
