@@ -135,7 +135,7 @@ func TestForkOfAStreamWithGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := source.Close(t.Context()); err != nil { // closes the gaps
+	if _, err := source.Close(t.Context()); err != nil { // closing a stream closes its gaps
 		t.Fatal(err)
 	}
 	at := func(n int) string { return fmt.Sprintf("%016d_%016d", n, 0) }

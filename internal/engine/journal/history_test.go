@@ -39,8 +39,8 @@ type docHistory struct {
 	closed  map[weir.Seq]bool // acknowledged closed gaps, by their last sequence
 	low     weir.Seq          // entries below this sequence were removed by an acknowledged trim
 	lowMay  weir.Seq          // entries below this sequence may have been removed by a requested trim
-	note    string            // note of the last acknowledged trim
-	notes   map[string]bool   // notes of all requested trims
+	note    string            // bytes that the last acknowledged trim stored
+	notes   map[string]bool   // bytes that requested trims may have stored
 }
 
 func newHistory() *history { return &history{docs: map[string]*docHistory{}} }

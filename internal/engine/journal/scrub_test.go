@@ -90,7 +90,7 @@ func TestScrubFindsDamage(t *testing.T) {
 		first := spotOf(t, w, "a", 10)
 		for seq := weir.Seq(10); seq <= 12; seq++ {
 			s := spotOf(t, w, "a", seq)
-			fs.Flip(s.seg.name, int64(s.place.off)+200, 3) // in the payload
+			fs.Flip(s.seg.name, int64(s.place.off)+200, 3) // a bit in the payload
 		}
 		got := findings()
 		if len(got) != 1 || got[0].Document != "a" || got[0].From != 10 || got[0].To != 12 || got[0].Records != 3 || got[0].What != "batch" ||
