@@ -18,10 +18,10 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// through publishes n raw batches of the given size through a proxy, and checks that they are
-// stored in order. It calls the function during, if there is one, after half of the batches were
-// added.
-func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bool, n, size int, during func(proxy)) proxy {
+// publishThrough publishes n raw batches of the given size through a proxy, and checks that they
+// are stored in order. If the function halfway is not nil, it is called after half of the batches
+// were added.
+func publishThrough(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bool, n, size int, halfway func(proxy)) proxy {
 	t.Helper()
 	svc := startService(t, nil)
 	direct := svc.client(client.Options{})
@@ -35,14 +35,14 @@ func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bo
 		if err := p.AddBytes(t.Context(), bytes.Repeat([]byte{byte(i)}, size)); err != nil {
 			t.Fatal(err)
 		}
-		if i == n/2 && during != nil {
-			during(x)
+		if i == n/2 && halfway != nil {
+			halfway(x)
 		}
 	}
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := everything(t, direct, id)
+	got := readEverything(t, direct, id)
 	if len(got) != n {
 		t.Fatalf("%d batches are stored, want %d", len(got), n)
 	}
@@ -59,7 +59,7 @@ func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bo
 func TestPublisherSlowUplink(t *testing.T) {
 	t.Parallel()
 	const n, size = 3, 256 << 10 // at 40 kB/s, a ping waits 6.5 s behind a batch
-	x := through(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate40kB}, false, n, size, nil)
+	x := publishThrough(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate40kB}, false, n, size, nil)
 	if x.Opened() != 2 || x.Sent() > n*size*5/4 { // one connection for the client, one for the publisher
 		t.Errorf("%d connections, sent %d bytes for %d bytes of payload", x.Opened(), x.Sent(), n*size)
 	}
@@ -69,7 +69,7 @@ func TestPublisherSlowUplink(t *testing.T) {
 // stored, in order.
 func TestPublisherReset(t *testing.T) {
 	t.Parallel()
-	through(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate10M}, false, 4, 1<<20, func(x proxy) {
+	publishThrough(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate10M}, false, 4, 1<<20, func(x proxy) {
 		for x.Sent() < 1<<20 { // wait, so that the reset hits the middle of a batch
 			runtime.Gosched()
 		}
@@ -80,7 +80,7 @@ func TestPublisherReset(t *testing.T) {
 // A proxy repeats every POST. The publisher does not mistake its own batches for those of another
 // publisher.
 func TestPublisherDuplicatedRequests(t *testing.T) {
-	through(t, faultnet.Options{HTTP: true}, faultnet.Conditions{Duplicate: true}, false, 50, 100, nil)
+	publishThrough(t, faultnet.Options{HTTP: true}, faultnet.Conditions{Duplicate: true}, false, 50, 100, nil)
 }
 
 // If a proxy speaks HTTP/1.1 only, the client uses HTTP/1.1 for calls, publishers and subscribers.
@@ -94,7 +94,7 @@ func TestHTTP1Only(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 100)
+	checkNumbers(t, readEverything(t, c, id), 100)
 	// A subscriber is often the first to connect, so it must switch to HTTP/1.1 too.
 	if got := take(t, svc.client(client.Options{URL: x.url}).Subscriber(id, client.SubscriberOptions{From: client.Oldest}), 2); len(got) != 2 {
 		t.Errorf("got %d batches, want 2", len(got))
@@ -106,7 +106,7 @@ func TestHTTP1Only(t *testing.T) {
 func TestPublisherHungConnection(t *testing.T) {
 	t.Parallel()
 	var hung atomic.Bool
-	through(t, faultnet.Options{Cut: func(n int) faultnet.Cut {
+	publishThrough(t, faultnet.Options{Cut: func(n int) faultnet.Cut {
 		if n == 4 && hung.CompareAndSwap(false, true) {
 			return faultnet.Cut{Down: 1, Stall: true}
 		}
@@ -134,7 +134,7 @@ func TestPublisherOnAFullDisk(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 30)
+	checkNumbers(t, readEverything(t, c, id), 30)
 	if refused.Load() < 3 {
 		t.Errorf("%d refusals, want at least 3", refused.Load())
 	}

@@ -90,7 +90,7 @@ func TestPublisher(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 1100)
+	checkNumbers(t, readEverything(t, c, id), 1100)
 }
 
 // A batch that is not full is sent after the time in Linger.
@@ -142,7 +142,7 @@ func TestPublisherRaw(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 300)
+	checkNumbers(t, readEverything(t, c, id), 300)
 }
 
 // An invalid event is refused, and the events before and after it are stored.
@@ -164,17 +164,17 @@ func TestPublisherBadEvents(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 2)
+	checkNumbers(t, readEverything(t, c, id), 2)
 }
 
-// gate blocks publishes until the channel open is closed, and counts the blocked publishes.
-func gate(open chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Handler {
+// gate blocks publishes until the channel release is closed, and counts the blocked publishes.
+func gate(release chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Handler {
 	return func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == "POST" && r.URL.Path != "/v1/streams" {
 				waiting.Add(1)
 				select {
-				case <-open:
+				case <-release:
 				case <-r.Context().Done():
 				}
 			}
@@ -207,7 +207,7 @@ func TestPublisherBackPressure(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, id), 100)
+	checkNumbers(t, readEverything(t, c, id), 100)
 }
 
 // If Close times out, it leaves no goroutine behind, and Unacknowledged returns the batches that
@@ -229,7 +229,7 @@ func TestPublisherCloseTimeout(t *testing.T) {
 			left = append(left, string(e))
 		}
 	}
-	numbers(t, left, 25)
+	checkNumbers(t, left, 25)
 }
 
 // If many goroutines add and flush at once, each event is stored exactly once.
@@ -256,7 +256,7 @@ func TestPublisherConcurrent(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := everything(t, c, id)
+	got := readEverything(t, c, id)
 	slices.Sort(got)
 	if n := len(slices.Compact(got)); n != 800 || len(got) != 800 {
 		t.Errorf("%d events, %d of them distinct; want 800 distinct events", len(got), n)
@@ -310,7 +310,7 @@ func TestPublisherBrokenConnections(t *testing.T) {
 			if err := p.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			numbers(t, everything(t, direct, id), n)
+			checkNumbers(t, readEverything(t, direct, id), n)
 			t.Logf("the publisher opened %d connections", proxy.Opened())
 		})
 	}
@@ -423,7 +423,7 @@ func TestPublisherStartAt(t *testing.T) {
 	if err := run(10+weir.MaxAhead+1, 1, 10); client.CodeOf(err) != weir.SequenceNotNext {
 		t.Errorf("start too far ahead: %v, want sequence_not_next", err)
 	}
-	numbers(t, everything(t, c, id), 100)
+	checkNumbers(t, readEverything(t, c, id), 100)
 }
 
 // A publisher works with a key that may publish but not read.
@@ -443,7 +443,7 @@ func TestPublisherWithoutRead(t *testing.T) {
 			t.Errorf("acknowledged up to %d", seq)
 		}
 	}
-	numbers(t, everything(t, c, id), 200)
+	checkNumbers(t, readEverything(t, c, id), 200)
 	p := publisher(t, writer, raw, client.PublisherOptions{})
 	if err := p.AddBytes(t.Context(), []byte("1")); err != nil {
 		t.Fatal(err)
@@ -451,7 +451,7 @@ func TestPublisherWithoutRead(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	numbers(t, everything(t, c, raw), 1)
+	checkNumbers(t, readEverything(t, c, raw), 1)
 }
 
 func TestPublisherRefused(t *testing.T) {

@@ -177,7 +177,7 @@ func TestKeyFunc(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	numbers(t, everything(t, c, id), 3)
+	checkNumbers(t, readEverything(t, c, id), 3)
 	stubborn := svc.client(client.Options{KeyFunc: func(context.Context) (client.Key, error) { return "svc_live_00000000000000000000000000000000", nil }})
 	if _, err := stubborn.Stream(t.Context(), id); client.CodeOf(err) != weir.InvalidAPIKey {
 		t.Errorf("KeyFunc returns the refused key again: %v, want invalid_api_key", err)

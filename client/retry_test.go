@@ -71,8 +71,8 @@ func respond(status int, text, publisher string) *http.Response {
 	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: h, Body: io.NopCloser(strings.NewReader(text))}
 }
 
-// A rate limit only delays a publisher. The later batches, which still reach the service, wait
-// until the first one is stored.
+// The first batch of a publisher is refused because of a rate limit. This only delays the publisher:
+// it sends the batch again at the time in Retry-After, and all batches are stored.
 func TestPublisherRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := true
@@ -96,8 +96,8 @@ func TestPublisherRateLimit(t *testing.T) {
 		if !slices.Equal(acks, []weir.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) || !slices.Equal(waits, []time.Duration{37 * time.Second}) {
 			t.Errorf("acknowledged %v, retried after %v; want 1 to 10, and one retry after 37s", acks, waits)
 		}
-		// At most nine batches were refused once because the first was missing, and sent again
-		// after it.
+		// Besides the first batch, each of the nine others may have been sent twice, because the
+		// service refuses a batch while an earlier one is missing.
 		if n := len(s.asked); n > 20 {
 			t.Errorf("%d publishes, want at most 20", n)
 		}

@@ -103,9 +103,9 @@ func newStream(t testing.TB, c *client.Client, n client.NewStream) weir.StreamID
 	return s.ID
 }
 
-// everything reads a stream from its beginning up to its cursor and returns the events. For a raw
-// stream, each batch counts as one event.
-func everything(t testing.TB, c *client.Client, id weir.StreamID) (events []string) {
+// readEverything reads a stream from its beginning up to its cursor and returns the events. For a
+// raw stream, each batch counts as one event.
+func readEverything(t testing.TB, c *client.Client, id weir.StreamID) (events []string) {
 	t.Helper()
 	cursor, err := c.Cursor(t.Context(), id)
 	if err != nil {
@@ -134,8 +134,8 @@ func everything(t testing.TB, c *client.Client, id weir.StreamID) (events []stri
 	return events
 }
 
-// numbers checks that events are the numbers from 1 to n, each once and in order.
-func numbers(t testing.TB, events []string, n int) {
+// checkNumbers checks that events are the numbers from 1 to n, each once and in order.
+func checkNumbers(t testing.TB, events []string, n int) {
 	t.Helper()
 	if len(events) != n {
 		t.Errorf("%d events, want %d", len(events), n)

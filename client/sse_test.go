@@ -146,14 +146,14 @@ func FuzzDecoder(f *testing.F) {
 		if whole != pieces || whole != bytewise || err != err2 || err != err3 {
 			t.Fatalf("%q: whole %q, %v; in pieces %q, %v; by bytes %q, %v", b, whole, err, pieces, err2, bytewise, err3)
 		}
-		if want := standard(string(b)); err == nil && whole != want {
+		if want := decodeByStandard(string(b)); err == nil && whole != want {
 			t.Errorf("%q: got %q, want %q", b, whole, want)
 		}
 	})
 }
 
-// standard decodes a whole stream, step by step as the HTML standard describes it.
-func standard(s string) string {
+// decodeByStandard decodes a whole stream, step by step as the HTML standard describes it.
+func decodeByStandard(s string) string {
 	var out strings.Builder
 	var id, name, data string
 	var retry time.Duration

@@ -221,7 +221,7 @@ func TestSubscriberBrokenConnections(t *testing.T) {
 					break
 				}
 			}
-			numbers(t, events, n)
+			checkNumbers(t, events, n)
 		})
 	}
 	p := publisher(t, direct, id, client.PublisherOptions{BatchEvents: 3})

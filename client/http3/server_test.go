@@ -15,8 +15,8 @@ import (
 
 const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
 
-// served is a Weir server, built from this source tree and run in its own process.
-type served struct {
+// weirProcess is a Weir server, built from this source tree and run in its own process.
+type weirProcess struct {
 	t      *testing.T
 	data   string
 	binary string
@@ -24,12 +24,12 @@ type served struct {
 	url    string // https address of the server
 
 	ended    chan struct{}  // closed when the process has ended
-	versions map[string]int // number of requests per HTTP version; read it after the channel ended is closed
+	versions map[string]int // number of requests per HTTP version; may be read when the process has ended
 }
 
-func newServed(t *testing.T) *served {
+func startProcess(t *testing.T) *weirProcess {
 	t.Helper()
-	s := &served{t: t, data: t.TempDir(), binary: filepath.Join(t.TempDir(), "weir"), versions: map[string]int{}}
+	s := &weirProcess{t: t, data: t.TempDir(), binary: filepath.Join(t.TempDir(), "weir"), versions: map[string]int{}}
 	if out, err := exec.Command("go", "build", "-o", s.binary, "weir/cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("build weir: %v\n%s", err, out)
 	}
@@ -38,7 +38,7 @@ func newServed(t *testing.T) *served {
 }
 
 // start runs the server at an address. At log level debug it logs every request.
-func (s *served) start(address string) {
+func (s *weirProcess) start(address string) {
 	s.t.Helper()
 	cmd := exec.Command(s.binary, "serve", "--data", s.data, "--http", "127.0.0.1:0", "--https", address, "--metrics", "off", "--demo=false",
 		"--bootstrap-keys", "a:"+key, "--log-level", "debug", "--log-format", "json")
@@ -79,7 +79,7 @@ func (s *served) start(address string) {
 }
 
 // end sends a signal to the server and waits until the process has ended.
-func (s *served) end(how os.Signal) {
+func (s *weirProcess) end(how os.Signal) {
 	s.cmd.Process.Signal(how)
 	<-s.ended
 	s.cmd.Wait()
@@ -91,7 +91,7 @@ func TestServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this test builds and runs the server")
 	}
-	s := newServed(t)
+	s := startProcess(t)
 	c, err := client.New(client.Options{URL: s.url, Key: key, Transport: newTransport(t, s.data)})
 	if err != nil {
 		t.Fatal(err)

@@ -18,13 +18,14 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// refused authenticates a key that must be refused.
-func refused(t testing.TB, a *Access, what, secret string, c weir.Code) {
+// checkRefused authenticates a key that must be refused.
+func checkRefused(t testing.TB, a *Access, what, secret string, c weir.Code) {
 	t.Helper()
 	_, err := a.Authenticate([]string{"Bearer " + secret})
 	want(t, what, err, c)
 }
 
+// hasEnded reports whether a grant, which holds the rights of an authenticated caller, has ended.
 func hasEnded(g *Grant) bool {
 	select {
 	case <-g.Ended():
@@ -61,14 +62,14 @@ func TestKeyRevokesItself(t *testing.T) {
 	if n := docs.calls.Load(); n != 0 {
 		t.Errorf("Expire made %d calls to the store, want 0", n)
 	}
-	refused(t, a, "after an hour", secret, weir.KeyRevoked)
+	checkRefused(t, a, "after an hour", secret, weir.KeyRevoked)
 	if k, _ = a.Key(k.ID); k.RevokedAt == nil || *k.RevokedAt != *k.RevokeAt {
 		t.Errorf("revoked_at is %v, want %v", k.RevokedAt, *k.RevokeAt)
 	}
 	if l, _ := a.Key(lasting.ID); l.RevokedAt != nil || l.RevokeAt != nil {
 		t.Errorf("the key without revoke_after has revoked_at %v and revoke_at %v, want nil for both", l.RevokedAt, l.RevokeAt)
 	}
-	refused(t, open(t, docs, clock.set), "after a restart", secret, weir.KeyRevoked)
+	checkRefused(t, open(t, docs, clock.set), "after a restart", secret, weir.KeyRevoked)
 }
 
 // Even if Expire is called late, a request with a key whose time has come is refused.
@@ -78,12 +79,12 @@ func TestKeyRevokesItselfOnUse(t *testing.T) {
 	_, secret := key(t, a, KeySpec{Project: project(t, a, "app").ID, RevokeAfter: 1})
 	g := caller(t, a, secret)
 	clock.advance(time.Second)
-	refused(t, a, "after a second", secret, weir.KeyRevoked)
+	checkRefused(t, a, "after a second", secret, weir.KeyRevoked)
 	if !hasEnded(g) {
 		t.Error("the grant has not ended")
 	}
 	a.Expire()
-	refused(t, a, "after Expire", secret, weir.KeyRevoked)
+	checkRefused(t, a, "after Expire", secret, weir.KeyRevoked)
 }
 
 func TestRevokeAfterRange(t *testing.T) {
@@ -109,7 +110,7 @@ func TestKeyRevokesItselfOnEveryNode(t *testing.T) {
 	if !hasEnded(g) {
 		t.Error("the grant on the other node has not ended")
 	}
-	refused(t, b, "on the other node", secret, weir.KeyRevoked)
+	checkRefused(t, b, "on the other node", secret, weir.KeyRevoked)
 }
 
 // A wrong clock never gives a key a longer life. A key that is created while the clock is wrong
@@ -129,7 +130,7 @@ func TestRevokeAfterWithWrongClocks(t *testing.T) {
 		caller(t, a, before)
 		time.Sleep(30 * time.Minute)
 		a.Expire()
-		refused(t, a, "an hour after its creation, with the clock set back", before, weir.KeyRevoked)
+		checkRefused(t, a, "an hour after its creation, with the clock set back", before, weir.KeyRevoked)
 		caller(t, a, during)
 
 		ahead = 0 // the clock is set right
@@ -137,7 +138,7 @@ func TestRevokeAfterWithWrongClocks(t *testing.T) {
 		caller(t, a, during)
 		time.Sleep(30 * time.Minute)
 		a.Expire()
-		refused(t, a, "an hour after its creation with a wrong clock", during, weir.KeyRevoked)
+		checkRefused(t, a, "an hour after its creation with a wrong clock", during, weir.KeyRevoked)
 
 		ahead = 365 * 24 * time.Hour // the clock is set forward by a year, and then right again
 		_, future := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
@@ -149,8 +150,8 @@ func TestRevokeAfterWithWrongClocks(t *testing.T) {
 		caller(t, a, present)
 		time.Sleep(time.Minute)
 		a.Expire()
-		refused(t, a, "created in the future", future, weir.KeyRevoked)
-		refused(t, a, "created after the clock was set right", present, weir.KeyRevoked)
+		checkRefused(t, a, "created in the future", future, weir.KeyRevoked)
+		checkRefused(t, a, "created after the clock was set right", present, weir.KeyRevoked)
 	})
 }
 
@@ -167,11 +168,11 @@ func TestRestartWithTheClockSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock.advance(-time.Hour)
-	refused(t, open(t, docs, clock.set), "after the restart", secret, weir.KeyRevoked)
+	checkRefused(t, open(t, docs, clock.set), "after the restart", secret, weir.KeyRevoked)
 }
 
-// A key that has revoked itself and is then revoked by a person or program stays revoked, even if the
-// server starts again with a clock that was set back.
+// A key that has revoked itself and is then revoked by a person or program stays revoked, even if
+// the server starts again with a clock that was set back.
 func TestRevokeAfterTheKeyRevokedItself(t *testing.T) {
 	clock, docs := newClock(), store()
 	a := open(t, docs, clock.set)
@@ -229,21 +230,21 @@ func TestForget(t *testing.T) {
 		}
 	}
 	pass(time.Hour)
-	refused(t, a, "revoked just now", short, weir.KeyRevoked)
+	checkRefused(t, a, "revoked just now", short, weir.KeyRevoked)
 	pass(keepExpired - time.Millisecond)
-	refused(t, a, "not forgotten yet", short, weir.KeyRevoked)
+	checkRefused(t, a, "not forgotten yet", short, weir.KeyRevoked)
 	docs.failure(engine.ErrFull)
 	clock.advance(time.Millisecond)
 	if err := a.Forget(t.Context()); !errors.Is(err, engine.ErrFull) {
 		t.Errorf("Forget on a full store returned %v", err)
 	}
 	docs.failure(nil)
-	refused(t, a, "not forgotten because of an error", short, weir.KeyRevoked)
+	checkRefused(t, a, "not forgotten because of an error", short, weir.KeyRevoked)
 	pass(0)
-	refused(t, a, "forgotten", short, weir.InvalidAPIKey)
-	refused(t, a, "revoked by hand", byHandSecret, weir.KeyRevoked)
+	checkRefused(t, a, "forgotten", short, weir.InvalidAPIKey)
+	checkRefused(t, a, "revoked by hand", byHandSecret, weir.KeyRevoked)
 	pass(keepRevoked)
-	refused(t, a, "revoked by hand and forgotten", byHandSecret, weir.InvalidAPIKey)
+	checkRefused(t, a, "revoked by hand and forgotten", byHandSecret, weir.InvalidAPIKey)
 	_, err := a.AuthenticateToken([]string{"Bearer " + tokenSecret})
 	want(t, "token, forgotten", err, weir.InvalidAPIKey)
 	caller(t, a, valid)
@@ -252,7 +253,7 @@ func TestForget(t *testing.T) {
 	}
 	b := open(t, docs, clock.set)
 	caller(t, b, valid)
-	refused(t, b, "forgotten, after a restart", short, weir.InvalidAPIKey)
+	checkRefused(t, b, "forgotten, after a restart", short, weir.InvalidAPIKey)
 }
 
 // A project keeps the record of its last key, because a project without such a record counts as
@@ -335,7 +336,7 @@ func TestShortLivedKeys(t *testing.T) {
 		}
 		report("after")
 		if n := len(a.Keys("")); n != 1 || len(a.digests) != 2 || len(a.ending)+len(a.ended) != 0 {
-			t.Errorf("%d keys and %d digests are in memory, and %d and %d entries on the agendas, want 1, 2, 0 and 0", n, len(a.digests), len(a.ending), len(a.ended))
+			t.Errorf("in memory: %d keys, %d digests, %d keys to revoke and %d to forget; want 1, 2, 0 and 0", n, len(a.digests), len(a.ending), len(a.ended))
 		}
 		left, err := docs.List(t.Context(), "", "", 10)
 		if err != nil || len(left) != 2 {
@@ -382,7 +383,7 @@ func TestManyRevokedKeys(t *testing.T) {
 	if err := a.Forget(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, a, "created less than two hours ago", secret, weir.KeyRevoked)
+	checkRefused(t, a, "created less than two hours ago", secret, weir.KeyRevoked)
 	clock.advance(keepExpired - time.Millisecond)
 	if err := a.Forget(t.Context()); err != nil {
 		t.Fatal(err)

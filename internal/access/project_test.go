@@ -131,8 +131,8 @@ func TestProjectStorage(t *testing.T) {
 	}
 }
 
-// A rename keeps the project's id and frees its old name, also after a restart. A restart completes
-// a rename that was interrupted between its two documents.
+// A rename keeps the project's id and frees its old name, also after a restart. If a rename was
+// interrupted before it deleted the document of the old name, the next start deletes it.
 func TestRenameProject(t *testing.T) {
 	docs := store()
 	a := open(t, docs)

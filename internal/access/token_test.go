@@ -85,7 +85,7 @@ func TestTokensAndKeysAreSeparate(t *testing.T) {
 	a := open(t, memory.New())
 	_, key := key(t, a, KeySpec{Project: project(t, a, "app").ID})
 	_, token := newToken(t, a)
-	refused(t, a, "a token as a key", token, weir.InvalidAPIKey)
+	checkRefused(t, a, "a token as a key", token, weir.InvalidAPIKey)
 	for what, c := range map[string]struct {
 		authorization []string
 		code          weir.Code

@@ -304,8 +304,8 @@ func TestSuspendedRequestKeepsTheNewWindow(t *testing.T) {
 	a.Take(nil, client)
 }
 
-// The windows by address behave like a plain map that forgets nothing: generations never drop a
-// window that has not ended.
+// The windows by address behave like a plain map that forgets nothing: a window is never dropped
+// before it has ended.
 func TestGenerationsKeepRunningWindows(t *testing.T) {
 	clock := newClock()
 	a := open(t, store(), limits(Limits{Anonymous: 4}), clock.set)

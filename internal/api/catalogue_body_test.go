@@ -190,9 +190,9 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// raw sends bytes unchanged over a new connection and returns the response. If the parameter half
-// is true, it closes its side of the connection after the last byte.
-func (svc *testService) raw(t *testing.T, half bool, request string) (status int, body string) {
+// sendRaw sends bytes unchanged over a new connection and returns the response. If the parameter
+// half is true, it closes its side of the connection after the last byte.
+func (svc *testService) sendRaw(t *testing.T, half bool, request string) (status int, body string) {
 	t.Helper()
 	c, err := net.Dial("tcp", svc.address())
 	if err != nil {
@@ -237,7 +237,7 @@ func TestBrokenTransport(t *testing.T) {
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", false, 204, ""},
 		{"HTTP/1.0", "GET /v1/streams HTTP/1.0\r\nAuthorization: Bearer {key:live}\r\n\r\n", false, 200, "data"},
 	} {
-		status, body := svc.raw(t, c.half, c.request)
+		status, body := svc.sendRaw(t, c.half, c.request)
 		if status != c.status || !strings.Contains(body, c.code) {
 			t.Errorf("%s: %d %s, want %d %s", c.name, status, body, c.status, c.code)
 		}

@@ -17,9 +17,9 @@ import (
 	"weir/internal/api"
 )
 
-// sane checks the properties that every response must have: no redirect and no 5xx, the header
+// checkSane checks the properties that every response must have: no redirect and no 5xx, the header
 // fields of the API, and JSON in an error.
-func sane(t *testing.T, w *httptest.ResponseRecorder) {
+func checkSane(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	if w.Code >= 500 || w.Code >= 300 && w.Code < 400 {
 		t.Fatalf("the status is a redirect or a 5xx: %d %s", w.Code, w.Body)
@@ -45,7 +45,7 @@ func FuzzPath(f *testing.F) {
 		r := &http.Request{Method: method, URL: u, Header: http.Header{"Authorization": {"Bearer " + svc.Key}, "Content-Type": {"application/json"}}, Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: "1.2.3.4:5"}
 		w := httptest.NewRecorder()
 		svc.API.ServeHTTP(w, r)
-		sane(t, w)
+		checkSane(t, w)
 	})
 }
 
@@ -62,7 +62,7 @@ func FuzzAuthorization(f *testing.F) {
 		}
 		w := httptest.NewRecorder()
 		svc.API.ServeHTTP(w, r)
-		sane(t, w)
+		checkSane(t, w)
 		if w.Code == 200 && (two != "" || len(one) < len("Bearer ")+len(svc.Key)) || w.Code != 200 && w.Code != 401 {
 			t.Fatalf("the Authorization fields %q and %q got the wrong status %d", one, two, w.Code)
 		}

@@ -26,8 +26,8 @@ type name struct {
 
 const escapedName = 1 << 31
 
-// object is an object whose end has not been reached. Its names in nameSet.list start at the index
-// first, and end where the names of the next object on the stack start.
+// object is an object whose end has not been reached. Its names are the elements of nameSet.list
+// from the index in the field first up to the first name of the next object on the stack.
 type object struct {
 	first uint32
 	plain uint32   // length of nameSet.plain when the object was opened

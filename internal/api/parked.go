@@ -60,7 +60,7 @@ type subscriber struct {
 // holder returns the key and project of the subscriber.
 func (s *subscriber) holder() budget.Holder { return holderOf(s.ender.of.grant, s.ender.of.from) }
 
-// count counts why the subscription ended.
+// count adds one to the number of subscriptions that ended for this reason.
 func (s *subscriber) count(why end) {
 	if s.ender.byOperator.Load() {
 		why = endOperator

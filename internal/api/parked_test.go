@@ -24,12 +24,12 @@ func goroutines(t *testing.T, most int) {
 	}
 }
 
-// soon waits until a condition holds.
-func soon(t *testing.T, what string, holds func() bool) {
+// awaitTrue waits until the function holds returns true.
+func awaitTrue(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); runtime.Gosched() {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("this did not happen within a minute: %s", what)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func testParkedSubscribers(t *testing.T, loops bool) {
 		}
 	}
 	all[0].resp.Body.Close()
-	soon(t, "the subscription of a client that left is counted", func() bool { return svc.API.Stats().Ended["client"] == 1 })
+	awaitTrue(t, "the subscription of a client that left is counted", func() bool { return svc.API.Stats().Ended["client"] == 1 })
 	if _, err := svc.Access.Revoke(context.Background(), svc.records["reader"].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -93,14 +93,14 @@ func testParkedSubscribers(t *testing.T, loops bool) {
 			}
 		}
 	}
-	soon(t, "one subscriber is left", func() bool { return svc.API.Stats().Subscribers == 1 })
+	awaitTrue(t, "one subscriber is left", func() bool { return svc.API.Stats().Subscribers == 1 })
 	want := map[string]uint64{"client": 1, "slow": 0, "stream_deleted": 0, "stream_closed": 0, "key_revoked": n, "stopping": 0, "failed": 0, "reconnect": 0, "operator": 0}
 	if got := svc.API.Stats().Ended; !maps.Equal(got, want) {
 		t.Errorf("ended subscriptions are %v, want %v", got, want)
 	}
 	for _, f := range all {
 		var r api.Request
-		soon(t, "the request is recorded", func() (ok bool) { // the server records it shortly after the subscription has ended
+		awaitTrue(t, "the request is recorded", func() (ok bool) { // the server records it shortly after the subscription has ended
 			r, ok = svc.API.Request(f.resp.Header.Get("X-Request-Id"))
 			return ok
 		})

@@ -20,7 +20,7 @@ func TestRequestRing(t *testing.T) {
 				r.slot(most).at = int64(i)
 			}
 			if len(r.notes) != min(n, most) || cap(r.notes) > most {
-				t.Fatalf("%d notes with capacity %d, want %d with at most %d", len(r.notes), cap(r.notes), min(n, most), most)
+				t.Fatalf("the ring holds %d requests, want %d; its capacity is %d, want at most %d", len(r.notes), min(n, most), cap(r.notes), most)
 			}
 			kept := map[int64]bool{}
 			for _, note := range r.notes {
@@ -28,7 +28,7 @@ func TestRequestRing(t *testing.T) {
 			}
 			for i := max(0, n-most); i < n; i++ {
 				if !kept[int64(i)] {
-					t.Fatalf("note %d of %d is missing", i, n)
+					t.Fatalf("request %d of %d is missing", i, n)
 				}
 			}
 		})

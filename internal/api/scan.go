@@ -54,10 +54,10 @@ func events(body []byte) (payload []byte, count uint32, err error) {
 	return payload, count, err
 }
 
-// messages checks a JSON value as the function events checks the elements of its array. If the
-// value is an array, messages returns it. Otherwise it returns an array with the value as its only
-// element. It also returns the number of elements. The nesting depth counts as if the array was the
-// array of events of a publish.
+// messages checks a JSON value by the rules for the events of a publish. If the value is an array,
+// messages returns it. Otherwise it returns an array with the value as its only element. It also
+// returns the number of elements. The nesting depth counts as if the array was the array of events
+// of a publish.
 func messages(body []byte) (array []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)
@@ -186,11 +186,11 @@ func (s *scanner) value() (want, error) {
 	default:
 		err = s.fault("a JSON value is expected")
 	}
-	return s.after(), err
+	return s.afterValue(), err
 }
 
-// after returns what is expected after the end of a value.
-func (s *scanner) after() want {
+// afterValue returns what is expected after the end of a value.
+func (s *scanner) afterValue() want {
 	if s.depth == s.base {
 		return wantEnd
 	}
@@ -231,7 +231,7 @@ func (s *scanner) close() want {
 		s.flush()
 		s.keeping, s.end = false, s.out
 	}
-	return s.after()
+	return s.afterValue()
 }
 
 // object reports whether the open value at this depth is an object.

@@ -96,9 +96,9 @@ func TestDeclaredBodiesTakeNoMemory(t *testing.T) {
 	call(t, s, "POST", path, writer, make([]byte, 8*mib), http.StatusAccepted)
 }
 
-// One key uses all memory that it may have for bodies that stall. Another key can still publish
-// bodies of any size, and the first key can publish small bodies. If the first key then publishes a
-// large body, the server refuses the slowest of the stalled bodies to get memory for it.
+// Stalled bodies of one key use all memory that the key may use for bodies. Another key can still
+// publish bodies of any size, and the first key can publish small bodies. If the first key then
+// publishes a large body, the server gets memory for it by refusing the slowest stalled body.
 func TestStalledBodiesLeaveMemory(t *testing.T) {
 	s := lowMemory(t)
 	path := "/v1/streams/" + string(s.NewStream(hub.Spec{Mode: weir.Raw})) + "/publish"

@@ -10,9 +10,9 @@ import (
 	"weir/internal/api"
 )
 
-// counted waits until the server has counted n requests. The server counts a request a moment after
-// the client has received the response.
-func (svc *testService) counted(n uint64) api.Stats {
+// awaitCounted waits until the server has counted n requests. The server counts a request a moment
+// after the client has received the response.
+func (svc *testService) awaitCounted(n uint64) api.Stats {
 	svc.t.Helper()
 	for {
 		s := svc.API.Stats()
@@ -61,7 +61,7 @@ func TestStats(t *testing.T) {
 			t.Fatalf("%s %s: %d, want %d", r.method, r.path, got.status, r.status)
 		}
 	}
-	s := svc.counted(14)
+	s := svc.awaitCounted(14)
 	want := []api.Requests{
 		{"other", "/v1/streams/{id}", 405, 1},
 		{"GET", "other", 404, 2},
@@ -82,7 +82,7 @@ func TestStats(t *testing.T) {
 	if n := s.Publishes.Count(); n != 3 {
 		t.Errorf("the latency of %d publishes was measured, want the 3 acknowledged ones", n)
 	}
-	if got := uint64(2*len(body) + 1); s.Received != got { // two bodies and a "{": the server does not read the body of a duplicate
+	if got := uint64(2*len(body) + 1); s.Received != got { // two accepted bodies and the invalid body "{"; the server does not read the body of a duplicate
 		t.Errorf("received %d bytes, want %d", s.Received, got)
 	}
 	if s.Sent < 500 {
@@ -111,7 +111,7 @@ func TestSubscriptionStats(t *testing.T) {
 		t.Fatal(got.status)
 	}
 	io.Copy(io.Discard, two.resp.Body)
-	s := svc.counted(3)
+	s := svc.awaitCounted(3)
 	want := map[string]uint64{"client": 1, "slow": 0, "stream_deleted": 1, "stream_closed": 0, "key_revoked": 0, "stopping": 0, "failed": 0, "reconnect": 0, "operator": 0}
 	if !maps.Equal(s.Ended, want) || s.Subscribers != 0 {
 		t.Errorf("ended subscriptions are %v with %d open, want %v with none open", s.Ended, s.Subscribers, want)

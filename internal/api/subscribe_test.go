@@ -73,8 +73,9 @@ func (svc *testService) publish(stream string, seqs ...string) {
 	}
 }
 
-// TestStarts covers D15, and the numbers S1 to S3 and S5 of the project's catalogue of bad inputs.
-// Other names such as S14 in this file are numbers of the catalogue too.
+// TestStarts covers D15, which says where a subscription starts, and the numbers S1 to S3 and S5 of
+// the project's catalogue of bad inputs. Other names such as S14 in this file are numbers of the
+// catalogue too.
 func TestStarts(t *testing.T) {
 	svc := startService(t)
 	svc.publish("id", "0", "1", "2")
@@ -202,7 +203,7 @@ func TestRevokedWhileOpen(t *testing.T) {
 		ours = append(ours, svc.follow(protocol, "/v1/streams/{id}", "key: reader"))
 	}
 	other := svc.follow("HTTP/1.1", "/v1/streams/{id}", "key: live")
-	stuck := svc.stuck(t, "reader")
+	stuck := svc.subscribeStuck(t, "reader")
 	begun := time.Now()
 	if _, err := svc.Access.Revoke(context.Background(), svc.records["reader"].ID); err != nil {
 		t.Fatal(err)
@@ -212,7 +213,7 @@ func TestRevokedWhileOpen(t *testing.T) {
 			t.Errorf("a subscription of the revoked key got %+v, want an error", e)
 		}
 	}
-	gone(t, stuck)
+	checkCutOff(t, stuck)
 	// The write timeout of 30 s would also end the blocked subscription. This check only makes sure
 	// that the revocation ended it, not the timeout. It allows more than the 2 s of D18, because a
 	// busy machine may need more.
@@ -242,9 +243,9 @@ func TestRevokedWhileWaiting(t *testing.T) {
 	}
 }
 
-// stuck subscribes to a stream and stops reading after 64 KiB. The stream has more data than fits
-// into all buffers between the server and the client, so the server blocks in a write.
-func (svc *testService) stuck(t *testing.T, key string) *http.Response {
+// subscribeStuck subscribes to a stream and stops reading after 64 KiB. The stream has more data
+// than fits into all buffers between the server and the client, so the server blocks in a write.
+func (svc *testService) subscribeStuck(t *testing.T, key string) *http.Response {
 	t.Helper()
 	s, err := svc.Hub.Stream(weir.StreamID(svc.ids["raw"]))
 	if err != nil {
@@ -272,9 +273,9 @@ func (svc *testService) stuck(t *testing.T, key string) *http.Response {
 	return resp
 }
 
-// gone checks that the server has ended a response before it has sent the whole response. To do so,
-// it reads the rest of the response.
-func gone(t *testing.T, resp *http.Response) {
+// checkCutOff checks that the server has ended a response before it has sent the whole response. To
+// do so, it reads the rest of the response.
+func checkCutOff(t *testing.T, resp *http.Response) {
 	t.Helper()
 	if n, err := io.Copy(io.Discard, resp.Body); n > 30<<20 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the subscription has not ended: %d bytes, then %v", n, err)
@@ -285,14 +286,14 @@ func gone(t *testing.T, resp *http.Response) {
 // length of the write timeout.
 func TestStalled(t *testing.T) {
 	svc := startService(t, "--write-timeout", "200ms")
-	c := svc.stuck(t, "live")
+	c := svc.subscribeStuck(t, "live")
 	for deadline := time.Now().Add(10 * time.Second); svc.API.Subscribers() > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("the stalled subscriber is still connected after 10 s")
 		}
 		<-time.After(5 * time.Millisecond)
 	}
-	gone(t, c)
+	checkCutOff(t, c)
 }
 
 // An idle subscription stays open for much longer than the write timeout, and gets heartbeats

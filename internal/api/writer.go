@@ -64,11 +64,10 @@ func (w *writer) writePiece(b []byte) error {
 // receives the response sooner, the copies cost more than they save.
 const unhurried = 100 * time.Millisecond
 
-// release sends *b like the method write, and releases the memory of *b step by step (D34). Part of
-// an allocation cannot be freed. So each time half of the memory was sent, release copies the rest,
-// replaces *b by the copy and shrinks the loan to the size of the copy. A slow client therefore
-// holds at most twice the bytes that it still has to receive, and the copies together are smaller
-// than *b.
+// release sends *b like the method write, and releases the memory of *b step by step (D34). Memory
+// can only be freed as a whole. So each time half of it was sent, release copies the rest, replaces
+// *b by the copy and shrinks the loan to the size of the copy. A slow client therefore holds at most
+// twice the bytes that it still has to receive, and the copies together are smaller than *b.
 //
 // The loan must be for the memory of *b alone, and *b must be the only reference to that memory.
 func (w *writer) release(b *[]byte) error {

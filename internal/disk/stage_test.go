@@ -34,8 +34,8 @@ func content(dir *faulty.FS) string {
 
 const oldContent, newContent = "a=1 b=2 c=3 e=6 ", "a=1 c=4 d=5 damaged-e=6 "
 
-// replaced stages new content: c changes, d is new, b is left out, and e is set aside.
-func replaced(t *testing.T, dir *faulty.FS) (*disk.Stage, error) {
+// stageReplacement stages new content: c changes, d is new, b is left out, and e is set aside.
+func stageReplacement(t *testing.T, dir *faulty.FS) (*disk.Stage, error) {
 	t.Helper()
 	s, err := disk.NewStage(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func oldDirectory(t *testing.T) *faulty.FS {
 // old content.
 func TestStage(t *testing.T) {
 	dir := oldDirectory(t)
-	s, err := replaced(t, dir)
+	s, err := stageReplacement(t, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// The power is cut before every call of a commit, and once more before every call of the Install
-// that follows. The directory then has either the old or the new content.
+// The power is cut before every disk call of Commit, and once more before every disk call of the
+// Install that follows. The directory then has either the old or the new content.
 func TestStageInterrupted(t *testing.T) {
 	outcomes := map[string]int{}
 	var whole func(dir *faulty.FS, deep bool)
@@ -130,24 +130,24 @@ func TestStageInterrupted(t *testing.T) {
 	}
 	dir := oldDirectory(t)
 	interrupted(dir, func() error {
-		s, err := replaced(t, dir)
+		s, err := stageReplacement(t, dir)
 		if err != nil {
 			return err
 		}
 		return s.Commit()
 	}, true)
 	if outcomes[oldContent] < 10 || outcomes[newContent] < 10 {
-		t.Errorf("contents after the power cuts, with their numbers: %v; want the old and the new content at least 10 times each", outcomes)
+		t.Errorf("number of times that each content was found after a power cut: %v; want the old and the new content at least 10 times each", outcomes)
 	}
 }
 
-// One call of Commit fails. If Commit returns an error, the directory has the old content after
-// Discard. Otherwise the next Install completes the new content.
+// One disk call of Commit fails. If Commit returns an error, the directory has the old content
+// after Discard. Otherwise the next Install completes the new content.
 func TestStageFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.List, faulty.Create} {
 		for k := 1; ; k++ {
 			dir := oldDirectory(t)
-			s, err := replaced(t, dir)
+			s, err := stageReplacement(t, dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,11 +17,12 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// hooked is an engine whose logs call the function scan before they scan, the function trimmed after
-// they were trimmed, and the function written, unless it is nil, before an entry is written.
+// hooked is an engine whose logs call functions of a test.
 type hooked struct {
 	engine.Engine
-	scan, trimmed, written func()
+	scan    func() // called before a log is scanned
+	trimmed func() // called after a log was trimmed
+	written func() // called before an entry is written, unless nil
 }
 
 type hookedLog struct {
@@ -119,9 +120,9 @@ func TestForkOfAStreamWithoutItsBeginning(t *testing.T) {
 	}
 }
 
-// Publishers of /v1 may leave gaps. A fork has the same gaps, closed, so all that it inherits can
-// be read at once and under the same offsets. If a fork inherits only a part of a batch, the part
-// has the sequence of that batch.
+// Publishers of /v1 may leave gaps. A fork has the same gaps, but they are closed from the start.
+// So everything that the fork inherits can be read at once, under the same offsets. If a fork
+// inherits only a part of a batch, the part has the sequence of that batch.
 func TestForkOfAStreamWithGaps(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "1m"}})
 	source, err := s.Hub.Stream(s.NewStream(hub.Spec{Attributes: `{"type":"application/json"}`}))
@@ -134,15 +135,15 @@ func TestForkOfAStreamWithGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := source.Close(t.Context()); err != nil { // closes the gaps
+	if _, err := source.Close(t.Context()); err != nil { // closing a stream closes its gaps
 		t.Fatal(err)
 	}
 	at := func(n int) string { return fmt.Sprintf("%016d_%016d", n, 0) }
 	for _, c := range []struct {
 		offset, sub string
-		next        int // the number in the offset at the end of the fork
-		from        int
-		want        string // what the fork has after the offset with the number in the field from
+		next        int    // number in the offset at the end of the fork
+		from        int    // number in the offset at which the test reads the fork
+		want        string // content that the test reads there
 	}{
 		{"", "", 10, 0, "[5,0,6,0,8,0,10,0]"},
 		{at(8), "", 8, 6, "[8,0]"},
@@ -174,8 +175,8 @@ func TestForkOfAPendingStream(t *testing.T) {
 	send(t, "PUT", s.URL()+"/ds/fork", s.Key, "", "Stream-Forked-From", id).want(t, 404, "")
 }
 
-// A stream whose first content takes long to store is not taken for one that a crash has left behind,
-// whatever its age: a client that repeats its PUT must not destroy it.
+// It may take long to store the first content of a stream. If a client repeats its PUT meanwhile,
+// the server does not delete the stream as one that a crash has left behind.
 func TestLongCopy(t *testing.T) {
 	durable.SetSince(t, func(time.Time) time.Duration { return time.Hour })
 	e := &hooked{Engine: memory.New(), scan: func() {}, trimmed: func() {}}
@@ -200,10 +201,10 @@ func TestLongCopy(t *testing.T) {
 	send(t, "GET", fork, s.Key, "").want(t, 200, "content")
 }
 
-// Another node may be storing the first content of a stream. Then the stream grows, and is not taken
-// for one that a crash has left behind until it has not grown for a minute.
+// Another node may be storing the first content of a stream. So a stream counts as one that a crash
+// has left behind only if it has not grown for a minute.
 func TestAbandoned(t *testing.T) {
-	var grown atomic.Int64 // when the stream grew
+	var grown atomic.Int64 // a time that SetSince makes less than a minute old
 	durable.SetSince(t, func(when time.Time) time.Duration {
 		if weir.TimeOf(when) == weir.Time(grown.Load()) {
 			return 59 * time.Second

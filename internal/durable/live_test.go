@@ -42,7 +42,7 @@ func TestSlowReaderDelaysNoOther(t *testing.T) {
 	})
 }
 
-// Readers at the same position share the result of one of them.
+// Readers at the same position share one read.
 func TestReadersShareAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &audience{}

@@ -15,7 +15,7 @@ import (
 // if the deadline was moved closer or was already in the past when it was set. A removed deadline
 // has no effect. An expired deadline does not affect the next request.
 func TestReadDeadlines(t *testing.T) {
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		soon := 20 * time.Millisecond
 		got := make(chan error, 1)
 		arrived := make(chan struct{}, 1)
@@ -90,8 +90,9 @@ func TestLateTimer(t *testing.T) {
 	}
 }
 
-// A deadline that is set again and again keeps one timer. When the timer fires, it checks the
-// latest deadline. alarmed calls net/http only when that deadline has expired.
+// If a deadline is set again and again, alarmed (the HTTP/2 response writer) keeps one timer. When
+// the timer fires, it checks the latest deadline. alarmed calls net/http only when that deadline has
+// expired.
 func TestDeadlinesThatMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -12,7 +12,7 @@ import (
 // The kernel's send buffer of every connection is small. Its size is twice writeBuffer, because
 // Linux doubles the requested size for its own bookkeeping.
 func TestWriteBuffer(t *testing.T) {
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		if w.proto == "HTTP/3.0" {
 			t.Skip("HTTP/3 has one socket for all connections")
 		}

@@ -21,10 +21,10 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// limited starts a server with a low connection limit. The server never closes an idle connection
-// to make room, unless the test lowers connections.minIdle. A request for /wait is answered when the
-// test ends.
-func limited(t *testing.T, most int, o Options) *Server {
+// serveLimited starts a server with a low connection limit. The server never closes an idle
+// connection to make room, unless the test lowers connections.minIdle. A request for /wait is
+// answered when the test ends.
+func serveLimited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
 	if o.Logger == nil {
@@ -114,7 +114,7 @@ func waitIdle(t *testing.T, s *Server, n int) {
 func TestConnectionLimits(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
-	s := limited(t, 8, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
+	s := serveLimited(t, 8, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
 	var in []net.Conn
 	for i, c := range []struct {
 		from string
@@ -155,7 +155,7 @@ func TestConnectionLimits(t *testing.T) {
 // been idle longest. Otherwise the idle connections of two addresses could lock out all other
 // addresses. Connections with a request in flight stay open.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	s := limited(t, 8, Options{})
+	s := serveLimited(t, 8, Options{})
 	s.within.mu.Lock()
 	s.within.minIdle = 0
 	s.within.mu.Unlock()
@@ -229,7 +229,7 @@ func TestConnectionShares(t *testing.T) {
 
 // A proxy can use all connections up to the limit, but not more.
 func TestProxyConnections(t *testing.T) {
-	s := limited(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
+	s := serveLimited(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
 	for range 3 {
 		if _, ok := connect(t, s, "127.0.0.1"); !ok {
 			t.Fatal("a proxy was refused")
@@ -243,8 +243,8 @@ func TestProxyConnections(t *testing.T) {
 // Connections of every protocol count towards the limit and are refused beyond it. A connection
 // stops counting when it is closed.
 func TestConnectionsOfEveryProtocol(t *testing.T) {
-	each(t, func(t *testing.T, w wire) {
-		s := limited(t, 1, Options{})
+	overEach(t, func(t *testing.T, w wire) {
+		s := serveLimited(t, 1, Options{})
 		c := w.client(t)
 		get(t, c, w.url(s))
 		if _, ok := connect(t, s, "127.0.0.1"); ok {
@@ -271,7 +271,7 @@ func TestConnectionsOfEveryProtocol(t *testing.T) {
 // handler runs. If one did, the client would not get the response, and could not tell whether the
 // request took effect.
 func TestReplacedConnectionHandlesNothing(t *testing.T) {
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Connections: func() int { return 8 }, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)

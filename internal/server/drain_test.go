@@ -13,9 +13,9 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// busy starts a request and returns once its handler runs. The handler waits until the test closes
-// the channel finish. The channel answered then receives the result of the request.
-func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan error) {
+// startBusy starts a request and returns once its handler runs. The handler waits until the test
+// closes the channel finish. The channel answered then receives the result of the request.
+func startBusy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan error) {
 	t.Helper()
 	started := make(chan struct{})
 	finish, answered = make(chan struct{}), make(chan error, 1)
@@ -41,8 +41,8 @@ func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan 
 
 // Shutdown waits for requests in flight. It accepts no connections while it waits.
 func TestShutdownWaits(t *testing.T) {
-	each(t, func(t *testing.T, w wire) {
-		s, finish, answered := busy(t, w)
+	overEach(t, func(t *testing.T, w wire) {
+		s, finish, answered := startBusy(t, w)
 		down := make(chan error)
 		go func() { down <- s.Shutdown(context.Background()) }()
 		for _, address := range []string{s.HTTP(), s.HTTPS()} {
@@ -72,8 +72,8 @@ func TestShutdownWaits(t *testing.T) {
 
 // When the context ends, Shutdown cuts off the remaining requests.
 func TestShutdownCuts(t *testing.T) {
-	each(t, func(t *testing.T, w wire) {
-		s, _, answered := busy(t, w)
+	overEach(t, func(t *testing.T, w wire) {
+		s, _, answered := startBusy(t, w)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {

@@ -55,8 +55,8 @@ func (h *deferring) ServeLater(w http.ResponseWriter, r *http.Request) (taken, d
 	return false, false
 }
 
-// defers starts a server with a deferring handler.
-func defers(t *testing.T) (*Server, *deferring) {
+// serveDeferring starts a server with a deferring handler.
+func serveDeferring(t *testing.T) (*Server, *deferring) {
 	t.Helper()
 	if netHTTPOnly {
 		t.Skip("needs event loops")
@@ -93,7 +93,7 @@ func expect(t *testing.T, in *bufio.Reader, want string) *http.Response {
 
 // Pending requests occupy no goroutine, and are answered when the handler finishes them.
 func TestLater(t *testing.T) {
-	s, h := defers(t)
+	s, h := serveDeferring(t)
 	defer s.Shutdown(context.Background())
 	const n = 200
 	type client struct {
@@ -128,7 +128,7 @@ func TestLater(t *testing.T) {
 
 // Responses are sent in the order of the requests, even if a later request could be answered first.
 func TestLaterPipelined(t *testing.T) {
-	s, h := defers(t)
+	s, h := serveDeferring(t)
 	defer s.Shutdown(context.Background())
 	c, in := dial(t, s)
 	go func() {
@@ -148,7 +148,7 @@ func TestLaterPipelined(t *testing.T) {
 
 // A panic in ServeLater or in Finish ends only its connection.
 func TestLaterPanic(t *testing.T) {
-	s, h := defers(t)
+	s, h := serveDeferring(t)
 	defer s.Shutdown(context.Background())
 	if got := ask(t, s.HTTP(), post11("/panic", "", "x")+post11("/now", "", "x")); len(got) != 0 {
 		t.Errorf("a panic in ServeLater: got the responses %v, want none", got)
@@ -164,7 +164,7 @@ func TestLaterPanic(t *testing.T) {
 
 // Shutdown waits for pending requests. Their responses say that the connection will be closed.
 func TestLaterShutdown(t *testing.T) {
-	s, h := defers(t)
+	s, h := serveDeferring(t)
 	c, in := dial(t, s)
 	io.WriteString(c, post11("/later", "", "x")+post11("/now", "", "not handled"))
 	pending := <-h.pending
@@ -191,7 +191,7 @@ func TestLaterShutdown(t *testing.T) {
 
 // If the context ends first, Shutdown cuts off pending requests. The handler can still finish them.
 func TestLaterShutdownCuts(t *testing.T) {
-	s, h := defers(t)
+	s, h := serveDeferring(t)
 	c, in := dial(t, s)
 	io.WriteString(c, post11("/later", "", "x"))
 	pending := <-h.pending

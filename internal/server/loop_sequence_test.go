@@ -93,7 +93,7 @@ func TestLoopRandomSequences(t *testing.T) {
 	}
 }
 
-// split cuts raw into pieces of random sizes.
+// split cuts a text into pieces of random sizes.
 func split(r *rand.Rand, raw string) (pieces []string) {
 	for raw != "" {
 		n := 1 + r.IntN(min(len(raw), 1+r.IntN(len(raw))))

@@ -142,7 +142,7 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// compare sends raw to both servers and compares the responses.
+// compare sends the same bytes to both servers and compares the responses.
 func (p *pair) compare(t testing.TB, raw string) {
 	t.Helper()
 	p.compareInPieces(t, []string{raw})
@@ -219,7 +219,7 @@ var loopCases = []struct {
 	{"expect something else", post11("/", "Expect: more\r\n", "hello"), 0},
 	{"upgrade", post11("/", "Connection: upgrade\r\nUpgrade: websocket\r\n", "hello"), 0},
 	{"h2c upgrade", post11("/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", ""), 0},
-	{"trailer", post11("/", "Trailer: X-A\r\n", "hello"), 1}, // ignored without chunked encoding
+	{"trailer", post11("/", "Trailer: X-A\r\n", "hello"), 1}, // the field is ignored without chunked encoding
 	{"HTTP/1.0", "POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
 	{"HTTP/1.2", "POST / HTTP/1.2\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
 	{"lower case method", strings.ToLower(post11("/", "", "x")), 0},

@@ -26,7 +26,7 @@ func serveOversized(t *testing.T) *Server {
 // fields, over every protocol. The server then answers the next request of the same client.
 func TestHeaderTooLarge(t *testing.T) {
 	s := serveOversized(t)
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		c := w.client(t)
 		for _, method := range []string{"GET", "POST", "HEAD"} {
 			for _, size := range []int{maxHeaderBytes, maxHeaderBytes + 8<<10} {
@@ -58,7 +58,7 @@ func TestHeaderTooLarge(t *testing.T) {
 // the client gets the response of the handler for large header fields.
 func TestHeaderMuchTooLarge(t *testing.T) {
 	s := serveOversized(t)
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		r, _ := http.NewRequest("GET", w.url(s)+"/path", nil)
 		r.Header.Set("X-Long", strings.Repeat("a", 8*libraryHeaderBytes))
 		c := w.client(t)

@@ -98,9 +98,9 @@ func (s *script) Resume(w http.ResponseWriter) {
 
 func (s *script) Left(err error) { s.left <- err }
 
-// parks starts a server that parks the response to each GET, with the next script. Other requests
-// get the response "x".
-func parks(t *testing.T, scripts ...*script) *Server {
+// serveParked starts a server that parks the response to each GET, with the next script. Other
+// requests get the response "x".
+func serveParked(t *testing.T, scripts ...*script) *Server {
 	t.Helper()
 	if netHTTPOnly {
 		t.Skip("needs event loops")
@@ -166,7 +166,7 @@ func TestParked(t *testing.T) {
 	for range n {
 		scripts = append(scripts, newScript())
 	}
-	server := parks(t, scripts...)
+	server := serveParked(t, scripts...)
 	defer server.Shutdown(context.Background())
 	before := runtime.NumGoroutine()
 	var clients []*listener
@@ -202,7 +202,7 @@ func TestParked(t *testing.T) {
 }
 
 // A parked response ends when its client disconnects or does not read, when another goroutine calls
-// Cut, and when the response panics. An idle client gets signs of life.
+// Cut, and when the response panics. While there is nothing to send, the client gets signs of life.
 func TestParkedEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*script, *listener)
@@ -221,7 +221,7 @@ func TestParkedEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScript()
 			s.idle, s.accept = 10*time.Millisecond, 50*time.Millisecond
-			server := parks(t, s)
+			server := serveParked(t, s)
 			l := s.park(t, server, "")
 			l.wants(t, "idle", "idle")
 			c.end(s, l)
@@ -239,7 +239,7 @@ func TestParkedEnds(t *testing.T) {
 // A parked response can continue in a goroutine, and be parked again or end there.
 func TestParkedResumes(t *testing.T) {
 	s := newScript()
-	server := parks(t, s)
+	server := serveParked(t, s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "")
 	for range 3 {
@@ -266,7 +266,7 @@ func TestParkedResumes(t *testing.T) {
 // A deadline in the past stops a resumed response, and its connection is closed.
 func TestParkedStopped(t *testing.T) {
 	s := newScript()
-	server := parks(t, s)
+	server := serveParked(t, s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "")
 	s.say("leave")
@@ -280,11 +280,11 @@ func TestParkedStopped(t *testing.T) {
 	}
 }
 
-// A resumed response whose write failed in the middle of a chunk is broken: its connection is closed,
-// and nothing follows the part of the chunk.
+// A resumed response whose write failed in the middle of a chunk is broken: its connection is
+// closed, and nothing follows the part of the chunk.
 func TestParkedTornChunk(t *testing.T) {
 	s := newScript()
-	server := parks(t, s)
+	server := serveParked(t, s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "")
 	s.say("leave")
@@ -304,7 +304,7 @@ func TestParkedTornChunk(t *testing.T) {
 // If the client sent Connection: close, its connection is closed after a parked response.
 func TestParkedLast(t *testing.T) {
 	s := newScript()
-	server := parks(t, s)
+	server := serveParked(t, s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "Connection: close\r\n")
 	s.say("end")
@@ -316,7 +316,7 @@ func TestParkedLast(t *testing.T) {
 
 // A response without chunks, or to a request with a body, is not parked.
 func TestNotParked(t *testing.T) {
-	server := parks(t, newScript(), newScript())
+	server := serveParked(t, newScript(), newScript())
 	defer server.Shutdown(context.Background())
 	for _, request := range []string{
 		"GET / HTTP/1.0\r\nHost: x\r\n\r\n",
@@ -333,7 +333,7 @@ func TestNotParked(t *testing.T) {
 func TestParkedShutdown(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		waiting, away := newScript(), newScript()
-		server := parks(t, waiting, away)
+		server := serveParked(t, waiting, away)
 		one, two := waiting.park(t, server, ""), away.park(t, server, "")
 		away.say("leave")
 		w := <-away.resumed

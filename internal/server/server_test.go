@@ -55,22 +55,22 @@ type wire struct {
 }
 
 var wires = map[string]wire{
-	"HTTP1":    {"HTTP/1.1", false, over(func(p *http.Protocols) { p.SetHTTP1(true) })},
-	"H2C":      {"HTTP/2.0", false, over(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })},
-	"HTTP1TLS": {"HTTP/1.1", true, over(func(p *http.Protocols) { p.SetHTTP1(true) })},
-	"HTTP2":    {"HTTP/2.0", true, over(func(p *http.Protocols) { p.SetHTTP2(true) })},
+	"HTTP1":    {"HTTP/1.1", false, clientOver(func(p *http.Protocols) { p.SetHTTP1(true) })},
+	"H2C":      {"HTTP/2.0", false, clientOver(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })},
+	"HTTP1TLS": {"HTTP/1.1", true, clientOver(func(p *http.Protocols) { p.SetHTTP1(true) })},
+	"HTTP2":    {"HTTP/2.0", true, clientOver(func(p *http.Protocols) { p.SetHTTP2(true) })},
 	"HTTP3":    {"HTTP/3.0", true, overQUIC},
 }
 
-// each runs a test over every protocol.
-func each(t *testing.T, f func(t *testing.T, w wire)) {
+// overEach runs a test over every protocol.
+func overEach(t *testing.T, f func(t *testing.T, w wire)) {
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) { f(t, w) })
 	}
 }
 
-// over returns a function that creates clients for one protocol only.
-func over(set func(*http.Protocols)) func(t *testing.T) *http.Client {
+// clientOver returns a function that creates clients for one protocol only.
+func clientOver(set func(*http.Protocols)) func(t *testing.T) *http.Client {
 	return func(t *testing.T) *http.Client {
 		var p http.Protocols
 		set(&p)
@@ -130,7 +130,7 @@ func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 func TestProtocols(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) })
 	_, port, _ := net.SplitHostPort(s.HTTPS())
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		resp, body := get(t, w.client(t), w.url(s))
 		if body != w.proto {
 			t.Errorf("got %q, want %s", body, w.proto)
@@ -163,7 +163,7 @@ func TestGeneralOptions(t *testing.T) {
 // The client gets the response even if the handler does not read the body.
 func TestEarlyAnswer(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		resp, err := w.client(t).Post(w.url(s), "text/plain", bytes.NewReader(make([]byte, 20<<20)))
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestDeadlines(t *testing.T) {
 		}
 		wrote <- err
 	})
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		body, end := io.Pipe()
 		defer end.Close()
 		r, _ := http.NewRequest("POST", w.url(s), body)
@@ -230,7 +230,7 @@ func TestStreaming(t *testing.T) {
 		<-r.Context().Done()
 		ended <- struct{}{}
 	})
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		resp, err := w.client(t).Get(w.url(s))
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func TestRequestsAreNotLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Serve(http.NotFoundHandler(), secured())
-	each(t, func(t *testing.T, w wire) {
+	overEach(t, func(t *testing.T, w wire) {
 		r, _ := http.NewRequest("GET", w.url(s)+"/canary?key=canary;a", nil)
 		r.Header.Set("Authorization", "Bearer canary")
 		resp, err := w.client(t).Do(r)

@@ -14,7 +14,7 @@ func TestStrict(t *testing.T) {
 		secure.Strict = strict
 		s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}), secure)
 		t.Cleanup(func() { s.Shutdown(context.Background()) })
-		each(t, func(t *testing.T, w wire) {
+		overEach(t, func(t *testing.T, w wire) {
 			want := ""
 			if strict && w.secure {
 				want = "max-age=31536000"

@@ -51,15 +51,15 @@ type chained struct {
 	streams []weir.StreamID
 }
 
-// ask sends a request with the key of c.s to the service s, which is c.s itself or was restored from
-// its backups.
+// ask sends a request with the key of c.s to the service s, which is c.s itself or was restored
+// from its backups.
 func (c *chained) ask(s *servicetest.Service, method, path, body string) (int, string) {
 	c.t.Helper()
 	return ask(c.t, s, c.s.Key, method, "/streams/"+path, body)
 }
 
-// content returns all batches of all streams as one text. For each sequence, the text has the status
-// of the response, and the batch if there is one.
+// content returns all batches of all streams as one text. For each sequence, the text has the
+// status of the response, and the batch if there is one.
 func (c *chained) content(s *servicetest.Service) string {
 	c.t.Helper()
 	var all strings.Builder
@@ -87,9 +87,9 @@ func (c *chained) publish(id weir.StreamID, round int) {
 	}
 }
 
-// back takes a backup. If the parameter chain is true, the backup leaves out the files that earlier
-// backups of the directory already hold.
-func (c *chained) back(name string, chain bool) *backup.Summary {
+// takeBackup takes a backup and writes it to the directory c.dir. If the parameter chain is true,
+// the backup leaves out the files that earlier backups in c.dir already hold.
+func (c *chained) takeBackup(name string, chain bool) *backup.Summary {
 	c.t.Helper()
 	var since bytes.Buffer
 	if chain {
@@ -120,8 +120,8 @@ func (c *chained) back(name string, chain bool) *backup.Summary {
 	return latest
 }
 
-// restored starts a service on the data that a chain of backups restores.
-func (c *chained) restored(names ...string) *servicetest.Service {
+// startRestored starts a service on the data that a chain of backups restores.
+func (c *chained) startRestored(names ...string) *servicetest.Service {
 	c.t.Helper()
 	data := c.t.TempDir()
 	if err := restoreChain(data, names); err != nil {
@@ -143,8 +143,8 @@ func restoreChain(data string, names []string) error {
 	return err
 }
 
-// waitForReclaim waits until the server has freed a sealed segment (a journal file that is complete)
-// that a backup holds.
+// waitForReclaim waits until the server has freed a sealed segment (a journal file that is
+// complete) that a backup holds.
 func waitForReclaim(data string, s *backup.Summary) {
 	for {
 		for _, e := range s.Head.Files {
@@ -181,10 +181,10 @@ func TestBackupChain(t *testing.T) {
 			c.publish(id, round)
 		}
 		want := c.content(c.s)
-		got := c.back(fmt.Sprintf("%d.tar", round), round > 0)
+		got := c.takeBackup(fmt.Sprintf("%d.tar", round), round > 0)
 		if first == nil {
 			first, last = got, got
-			c.back("other.tar", false)
+			c.takeBackup("other.tar", false)
 			if err := os.Rename(filepath.Join(c.dir, "other.tar"), other); err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +195,7 @@ func TestBackupChain(t *testing.T) {
 			}
 		}
 		last = got
-		next := c.restored(c.dir)
+		next := c.startRestored(c.dir)
 		if c.content(next) != want {
 			t.Errorf("round %d: the restored service has other batches", round)
 		}

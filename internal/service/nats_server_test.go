@@ -31,7 +31,7 @@ func TestRestartFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &store{settings: loaded(t, "--data", data), logger: slog.New(slog.DiscardHandler), server: server}
+	s := &store{settings: loadSettings(t, "--data", data), logger: slog.New(slog.DiscardHandler), server: server}
 	if err := s.tendServer(nil); err == nil || !strings.HasPrefix(err.Error(), "restart the NATS server: ") {
 		t.Errorf("the restart returned %v", err)
 	}

@@ -39,7 +39,7 @@ func TestNATSURL(t *testing.T) {
 			args := append([]string{"--data", t.TempDir(), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "off", "--demo=false",
 				"--engine", "nats", "--nats-url", s.URL, "--nats-replicas", "1"}, c.flags(s)...)
 			var log bytes.Buffer
-			svc, err := Start(context.Background(), Options{Settings: loaded(t, args...), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			svc, err := Start(context.Background(), Options{Settings: loadSettings(t, args...), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if err == nil {
 				if svc.store.unsynced.Load() != (c.says != "") {
 					t.Errorf("unsynced: %v, want %v", svc.store.unsynced.Load(), c.says != "")

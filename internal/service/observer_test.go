@@ -41,15 +41,15 @@ func TestMetricsTaken(t *testing.T) {
 	if err := os.WriteFile(file, []byte("\n\nmetrics = \""+address+"\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	byDefault := loaded(t)
+	byDefault := loadSettings(t)
 	byDefault.Metrics = address
 	for _, c := range []struct {
 		settings *settings.Settings
 		want     string // text in the error; empty if there is only a warning
 	}{
 		{byDefault, ""},
-		{loaded(t, "--metrics", address), "(--metrics): "},
-		{loaded(t, "--config", file), "(" + file + ":3: metrics): "},
+		{loadSettings(t, "--metrics", address), "(--metrics): "},
+		{loadSettings(t, "--config", file), "(" + file + ":3: metrics): "},
 	} {
 		var log bytes.Buffer
 		svc := &Service{settings: c.settings, logger: slog.New(slog.NewTextHandler(&log, nil)), stopping: make(chan struct{})}
@@ -70,7 +70,7 @@ func TestMetricsTaken(t *testing.T) {
 // /readyz answers from before the service opens the data directory until after the service has
 // closed it.
 func TestReadiness(t *testing.T) {
-	s := loaded(t, "--data", t.TempDir(), "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--demo=false")
+	s := loadSettings(t, "--data", t.TempDir(), "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--demo=false")
 	logger := slog.New(slog.DiscardHandler)
 	svc := &Service{settings: s, logger: logger, stopping: make(chan struct{})}
 	wants := func(svc *Service, status int, text string) {

@@ -13,8 +13,8 @@ import (
 	"weir/internal/settings"
 )
 
-// seen requests a URL. It returns the status, and the target if the response is a redirect.
-func seen(t *testing.T, url string) (int, string) {
+// getStatus requests a URL. It returns the status, and the target if the response is a redirect.
+func getStatus(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
@@ -28,8 +28,8 @@ func seen(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, resp.Header.Get("Location")
 }
 
-// own returns the address of the dashboard's own listener.
-func own(s *servicetest.Service) string {
+// dashboardAddress returns the address of the dashboard's own listener.
+func dashboardAddress(s *servicetest.Service) string {
 	for pairs := s.Addresses(); len(pairs) > 0; pairs = pairs[2:] {
 		if pairs[0] == "dashboard" {
 			return strings.TrimSuffix(pairs[1].(string), "/dashboard")
@@ -43,11 +43,11 @@ func own(s *servicetest.Service) string {
 func TestDashboardOff(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "off"}})
 	for path, want := range map[string]int{"/dashboard": 404, "/dashboard/sign-in": 404, "/dashboard/assets/style.css": 404, "/docs": 200, "/v1/health": 200} {
-		if got, _ := seen(t, s.HTTP+path); got != want {
+		if got, _ := getStatus(t, s.HTTP+path); got != want {
 			t.Errorf("%s: status %d, want %d", path, got, want)
 		}
 	}
-	if got, to := seen(t, s.HTTP+"/"); got != 302 || to != "/docs" {
+	if got, to := getStatus(t, s.HTTP+"/"); got != 302 || to != "/docs" {
 		t.Errorf("/: status %d, redirect to %q; want 302 and /docs", got, to)
 	}
 	var out bytes.Buffer
@@ -61,17 +61,17 @@ func TestDashboardOff(t *testing.T) {
 // served there.
 func TestDashboardAddress(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "127.0.0.1:0", "--base-url", "https://streams.example.com"}})
-	at := own(s)
+	at := dashboardAddress(s)
 	if at == "" {
 		t.Fatalf("the dashboard has no address in %v", s.Addresses())
 	}
 	for path, want := range map[string]int{"/dashboard": 401, "/dashboard/sign-in": 200, "/docs": 200, "/v1/health": 404, "/v1/streams": 404} {
-		if got, _ := seen(t, at+path); got != want {
+		if got, _ := getStatus(t, at+path); got != want {
 			t.Errorf("%s on the dashboard's address: status %d, want %d", path, got, want)
 		}
 	}
 	for path, want := range map[string]int{"/dashboard": 404, "/dashboard/sign-in": 404, "/docs": 200, "/v1/health": 200} {
-		if got, _ := seen(t, s.HTTP+path); got != want {
+		if got, _ := getStatus(t, s.HTTP+path); got != want {
 			t.Errorf("%s on the public address: status %d, want %d", path, got, want)
 		}
 	}

@@ -24,7 +24,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	write("rate-live = 5\n")
-	s := loaded(t, "--data", t.TempDir(), "--http", "127.0.0.1:0", "--metrics", "off", "--demo=false", "--config", file)
+	s := loadSettings(t, "--data", t.TempDir(), "--http", "127.0.0.1:0", "--metrics", "off", "--demo=false", "--config", file)
 	var log bytes.Buffer
 	read := make(chan string)
 	svc, err := Start(context.Background(), Options{Settings: s, Logger: slog.New(teller{slog.NewTextHandler(&log, nil), read})})
@@ -74,9 +74,9 @@ func (h teller) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// loaded returns the settings that weir serve would run with, including those of the configuration
-// file.
-func loaded(t *testing.T, args ...string) *settings.Settings {
+// loadSettings returns the settings that weir serve would run with, including those of the
+// configuration file.
+func loadSettings(t *testing.T, args ...string) *settings.Settings {
 	t.Helper()
 	s, err := settings.Parse(args...)
 	if err != nil {

@@ -11,7 +11,7 @@ func TestReturnsMemoryAtRest(t *testing.T) {
 		use  memoryUse
 		want bool
 	}{
-		{memoryUse{1000 * mib, 1300 * mib, 600 * mib}, false}, // the start has just allocated much
+		{memoryUse{1000 * mib, 1300 * mib, 600 * mib}, false}, // the process has just started and allocated much
 		{memoryUse{1001 * mib, 1300 * mib, 600 * mib}, true},
 		{memoryUse{1002 * mib, 700 * mib, 600 * mib}, false}, // there is little memory to return
 		{memoryUse{1003 * mib, 900 * mib, 600 * mib}, false}, // almost nothing was allocated since memory was last returned, so another collection would free little

@@ -11,9 +11,9 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// trouble waits until the dashboard shows trouble of this kind in this state. If the state is empty,
-// it waits until the dashboard shows no trouble of this kind.
-func trouble(t *testing.T, s *servicetest.Service, kind, state string) {
+// awaitTrouble waits until the dashboard shows trouble of this kind in this state. If the state is
+// empty, it waits until the dashboard shows no trouble of this kind.
+func awaitTrouble(t *testing.T, s *servicetest.Service, kind, state string) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -42,23 +42,23 @@ func TestTroubleOfAFullDisk(t *testing.T) {
 		t.Errorf("a healthy server shows %v", all)
 	}
 	disk.SetFull(func([]byte) bool { return true })
-	trouble(t, s, dashboard.TroubleFull, "The store is full.")
+	awaitTrouble(t, s, dashboard.TroubleFull, "The store is full.")
 	if reason := s.Dashboard.Troubles()[0].Reason; !strings.HasPrefix(reason, "No space left in the store. ") {
 		t.Errorf("the dashboard does not give the reason of the store: %s", reason)
 	}
 	disk.SetFull(nil)
-	trouble(t, s, dashboard.TroubleFull, "")
+	awaitTrouble(t, s, dashboard.TroubleFull, "")
 }
 
 func TestTroubleOfACluster(t *testing.T) {
 	nats := natstest.Start(t, true)
 	a, b := startNode(t, nats, nats.URL, nil), startNode(t, nats, nats.URL, nil)
-	trouble(t, a, "nodes", "")
-	trouble(t, b, "nodes", "")
+	awaitTrouble(t, a, "nodes", "")
+	awaitTrouble(t, b, "nodes", "")
 	wrong := startNode(t, nats, nats.URL, func() time.Time { return time.Now().Add(2 * time.Hour) })
-	trouble(t, wrong, "clock", "The clock of this node is wrong.")
-	trouble(t, a, "nodes", "")
+	awaitTrouble(t, wrong, "clock", "The clock of this node is wrong.")
+	awaitTrouble(t, a, "nodes", "")
 	wrong.Stop()
-	trouble(t, a, "nodes", "2 of 3 nodes")
-	trouble(t, b, "nodes", "2 of 3 nodes")
+	awaitTrouble(t, a, "nodes", "2 of 3 nodes")
+	awaitTrouble(t, b, "nodes", "2 of 3 nodes")
 }

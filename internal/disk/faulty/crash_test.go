@@ -46,7 +46,7 @@ func exactly(t *testing.T, got map[string]bool, want ...string) {
 // prefix of the three bytes; LoseSome keeps or loses a sector as a unit.
 func TestUnsyncedWrites(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "...")
+	f := createSynced(t, d, "a", "...")
 	check(t, f.WriteAt(1, []byte("xyz")))
 	exactly(t, outcomes(d, LoseAll, 1), "a=...")
 	exactly(t, outcomes(d, LoseNothing, 1), "a=.xyz")
@@ -59,8 +59,8 @@ func TestUnsyncedWrites(t *testing.T) {
 // first. Tear cannot, because it keeps the order.
 func TestOrderOfUnsyncedWrites(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "..")
-	g := made(t, d, "b", ".")
+	f := createSynced(t, d, "a", "..")
+	g := createSynced(t, d, "b", ".")
 	check(t, f.WriteAt(0, []byte("1")))
 	check(t, g.WriteAt(0, []byte("2")))
 	check(t, f.WriteAt(1, []byte("3")))
@@ -74,7 +74,7 @@ func TestOrderOfUnsyncedWrites(t *testing.T) {
 func TestSectorsAreIndependent(t *testing.T) {
 	d := New()
 	dots := strings.Repeat(".", 2*sector)
-	f := made(t, d, "a", dots)
+	f := createSynced(t, d, "a", dots)
 	check(t, f.WriteAt(sector-1, []byte("12")))
 	at := func(s string) string { return "a=" + dots[:sector-1] + s + dots[sector+1:] }
 	exactly(t, outcomes(d, LoseSome, 200), at(".."), at("1."), at(".2"), at("12"))
@@ -84,7 +84,7 @@ func TestSectorsAreIndependent(t *testing.T) {
 // lost.
 func TestSyncedWritesStay(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "first")
+	f := createSynced(t, d, "a", "first")
 	check(t, f.WriteAt(5, []byte(" second")))
 	check(t, f.SyncData())
 	check(t, f.WriteAt(0, []byte("F")))
@@ -101,7 +101,7 @@ func TestSyncedWritesStay(t *testing.T) {
 // shrinks.
 func TestTruncations(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "long")
+	f := createSynced(t, d, "a", "long")
 	check(t, f.Truncate(1))
 	for _, loss := range []Loss{LoseSome, Tear} {
 		exactly(t, outcomes(d, loss, 100), "a=long", "a=l")
@@ -144,7 +144,7 @@ func TestSyncDirDoesNotSyncContent(t *testing.T) {
 // A removed file may reappear with its durable content.
 func TestUnsyncedRemoval(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "kept")
+	f := createSynced(t, d, "a", "kept")
 	check(t, f.WriteAt(0, []byte("lost")))
 	check(t, d.Remove("a"))
 	holds(t, d)
@@ -160,8 +160,8 @@ func TestUnsyncedRemoval(t *testing.T) {
 // A rename may be undone: the old name reappears, and so does the replaced file.
 func TestUnsyncedRename(t *testing.T) {
 	d := New()
-	made(t, d, "new", "1")
-	made(t, d, "temp", "2")
+	createSynced(t, d, "new", "1")
+	createSynced(t, d, "temp", "2")
 	check(t, d.Rename("temp", "new"))
 	holds(t, d, "new", "2")
 	exactly(t, outcomes(d, LoseAll, 1), "new=1 temp=2")
@@ -173,7 +173,7 @@ func TestUnsyncedRename(t *testing.T) {
 // Directory changes survive in order: if one is lost, all later ones are lost too.
 func TestPrefixOfDirectoryChanges(t *testing.T) {
 	d := New()
-	made(t, d, "a", "1")
+	createSynced(t, d, "a", "1")
 	check(t, d.Rename("a", "b"))
 	_, err := d.Create("a")
 	check(t, err)
@@ -187,7 +187,7 @@ func TestPrefixOfDirectoryChanges(t *testing.T) {
 // be read, but a later successful SyncData does not make them durable.
 func TestFailedSyncDropsWrites(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "....")
+	f := createSynced(t, d, "a", "....")
 	check(t, f.WriteAt(0, []byte("12")))
 	broken := errors.New("broken")
 	d.FailCall(Sync, 1, broken)
@@ -229,7 +229,7 @@ func TestFailedSyncDir(t *testing.T) {
 // nothing in it.
 func TestCrashedDirectoryIsIndependent(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "one")
+	f := createSynced(t, d, "a", "one")
 	check(t, f.WriteAt(0, []byte("ONE")))
 	d.Capacity(100)
 	d.OnCall(func(Call) error { return errors.New("hook of the original") })
@@ -256,7 +256,7 @@ func TestCrashedDirectoryIsIndependent(t *testing.T) {
 func TestCrashIsRepeatable(t *testing.T) {
 	d := New()
 	for i := range 20 {
-		f := made(t, d, fmt.Sprint("f", i), "")
+		f := createSynced(t, d, fmt.Sprint("f", i), "")
 		check(t, f.WriteAt(int64(i), make([]byte, 5000), []byte("end")))
 	}
 	for _, loss := range Losses {
@@ -275,7 +275,7 @@ func TestRandomWritesAndCrashes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for range 60 {
 		d := New()
-		f := made(t, d, "a", "")
+		f := createSynced(t, d, "a", "")
 		durable := make([]byte, length)
 		allowed := make([][]byte, length)
 		check(t, f.WriteAt(0, durable))
@@ -327,7 +327,7 @@ func BenchmarkCrash(b *testing.B) {
 // The writes of a killed process can still be read, but they are not durable.
 func TestKillKeepsUnsyncedWrites(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "12")
+	f := createSynced(t, d, "a", "12")
 	check(t, f.WriteAt(2, []byte("34")))
 	check(t, d.Rename("a", "b"))
 	_, err := d.Lock("b")

@@ -54,7 +54,7 @@ func TestHookSeesEveryCall(t *testing.T) {
 
 func TestHookFailsEveryKindOfCall(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "abc")
+	f := createSynced(t, d, "a", "abc")
 	d.OnCall(func(Call) error { return errTest })
 	_, create := d.Create("b")
 	_, open := d.Open("a")
@@ -76,7 +76,7 @@ func TestHookFailsEveryKindOfCall(t *testing.T) {
 
 func TestFailCallFailsOnce(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "")
+	f := createSynced(t, d, "a", "")
 	d.FailCall(Write, 2, errTest)
 	for i, want := range []error{nil, errTest, nil, nil} {
 		if err := f.WriteAt(int64(i), []byte("x")); !errors.Is(err, want) {
@@ -88,7 +88,7 @@ func TestFailCallFailsOnce(t *testing.T) {
 
 func TestPartialWrite(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "......")
+	f := createSynced(t, d, "a", "......")
 	d.FailCall(Write, 1, Partial{Err: errTest, Bytes: 3})
 	if err := f.WriteAt(1, []byte("12"), []byte("34")); !errors.Is(err, errTest) {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestCrashInsideHook(t *testing.T) {
 
 func TestHookMayCloseTheFile(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "1")
+	f := createSynced(t, d, "a", "1")
 	check(t, f.WriteAt(0, []byte("2")))
 	d.OnCall(func(Call) error { f.Close(); return nil })
 	if err := f.SyncData(); !errors.Is(err, fs.ErrClosed) {
@@ -135,8 +135,8 @@ func TestHookMayCloseTheFile(t *testing.T) {
 func TestCapacity(t *testing.T) {
 	d := New()
 	d.Capacity(10)
-	f := made(t, d, "a", "12345678")
-	g := made(t, d, "b", "")
+	f := createSynced(t, d, "a", "12345678")
+	g := createSynced(t, d, "b", "")
 	if err := g.WriteAt(0, []byte("abc")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestCapacity(t *testing.T) {
 	check(t, d.Remove("a"))
 	check(t, g.WriteAt(4, []byte("efghijk")))
 	check(t, d.Rename("b", "c"))
-	h := made(t, d, "b", "")
+	h := createSynced(t, d, "b", "")
 	if err := h.WriteAt(0, []byte("x")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestCapacity(t *testing.T) {
 
 func TestFlip(t *testing.T) {
 	d := New()
-	f := made(t, d, "a", "aaaa")
+	f := createSynced(t, d, "a", "aaaa")
 	check(t, f.WriteAt(2, []byte("AAA")))
 	before := d.Crash(LoseNothing, nil)
 	d.Flip("a", 0, 1)

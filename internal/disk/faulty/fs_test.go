@@ -183,8 +183,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// made creates a file with synced content and a synced name.
-func made(t *testing.T, d *FS, name, content string) disk.File {
+// createSynced creates a file with synced content and a synced name.
+func createSynced(t *testing.T, d *FS, name, content string) disk.File {
 	t.Helper()
 	f, err := d.Create(name)
 	check(t, err)

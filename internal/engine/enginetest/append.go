@@ -66,7 +66,7 @@ func appendOrder(s *store) {
 	if !slices.Equal(got, want) {
 		s.Fatalf("admitted %v, want %v", got, want)
 	}
-	s.holds(log, want...)
+	s.checkSeqs(log, want...)
 }
 
 // placement is the proposer of an entry. The channel done is closed when the entry has its place in
@@ -127,7 +127,7 @@ func readYourWrites(s *store) {
 			}
 		}
 	})
-	s.holds(log, upTo(1, 640)...)
+	s.checkSeqs(log, upTo(1, 640)...)
 }
 
 // flood appends n entries at the same time, each in its own goroutine, and checks the answers.
@@ -198,7 +198,7 @@ func manyOnMany(s *store) {
 	}
 	s.reopen()
 	for i, doc := range docs {
-		s.holds(s.open(doc.Created, newJudge()), upTo(weir.Seq(i), weir.Seq(i+each-1))...)
+		s.checkSeqs(s.open(doc.Created, newJudge()), upTo(weir.Seq(i), weir.Seq(i+each-1))...)
 	}
 }
 
@@ -240,7 +240,7 @@ func refusal(s *store) {
 			s.Errorf("the entry on which answer %d is based: %+v, %v; want one with the key of the proposal", i, got, err)
 		}
 	})
-	s.holds(log, upTo(0, keys-1)...)
+	s.checkSeqs(log, upTo(0, keys-1)...)
 }
 
 func outOfOrder(s *store) {
@@ -251,12 +251,12 @@ func outOfOrder(s *store) {
 		s.append(log, batches(1000+i*7%100)...)
 	}
 	want := slices.Sorted(slices.Values(append(order, upTo(1000, 1099)...)))
-	s.holds(log, want...)
-	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+	s.checkSeqs(log, want...)
+	s.reopened(doc.Created, log, func(j *judge, log engine.Log) {
 		if got := j.keptSeqs(); !slices.Equal(got, want) {
 			s.Fatalf("Restore received %v", got)
 		}
-		s.holds(log, want...)
+		s.checkSeqs(log, want...)
 	})
 }
 
@@ -268,7 +268,7 @@ func endedContext(s *store) {
 		s.Fatalf("append: %v", err)
 	}
 	s.append(log, batch(2, "two"))
-	s.maybe(log, 1, "one")
+	s.checkMaybe(log, 1, "one")
 	got, err := log.Read(s.ctx, 2)
 	if err != nil {
 		s.Fatal(err)
@@ -276,8 +276,8 @@ func endedContext(s *store) {
 	s.same(got, *batch(2, "two"))
 }
 
-// maybe checks that an entry is in the log exactly as it was appended, or not at all.
-func (s *store) maybe(log engine.Log, seq weir.Seq, payload string) (there bool) {
+// checkMaybe checks that an entry is in the log exactly as it was appended, or not at all.
+func (s *store) checkMaybe(log engine.Log, seq weir.Seq, payload string) (there bool) {
 	s.Helper()
 	got, err := log.Read(s.ctx, seq)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -318,7 +318,7 @@ func endingContext(s *store) {
 	s.closeLog(log) // Close waits for the appends in flight
 	log = s.open(doc.Created, newJudge())
 	for i := range weir.Seq(n) {
-		if there := s.maybe(log, i, content(i)); stored[i].Load() && !there {
+		if there := s.checkMaybe(log, i, content(i)); stored[i].Load() && !there {
 			s.Errorf("entry %d was appended, but is missing", i)
 		}
 	}

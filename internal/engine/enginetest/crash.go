@@ -42,7 +42,7 @@ func crashAnswered(s *store) {
 				if string(j.note) != fmt.Sprint("note of ", round-1) {
 					s.Errorf("%s: the note is %q", key, j.note)
 				}
-				s.holds(log, upTo(lows[key], weir.Seq(10*round-1))...)
+				s.checkSeqs(log, upTo(lows[key], weir.Seq(10*round-1))...)
 			}
 			s.append(log, batches(upTo(weir.Seq(10*round), weir.Seq(10*round+9))...)...)
 			lows[key] = weir.Seq(3*round + i)
@@ -76,18 +76,19 @@ func crashInFlight(s *store) {
 	for round := range 6 {
 		before := newJudge()
 		log := s.open(doc.Created, before)
-		s.survived(log, before, acked)
+		s.checkSurvived(log, before, acked)
 		if n := len(before.kept); n > 0 {
 			next = before.kept[n-1].Seq + 1
 		}
-		acked = s.writers(log, counting(next), doc, round, acked)
+		acked = s.appendAndCrash(log, counting(next), doc, round, acked)
 	}
 	j := newJudge()
-	s.survived(s.open(doc.Created, j), j, acked)
+	s.checkSurvived(s.open(doc.Created, j), j, acked)
 }
 
-// survived checks that everything in acked is in the log, and that every entry found is intact.
-func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
+// checkSurvived checks that everything in acked is in the log, and that every entry found is
+// intact.
+func (s *store) checkSurvived(log engine.Log, j *judge, acked map[string]weir.Seq) {
 	s.Helper()
 	found := map[string]weir.Seq{}
 	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
@@ -107,9 +108,9 @@ func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
 	}
 }
 
-// writers appends from many goroutines and crashes the store in the middle. It returns the entries
-// that were certainly durable before the crash.
-func (s *store) writers(log engine.Log, j *judge, doc engine.Document, round int, acked map[string]weir.Seq) map[string]weir.Seq {
+// appendAndCrash appends from many goroutines and crashes the store in the middle. It returns the
+// entries that were certainly durable before the crash.
+func (s *store) appendAndCrash(log engine.Log, j *judge, doc engine.Document, round int, acked map[string]weir.Seq) map[string]weir.Seq {
 	s.closeLog(log)
 	log = s.open(doc.Created, j)
 	var mu sync.Mutex

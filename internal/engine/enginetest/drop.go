@@ -71,7 +71,7 @@ func dropOpen(s *store) {
 	if err := log.Close(); err != nil && !errors.Is(err, engine.ErrDropped) {
 		s.Errorf("close of a dropped log: %v", err)
 	}
-	s.holds(other, 1, 2, 3)
+	s.checkSeqs(other, 1, 2, 3)
 	s.reopen()
 	if _, err := s.Open(s.ctx, doc.Created, newJudge()); !errors.Is(err, engine.ErrDropped) {
 		s.Errorf("open of a dropped log: %v", err)
@@ -107,13 +107,13 @@ func dropAgain(s *store) {
 		if j.note != nil || len(j.kept) > 0 {
 			s.Fatalf("round %d: the new log has the note %q and the entries %v, want neither", round, j.note, j.keptSeqs())
 		}
-		s.holds(log)
+		s.checkSeqs(log)
 		s.append(log, batches(upTo(0, weir.Seq(10-round))...)...)
 		s.trim(log, 1, fmt.Sprint("note ", round))
 		if before != nil {
 			s.noLog(before)
 		}
-		s.holds(log, upTo(1, weir.Seq(10-round))...)
+		s.checkSeqs(log, upTo(1, weir.Seq(10-round))...)
 		if round%2 == 0 {
 			s.closeLog(log)
 			log = nil
@@ -129,7 +129,7 @@ func dropAgain(s *store) {
 	if ids[doc.Created] || j.note != nil || len(j.kept) > 0 {
 		s.Fatalf("after a restart: the new log %d (earlier logs: %v) has the note %q and the entries %v, want neither", doc.Created, ids, j.note, j.keptSeqs())
 	}
-	s.holds(log)
+	s.checkSeqs(log)
 }
 
 func dropRace(s *store) {
@@ -165,7 +165,7 @@ func dropRace(s *store) {
 	s.await(j.over, "Judge.Dropped")
 	s.noLog(log)
 	_, log = s.stream("stream", nil)
-	s.holds(log)
+	s.checkSeqs(log)
 }
 
 func dropNot(s *store) {
@@ -182,5 +182,5 @@ func dropNot(s *store) {
 		s.Fatalf("delete of an old revision: %v", err)
 	}
 	s.append(log, batches(2)...)
-	s.again(doc.Created, log, func(_ *judge, log engine.Log) { s.holds(log, 1, 2) })
+	s.reopened(doc.Created, log, func(_ *judge, log engine.Log) { s.checkSeqs(log, 1, 2) })
 }

@@ -72,8 +72,9 @@ func (s *store) same(got, want engine.Entry) {
 	}
 }
 
-// whole checks with every read method that the log holds exactly these entries, in this order.
-func (s *store) whole(log engine.Log, want []engine.Entry) {
+// checkEntries checks with every read method that the log holds exactly these entries, in this
+// order.
+func (s *store) checkEntries(log engine.Log, want []engine.Entry) {
 	s.Helper()
 	var seqs []weir.Seq
 	for _, w := range want {
@@ -88,7 +89,7 @@ func (s *store) whole(log engine.Log, want []engine.Entry) {
 			s.Fatalf("header %d: %v\n     %+v\nwant %+v", w.Seq, err, h, w.Header)
 		}
 	}
-	s.holds(log, seqs...)
+	s.checkSeqs(log, seqs...)
 	i := 0
 	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		s.same(*e, want[i])
@@ -116,7 +117,7 @@ func roundTrip(s *store, entries []engine.Entry) {
 	for _, e := range entries {
 		s.append(log, &engine.Entry{Header: e.Header, Payload: bytes.Clone(e.Payload)})
 	}
-	s.whole(log, entries)
+	s.checkEntries(log, entries)
 	s.closeLog(log)
 
 	restored := func() {
@@ -130,7 +131,7 @@ func roundTrip(s *store, entries []engine.Entry) {
 				s.Fatalf("Restore received\n     %+v\nwant %+v", h, want)
 			}
 		}
-		s.whole(log, entries)
+		s.checkEntries(log, entries)
 	}
 	restored()
 	s.reopen()
@@ -201,7 +202,7 @@ func ownCopy(s *store) {
 		s.append(log, &reused)
 		clear(payload)
 	}
-	s.whole(log, want)
+	s.checkEntries(log, want)
 	for _, w := range want {
 		got, err := log.Read(s.ctx, w.Seq)
 		if err != nil {
@@ -209,7 +210,7 @@ func ownCopy(s *store) {
 		}
 		clear(got.Payload[:cap(got.Payload)])
 	}
-	s.whole(log, want)
+	s.checkEntries(log, want)
 }
 
 func proposer(s *store) {
@@ -224,5 +225,5 @@ func proposer(s *store) {
 	if len(seen) != 2 || seen[0] != e.Proposer || seen[1] != nil {
 		s.Fatalf("Admit saw the proposers %v", seen)
 	}
-	s.whole(log, []engine.Entry{*batch(1, "one"), *batch(2, "two")})
+	s.checkEntries(log, []engine.Entry{*batch(1, "one"), *batch(2, "two")})
 }

@@ -136,8 +136,8 @@ func (f *follower) history() []string {
 	return slices.Clone(calls)
 }
 
-// hears waits until the judge knows these sequences, in this order.
-func (s *store) hears(f *follower, want ...weir.Seq) {
+// awaitSeqs waits until the judge knows these sequences, in this order.
+func (s *store) awaitSeqs(f *follower, want ...weir.Seq) {
 	s.Helper()
 	for {
 		f.mu.Lock()

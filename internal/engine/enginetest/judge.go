@@ -17,7 +17,7 @@ type judge struct {
 	restore func(entries iter.Seq[*engine.Header]) error // called by Restore; if nil, Restore collects all entries
 	commit  func()                                       // called at the end of Commit unless nil
 	drop    func()                                       // called at the beginning of Dropped unless nil
-	log     atomic.Pointer[engine.Log]                   // for calling Headers inside Commit
+	log     atomic.Pointer[engine.Log]                   // the log of the judge, for calls of Headers inside Commit
 	over    chan struct{}                                // closed by Dropped
 
 	// These fields are set while a call is running. Admit and Commit may run at the same time, but

@@ -87,10 +87,10 @@ func proposals(s *store) {
 			s.Fatalf("entry %d was admitted as number %d", h.Seq, i)
 		}
 	}
-	s.holds(log, upTo(0, n-1)...)
-	s.again(doc.Created, log, func(_ *judge, log engine.Log) {
+	s.checkSeqs(log, upTo(0, n-1)...)
+	s.reopened(doc.Created, log, func(_ *judge, log engine.Log) {
 		for i := range weir.Seq(n) {
-			if !s.maybe(log, i, content(i)) {
+			if !s.checkMaybe(log, i, content(i)) {
 				s.Fatalf("entry %d is missing", i)
 			}
 		}
@@ -121,7 +121,7 @@ func refusedProposals(s *store) {
 		})
 	}
 	all.wait()
-	s.holds(log, want...)
+	s.checkSeqs(log, want...)
 }
 
 func chain(s *store) {
@@ -142,7 +142,7 @@ func chain(s *store) {
 	}
 	next(0)
 	all.wait()
-	s.holds(log, upTo(0, n-1)...)
+	s.checkSeqs(log, upTo(0, n-1)...)
 }
 
 func placedProposals(s *store) {
@@ -221,7 +221,7 @@ func proposalsToTheEnd(s *store) {
 	}
 	log := s.open(kept.Created, newJudge())
 	for i := range weir.Seq(n) {
-		if there := s.maybe(log, i, content(i)); there != stored[i].Load() {
+		if there := s.checkMaybe(log, i, content(i)); there != stored[i].Load() {
 			s.Errorf("entry %d: in the log: %v, outcome nil: %v", i, there, stored[i].Load())
 		}
 	}

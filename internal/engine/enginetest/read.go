@@ -34,7 +34,7 @@ func agreement(s *store) {
 		s.append(log, &engine.Entry{Header: e.Header, Payload: slices.Clone(e.Payload)})
 	}
 	slices.SortFunc(want, func(a, b engine.Entry) int { return int(a.Seq) - int(b.Seq) })
-	s.whole(log, want)
+	s.checkEntries(log, want)
 	for _, from := range []weir.Seq{0, 1, 2, 3, 449, 450, 451, 896, 897, 898, weir.MaxSeq} {
 		rest := want[min(len(want), int(from+2)/3):]
 		i := 0
@@ -58,7 +58,7 @@ func agreement(s *store) {
 		}
 	}
 	s.reopen()
-	s.whole(s.open(doc.Created, newJudge()), want)
+	s.checkEntries(s.open(doc.Created, newJudge()), want)
 }
 
 func notThere(s *store) {
@@ -75,7 +75,7 @@ func notThere(s *store) {
 		}
 	}
 	missing(0, 1, weir.MaxSeq)
-	s.holds(log)
+	s.checkSeqs(log)
 	s.append(log, batches(5, 7)...)
 	missing(0, 4, 6, 8, weir.MaxSeq)
 	// A closed gap is found only under its last sequence.
@@ -105,5 +105,5 @@ func readsEnded(s *store) {
 	if err == nil && n != 3 || err != nil && !errors.Is(err, context.Canceled) {
 		s.Errorf("scan: %d entries, %v", n, err)
 	}
-	s.holds(log, 1, 2, 3)
+	s.checkSeqs(log, 1, 2, 3)
 }

@@ -61,7 +61,7 @@ func restoreFirst(s *store) {
 	s.trim(log, 5, "note")
 	slices.SortFunc(want, func(a, b engine.Header) int { return int(a.Seq) - int(b.Seq) })
 	want = want[1:]
-	s.again(doc.Created, log, func(j *judge, _ engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, _ engine.Log) {
 		if !j.restored || string(j.note) != "note" || !slices.Equal(j.kept, want) {
 			s.Errorf("restored %v, note %q, entries\n     %+v\nwant %+v", j.restored, j.note, j.kept, want)
 		}
@@ -142,7 +142,7 @@ func restoreStops(s *store) {
 	j.restore = func(iter.Seq[*engine.Header]) error { return nil }
 	log = s.open(doc.Created, j)
 	s.append(log, batches(4)...)
-	s.holds(log, 1, 2, 3, 4)
+	s.checkSeqs(log, 1, 2, 3, 4)
 }
 
 func openTwice(s *store) {
@@ -156,7 +156,7 @@ func openTwice(s *store) {
 		s.Open(s.ctx, doc.Created, newJudge())
 	}()
 	s.append(log, batches(1)...)
-	s.holds(log, 1)
+	s.checkSeqs(log, 1)
 }
 
 func openAgain(s *store) {
@@ -179,7 +179,7 @@ func openAgain(s *store) {
 			s.Fatalf("append to a closed log after the log was opened again: %v", err)
 		}
 	}
-	s.holds(log, want...)
+	s.checkSeqs(log, want...)
 }
 
 func closeInFlight(s *store) {
@@ -223,5 +223,5 @@ func closeInFlight(s *store) {
 	if got := after.keptSeqs(); !slices.Equal(got, want) || asked != len(want) {
 		s.Fatalf("Restore received %v, want %v; %d entries were admitted", got, want, asked)
 	}
-	s.holds(log, want...)
+	s.checkSeqs(log, want...)
 }

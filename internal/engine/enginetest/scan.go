@@ -105,8 +105,8 @@ func scanUsesLog(s *store) {
 	if err != nil || seen != 21 {
 		s.Fatalf("scan up to %d: %v", seen, err)
 	}
-	s.holds(other, upTo(10, 20)...)
-	s.holds(log, append([]weir.Seq{20}, upTo(1010, 1020)...)...)
+	s.checkSeqs(other, upTo(10, 20)...)
+	s.checkSeqs(log, append([]weir.Seq{20}, upTo(1010, 1020)...)...)
 }
 
 func scanAppending(s *store) {
@@ -199,5 +199,5 @@ func scanTrimming(s *store) {
 			}
 		}
 	})
-	s.holds(log, n)
+	s.checkSeqs(log, n)
 }

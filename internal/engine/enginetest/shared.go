@@ -39,9 +39,9 @@ var sharedCases = []testCase{
 	}, noted},
 }
 
-// another opens the store a second time, as another process does. If the engine cannot be shared,
-// it skips the rest of the case.
-func (s *store) another() engine.Engine {
+// openAnother opens the store a second time, as another process does. If the engine cannot be
+// shared, the rest of the case is skipped.
+func (s *store) openAnother() engine.Engine {
 	s.Helper()
 	if s.fixture.Join == nil {
 		s.Skip("skipping the rest: this engine serves a single process")
@@ -91,11 +91,11 @@ func catchUpAlone(s *store) {
 			s.Fatalf("after append %d the judge knows %d entries", n+1, got)
 		}
 	}
-	s.agrees(w)
+	s.checkWatcher(w)
 }
 
 func watchAnother(s *store) {
-	there := s.another()
+	there := s.openAnother()
 	w := s.watchAs(s.Engine)
 	for i := range 10 {
 		key := fmt.Sprint("key ", i)
@@ -103,7 +103,7 @@ func watchAnother(s *store) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		s.agrees(w)
+		s.checkWatcher(w)
 		if c, ok := w.knows(key); !ok || c.Revision != doc.Revision {
 			s.Errorf("after catching up the watcher knows %+v", c)
 		}
@@ -119,12 +119,12 @@ func watchAnother(s *store) {
 				s.Fatal(err)
 			}
 		}
-		s.agrees(w)
+		s.checkWatcher(w)
 	}
 }
 
 func followAnother(s *store) {
-	there := s.another()
+	there := s.openAnother()
 	doc := s.create("stream", "")
 	here, mine := s.follow(s.Engine, doc.Created)
 	other, theirs := s.follow(there, doc.Created)
@@ -144,34 +144,34 @@ func followAnother(s *store) {
 	if calls := theirs.history(); slices.Contains(calls, "Admit") {
 		s.Errorf("the judge was asked about entries that another process decided: %v", calls)
 	}
-	s.holds(other, upTo(1, 5)...)
+	s.checkSeqs(other, upTo(1, 5)...)
 }
 
 func attended(s *store) {
-	there := s.another()
+	there := s.openAnother()
 	doc := s.create("stream", "")
 	here, _ := s.follow(s.Engine, doc.Created)
 	other, theirs := s.follow(there, doc.Created)
 	s.append(here, batch(0, "before"))
 	other.Attend()
-	s.hears(theirs, 1)
+	s.awaitSeqs(theirs, 1)
 	s.append(here, batch(0, "attended"))
-	s.hears(theirs, 1, 2)
+	s.awaitSeqs(theirs, 1, 2)
 	other.Attend()
 	other.Leave()
 	s.append(here, batch(0, "still attended"))
-	s.hears(theirs, 1, 2, 3)
+	s.awaitSeqs(theirs, 1, 2, 3)
 	other.Leave()
 	s.append(here, batch(0, "left"))
 	s.append(other, batch(0, "behind it"))
-	s.hears(theirs, 1, 2, 3, 4, 5)
+	s.awaitSeqs(theirs, 1, 2, 3, 4, 5)
 }
 
 // rewound appends to a log whose newest entry this process does not know yet. The engine must call
 // Follow for that entry before it calls Admit for the appended entry. If the engine called Admit
 // for the appended entry too early, it must call Rewind before Follow.
 func rewound(s *store) {
-	there := s.another()
+	there := s.openAnother()
 	doc := s.create("stream", "")
 	here, mine := s.follow(s.Engine, doc.Created)
 	other, theirs := s.follow(there, doc.Created)
@@ -182,9 +182,9 @@ func rewound(s *store) {
 	if !slices.Equal(calls, []string{"Admit", "Rewind", "Follow", "Admit", "Commit"}) && !slices.Equal(calls, []string{"Follow", "Admit", "Commit"}) {
 		s.Errorf("the judge got these calls: %v", calls)
 	}
-	s.hears(mine, 1, 2)
+	s.awaitSeqs(mine, 1, 2)
 	s.caughtUp(other)
-	s.hears(theirs, 1, 2)
+	s.awaitSeqs(theirs, 1, 2)
 	got, err := other.Read(s.ctx, 2)
 	if err != nil || string(got.Payload) != "second" {
 		s.Errorf("entry 2 holds %q, %v", got.Payload, err)
@@ -192,7 +192,7 @@ func rewound(s *store) {
 }
 
 func together(s *store) {
-	there := s.another()
+	there := s.openAnother()
 	doc := s.create("stream", "")
 	here, mine := s.follow(s.Engine, doc.Created)
 	other, theirs := s.follow(there, doc.Created)
@@ -205,10 +205,10 @@ func together(s *store) {
 	})
 	for _, log := range []engine.Log{here, other} {
 		s.caughtUp(log)
-		s.holds(log, upTo(1, 2*n)...)
+		s.checkSeqs(log, upTo(1, 2*n)...)
 	}
-	s.hears(mine, upTo(1, 2*n)...)
-	s.hears(theirs, upTo(1, 2*n)...)
+	s.awaitSeqs(mine, upTo(1, 2*n)...)
+	s.awaitSeqs(theirs, upTo(1, 2*n)...)
 	seen := map[string]bool{}
 	err := here.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool { seen[string(e.Payload)] = true; return true })
 	if err != nil || len(seen) != 2*n {
@@ -217,7 +217,7 @@ func together(s *store) {
 }
 
 func trimmedElsewhere(s *store) {
-	there := s.another()
+	there := s.openAnother()
 	doc := s.create("stream", "")
 	here, mine := s.follow(s.Engine, doc.Created)
 	other, theirs := s.follow(there, doc.Created)
@@ -233,11 +233,11 @@ func trimmedElsewhere(s *store) {
 	if !slices.Equal(theirs.lows, []weir.Seq{4}) || !slices.Equal(during, upTo(1, 5)) {
 		s.Errorf("Trimmed got low %v and saw the entries %v, want 4 and entries 1 to 5", theirs.lows, during)
 	}
-	s.holds(other, 4, 5)
+	s.checkSeqs(other, 4, 5)
 }
 
 func noted(s *store) {
-	there := s.another()
+	there := s.openAnother()
 	doc := s.create("stream", "")
 	here, mine := s.follow(s.Engine, doc.Created)
 	other, theirs := s.follow(there, doc.Created)
@@ -255,10 +255,10 @@ func noted(s *store) {
 	}
 	s.caughtUp(here)
 	s.trim(here, 2, "an older argument")
-	s.holds(here, 5)
+	s.checkSeqs(here, 5)
 	s.closeLog(here)
 	j := newJudge()
-	s.holds(s.open(doc.Created, j), 5)
+	s.checkSeqs(s.open(doc.Created, j), 5)
 	if string(j.note) != "mine" {
 		s.Errorf("the stored note is %q", j.note)
 	}

@@ -51,8 +51,8 @@ func (s *store) blame() {
 	s.judges = nil
 }
 
-// reopen closes the store and opens it again. If the engine cannot be reopened, it skips the rest
-// of the case.
+// reopen closes the store and opens it again. If the engine cannot be reopened, the rest of the
+// case is skipped.
 func (s *store) reopen() {
 	s.Helper()
 	if s.fixture.Reopen == nil {
@@ -63,7 +63,7 @@ func (s *store) reopen() {
 }
 
 // crash ends the store without closing it, and opens the data that is left. If the engine cannot be
-// crashed, it skips the rest of the case.
+// crashed, the rest of the case is skipped.
 func (s *store) crash() {
 	s.Helper()
 	if s.fixture.Crash == nil {
@@ -203,8 +203,8 @@ func (s *store) seqs(log engine.Log) []weir.Seq {
 	return got
 }
 
-// holds checks, with every method that reads, that a log holds exactly these sequences.
-func (s *store) holds(log engine.Log, want ...weir.Seq) {
+// checkSeqs checks, with every method that reads, that a log holds exactly these sequences.
+func (s *store) checkSeqs(log engine.Log, want ...weir.Seq) {
 	s.Helper()
 	if got := s.seqs(log); !slices.Equal(got, want) {
 		s.Fatalf("Headers visits %v, want %v", got, want)

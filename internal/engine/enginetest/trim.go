@@ -43,9 +43,9 @@ var trimCases = []testCase{
 	}, trimAppending},
 }
 
-// again reopens the log and then, if the engine supports it, the whole store. It calls the function
-// check after each reopening.
-func (s *store) again(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
+// reopened calls the function check after it has reopened the log and again, if the engine supports
+// it, after it has reopened the whole store.
+func (s *store) reopened(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
 	s.Helper()
 	s.closeLog(log)
 	j := newJudge()
@@ -76,18 +76,18 @@ func trimRemoves(s *store) {
 	s.append(log, &engine.Entry{Header: engine.Header{Kind: engine.GapClosed, First: 31, Seq: 40}})
 	for _, low := range []weir.Seq{0, 1, 10, 10, 29} {
 		s.trim(log, low, "note")
-		s.holds(log, append(upTo(low, 30), 40)...)
+		s.checkSeqs(log, append(upTo(low, 30), 40)...)
 		s.gone(log, upTo(0, low)[:low]...)
 	}
-	s.holds(other, upTo(0, 5)...)
+	s.checkSeqs(other, upTo(0, 5)...)
 	s.trim(log, 35, "note") // a closed gap that ends at or above low stays in the log
 	s.append(log, batches(41, 43, 42)...)
-	s.holds(log, 40, 41, 42, 43)
-	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+	s.checkSeqs(log, 40, 41, 42, 43)
+	s.reopened(doc.Created, log, func(j *judge, log engine.Log) {
 		if len(j.kept) != 4 || j.kept[0].Seq != 40 {
 			s.Errorf("Restore received %v", j.keptSeqs())
 		}
-		s.holds(log, 40, 41, 42, 43)
+		s.checkSeqs(log, 40, 41, 42, 43)
 		s.gone(log, upTo(0, 39)...)
 	})
 }
@@ -97,15 +97,15 @@ func trimLower(s *store) {
 	s.append(log, batches(upTo(1, 20)...)...)
 	s.trim(log, 10, "first")
 	s.trim(log, 5, "second")
-	s.holds(log, upTo(10, 20)...)
+	s.checkSeqs(log, upTo(10, 20)...)
 	check := func(j *judge, log engine.Log) {
 		if string(j.note) != "second" {
 			s.Errorf("the note is %q", j.note)
 		}
-		s.holds(log, upTo(10, 20)...)
+		s.checkSeqs(log, upTo(10, 20)...)
 		s.gone(log, upTo(1, 9)...)
 	}
-	s.again(doc.Created, log, check)
+	s.reopened(doc.Created, log, check)
 	log = s.open(s.create("another", "").Created, newJudge())
 	s.trim(log, 0, "of another")
 	s.reopen()
@@ -135,25 +135,26 @@ func notes(s *store) {
 		if string(j.note) != note {
 			s.Errorf("the note is %.20q (%d bytes), want %.20q (%d bytes)", j.note, len(j.note), note, len(note))
 		}
-		s.holds(log, 2)
+		s.checkSeqs(log, 2)
 		if err := s.Delete(s.ctx, "stream", 0); err != nil {
 			s.Fatal(err)
 		}
 	}
-	s.survives("survives")
-	s.survives(strings.Repeat("survives", 1<<13))
+	s.checkNoteSurvives("survives")
+	s.checkNoteSurvives(strings.Repeat("survives", 1<<13))
 }
 
-func longestNote(s *store) { s.survives(strings.Repeat("survives", engine.MaxNote/8)) }
+func longestNote(s *store) { s.checkNoteSurvives(strings.Repeat("survives", engine.MaxNote/8)) }
 
-// survives checks that a note is still there after the log and the store were opened again.
-func (s *store) survives(note string) {
+// checkNoteSurvives checks that a note is still there after the log and the store were opened
+// again.
+func (s *store) checkNoteSurvives(note string) {
 	s.Helper()
 	doc, log := s.stream(fmt.Sprint("kept", len(note)), nil)
 	s.append(log, batches(1)...)
 	s.trim(log, 1, "replaced")
 	s.trim(log, 1, note)
-	s.again(doc.Created, log, func(j *judge, _ engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, _ engine.Log) {
 		if string(j.note) != note {
 			s.Errorf("the note is %.20q (%d bytes), want %.20q (%d bytes)", j.note, len(j.note), note, len(note))
 		}
@@ -163,16 +164,16 @@ func (s *store) survives(note string) {
 func trimBeyond(s *store) {
 	doc, log := s.stream("stream", nil)
 	s.trim(log, 5, "empty")
-	s.holds(log)
+	s.checkSeqs(log)
 	s.append(log, batches(5, 6)...)
 	s.trim(log, 100, "beyond")
-	s.holds(log)
+	s.checkSeqs(log)
 	s.append(log, batches(100, 200)...)
-	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+	s.reopened(doc.Created, log, func(j *judge, log engine.Log) {
 		if string(j.note) != "beyond" {
 			s.Errorf("the note is %q", j.note)
 		}
-		s.holds(log, 100, 200)
+		s.checkSeqs(log, 100, 200)
 	})
 }
 
@@ -201,9 +202,9 @@ func trimAppending(s *store) {
 		}
 	})
 	s.trim(log, n/2, "last")
-	s.holds(log, upTo(n/2, n)...)
-	s.again(doc.Created, log, func(_ *judge, log engine.Log) {
-		s.holds(log, upTo(n/2, n)...)
+	s.checkSeqs(log, upTo(n/2, n)...)
+	s.reopened(doc.Created, log, func(_ *judge, log engine.Log) {
+		s.checkSeqs(log, upTo(n/2, n)...)
 	})
 }
 
@@ -259,7 +260,7 @@ func memoryHeld(s *store) {
 	}
 	s.append(log, batches(300, 250, 260)...) // out of order
 	few = s.Held(doc.Created)
-	s.again(doc.Created, log, func(*judge, engine.Log) {
+	s.reopened(doc.Created, log, func(*judge, engine.Log) {
 		if n := s.Held(doc.Created); n != few {
 			s.Errorf("after reopening, the log takes %d bytes of memory, want %d as before", n, few)
 		}

@@ -42,11 +42,11 @@ func completes(s *store) {
 		h.Seq, h.Time, h.Flags, h.Count = seq, weir.Time(seq)*1000, engine.Late, uint32(seq)*3
 		want = append(want, engine.Entry{Header: h, Payload: []byte("abc")})
 	}
-	s.whole(log, want)
+	s.checkEntries(log, want)
 	s.closeLog(log)
-	s.whole(s.open(doc.Created, newJudge()), want)
+	s.checkEntries(s.open(doc.Created, newJudge()), want)
 	s.reopen()
-	s.whole(s.open(doc.Created, newJudge()), want)
+	s.checkEntries(s.open(doc.Created, newJudge()), want)
 }
 
 func headersInCommit(s *store) {
@@ -63,7 +63,7 @@ func headersInCommit(s *store) {
 	}
 	_, log := s.stream("stream", j)
 	s.flood(log, j, 300)
-	s.holds(log, upTo(1, 300)...)
+	s.checkSeqs(log, upTo(1, 300)...)
 }
 
 func onlyRefusals(s *store) {
@@ -71,9 +71,9 @@ func onlyRefusals(s *store) {
 	j.admit = func(*engine.Entry) bool { return false }
 	doc, log := s.stream("stream", j)
 	s.flood(log, j, 100)
-	s.holds(log)
+	s.checkSeqs(log)
 	s.closeLog(log)
-	s.holds(s.open(doc.Created, newJudge()))
+	s.checkSeqs(s.open(doc.Created, newJudge()))
 	s.reopen()
-	s.holds(s.open(doc.Created, newJudge()))
+	s.checkSeqs(s.open(doc.Created, newJudge()))
 }

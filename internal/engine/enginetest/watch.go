@@ -110,8 +110,8 @@ func (s *store) awaitChange(w *watcher, key string, wanted func(engine.Change) b
 	}
 }
 
-// agrees checks that the watcher knows exactly the documents that the store has.
-func (s *store) agrees(w *watcher) {
+// checkWatcher checks that the watcher knows exactly the documents that the store has.
+func (s *store) checkWatcher(w *watcher) {
 	s.Helper()
 	if err := s.CatchUp(s.ctx); err != nil {
 		s.Fatalf("catch up: %v", err)
@@ -150,13 +150,13 @@ func watchAll(s *store) {
 	if c, _ := w.knows("b"); !c.Deleted || c.Revision <= b.Revision || c.Created != b.Created {
 		s.Errorf("after a deletion the watcher knows %+v, want the deletion of the document created at %d", c, b.Created)
 	}
-	s.agrees(w)
+	s.checkWatcher(w)
 	s.reopen()
 	again := s.watchAs(s.Engine)
 	if len(again.all) != 2 {
 		s.Errorf("after a restart Watch visited %d documents, want 2", len(again.all))
 	}
-	s.agrees(again)
+	s.checkWatcher(again)
 }
 
 // watchBeforeAnswers changes a few documents from many goroutines. When a call returns, the watcher
@@ -195,8 +195,8 @@ func watchBeforeAnswers(s *store) {
 			}
 		}
 	})
-	s.agrees(w)
-	s.agrees(late)
+	s.checkWatcher(w)
+	s.checkWatcher(late)
 }
 
 // change updates a document and then deletes it. It stops without a fault if another goroutine
@@ -269,7 +269,7 @@ func watchLeft(s *store) {
 		s.await(j.over, "Dropped")
 		s.noLog(log)
 	}
-	s.agrees(w)
+	s.checkWatcher(w)
 }
 
 func watchClosed(s *store) {

@@ -17,7 +17,7 @@ import (
 
 // twoNodes returns two nodes that share a store. A node that follows a log receives the entries of
 // other nodes at once. These nodes stop following a log only an hour after the last write of
-// another node. The function named alone simulates that this hour has passed.
+// another node. The function simulateAlone simulates that this hour has passed.
 func twoNodes(t *testing.T, o Options) (here, there *Engine) {
 	t.Helper()
 	s := server(t, quickDir(t))
@@ -36,8 +36,8 @@ func node(t *testing.T, s *embedded.Server, o Options) *Engine {
 	return e
 }
 
-// unattended opens a log without calling Attend.
-func unattended(t *testing.T, e *Engine, id engine.LogID) (*log, *follower) {
+// openUnattended opens a log without calling Attend, so the node does not follow the log.
+func openUnattended(t *testing.T, e *Engine, id engine.LogID) (*log, *follower) {
 	t.Helper()
 	judge := &follower{}
 	l, err := e.Open(ctx, id, judge)
@@ -55,13 +55,13 @@ func pair(t *testing.T) (here, there *log, judges [2]*follower) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, judges[0] = unattended(t, a, doc.Created)
-	there, judges[1] = unattended(t, b, doc.Created)
+	here, judges[0] = openUnattended(t, a, doc.Created)
+	there, judges[1] = openUnattended(t, b, doc.Created)
 	return here, there, judges
 }
 
-// alone simulates that for a long time no other node wrote to the log and no client read it.
-func alone(l *log) {
+// simulateAlone simulates a long time without writes of other nodes and without reads of clients.
+func simulateAlone(l *log) {
 	l.mu.Lock()
 	l.attendance.until = time.Time{}
 	l.mu.Unlock()
@@ -77,8 +77,8 @@ func put(t *testing.T, l *log, texts ...string) {
 	}
 }
 
-// becomes waits until condition returns true.
-func becomes(t *testing.T, condition func() bool) {
+// awaitTrue waits until condition returns true.
+func awaitTrue(t *testing.T, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -97,7 +97,8 @@ func (l *log) isFollowed() bool {
 	return l.attendance.followed
 }
 
-// knows returns a function that reports whether the judge (here the follower) knows n entries.
+// knows returns a function that reports whether f, the judge of a log, knows n entries. (The judge
+// of a log decides which entries are stored.)
 func (f *follower) knows(n int) func() bool {
 	return func() bool {
 		f.mu.Lock()
@@ -114,15 +115,15 @@ func TestAttend(t *testing.T) {
 	put(t, here, "before")
 	for round := range 3 {
 		there.Attend()
-		becomes(t, there.isFollowed)
+		awaitTrue(t, there.isFollowed)
 		put(t, here, fmt.Sprint("while ", round))
-		becomes(t, judges[1].knows(2+2*round))
-		alone(there)
+		awaitTrue(t, judges[1].knows(2+2*round))
+		simulateAlone(there)
 		if !there.isFollowed() {
 			t.Fatal("the log is not followed between Attend and Leave")
 		}
 		there.Leave()
-		alone(there)
+		simulateAlone(there)
 		if there.isFollowed() || len(lines(there.e)) > 0 {
 			t.Fatal("the log is followed after Leave")
 		}
@@ -143,9 +144,9 @@ func TestAttend(t *testing.T) {
 }
 
 // After CatchUp, the judge knows everything that was acknowledged before. This holds even if the
-// node stops following the log while CatchUp runs. Another log keeps the shard followed, so the
-// line (the subscription to the shard) still reaches the fence, the empty message that CatchUp
-// stores and waits for.
+// node stops following the log while CatchUp runs. Another log of the same shard (a part of the
+// store with its own message stream) is still followed. So the line (the subscription to the shard)
+// reaches the fence, the empty message that CatchUp stores and waits for.
 func TestCatchUpWhileUnfollowed(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -158,13 +159,13 @@ func TestCatchUpWhileUnfollowed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		here[i], _ = unattended(t, a, doc.Created)
-		there[i], judges[i] = unattended(t, b, doc.Created)
+		here[i], _ = openUnattended(t, a, doc.Created)
+		there[i], judges[i] = openUnattended(t, b, doc.Created)
 		there[i].Attend()
-		becomes(t, there[i].isFollowed)
+		awaitTrue(t, there[i].isFollowed)
 	}
 	sh := there[0].shard
-	becomes(t, sh.live.Load)
+	awaitTrue(t, sh.live.Load)
 
 	// While this call is running, CatchUp waits and does not store its own fence. The test
 	// completes the call below.
@@ -174,13 +175,13 @@ func TestCatchUpWhileUnfollowed(t *testing.T) {
 	sh.mu.Unlock()
 	caught := make(chan error, 1)
 	go func() { caught <- there[0].CatchUp(ctx) }()
-	becomes(t, func() bool {
+	awaitTrue(t, func() bool {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		return sh.catches.next != nil
 	})
 	there[0].Leave()
-	alone(there[0])
+	simulateAlone(there[0])
 	if there[0].isFollowed() {
 		t.Fatal("the log is followed after Leave")
 	}
@@ -207,17 +208,17 @@ func TestAttendTwo(t *testing.T) {
 		if b.shard(doc.Created) != b.shards[0] {
 			continue
 		}
-		here[i], _ = unattended(t, a, doc.Created)
-		there[i], judges[i] = unattended(t, b, doc.Created)
+		here[i], _ = openUnattended(t, a, doc.Created)
+		there[i], judges[i] = openUnattended(t, b, doc.Created)
 		there[i].Attend()
-		becomes(t, there[i].isFollowed)
+		awaitTrue(t, there[i].isFollowed)
 		i++
 	}
 	there[0].Leave()
-	alone(there[0])
+	simulateAlone(there[0])
 	put(t, here[0], "unheard")
 	put(t, here[1], "heard")
-	becomes(t, judges[1].knows(1))
+	awaitTrue(t, judges[1].knows(1))
 	if there[0].isFollowed() || judges[0].knows(1)() {
 		t.Error("the log is followed after Leave")
 	}
@@ -232,12 +233,12 @@ func TestSingleWriter(t *testing.T) {
 		t.Error("the log is followed although no other node writes")
 	}
 	put(t, there, "c")
-	becomes(t, there.isFollowed)
+	awaitTrue(t, there.isFollowed)
 	if judges[1].rewound != 1 {
-		t.Errorf("the judge decided %d times in vain, want once: it did not know the entries of the other node yet", judges[1].rewound)
+		t.Errorf("Rewind was called %d times, want once, because the judge did not know the entries of the other node yet", judges[1].rewound)
 	}
 	put(t, here, "d")
-	becomes(t, here.isFollowed)
+	awaitTrue(t, here.isFollowed)
 	for _, l := range []*log{here, there} {
 		l.reviewFollowing(time.Now())
 		if !l.isFollowed() {
@@ -245,7 +246,7 @@ func TestSingleWriter(t *testing.T) {
 		}
 	}
 	put(t, here, "e")
-	alone(here)
+	simulateAlone(here)
 	if here.isFollowed() {
 		t.Error("the log is still followed although no other node writes")
 	}
@@ -264,10 +265,10 @@ func TestRefreshAfterSilence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, _ := unattended(t, a, doc.Created)
-	there, judge := unattended(t, b, doc.Created)
+	here, _ := openUnattended(t, a, doc.Created)
+	there, judge := openUnattended(t, b, doc.Created)
 	put(t, here, "a", "b")
-	becomes(t, judge.knows(2))
+	awaitTrue(t, judge.knows(2))
 	if there.isFollowed() {
 		t.Error("the log is followed, want it only read again")
 	}
@@ -291,7 +292,7 @@ func TestReadTrimmed(t *testing.T) {
 	if e, err := there.Read(ctx, 2); err != nil || string(e.Payload) != "c" {
 		t.Errorf("read %q, %v; want c", e.Payload, err)
 	}
-	becomes(t, there.isFollowed)
+	awaitTrue(t, there.isFollowed)
 }
 
 // If other nodes wrote and purged records that this node has not read, CatchUp returns ErrBehind.
@@ -331,7 +332,7 @@ func TestPurgeClosed(t *testing.T) {
 	if !waits {
 		t.Fatal("no purge is scheduled")
 	}
-	becomes(t, func() bool {
+	awaitTrue(t, func() bool {
 		found, err := here.shard.readHeadersOnce(ctx, here.subject, 1)
 		return err == nil && found[0].Seq == 2
 	})
@@ -357,7 +358,7 @@ func TestAttendAtRandom(t *testing.T) {
 				}
 				ids[i] = doc.Created
 			}
-			logs[n][i], judges[n][i] = unattended(t, e, ids[i])
+			logs[n][i], judges[n][i] = openUnattended(t, e, ids[i])
 		}
 	}
 	var acked [2]atomic.Uint64 // lower bound of the number of acknowledged entries, by log
@@ -367,7 +368,7 @@ func TestAttendAtRandom(t *testing.T) {
 			for w := range 2 {
 				r := rand.New(rand.NewPCG(uint64(n), uint64(2*i+w)))
 				all.Go(func() {
-					wander(t, logs[n][i], judges[n][i], &acked[i], r)
+					useAtRandom(t, logs[n][i], judges[n][i], &acked[i], r)
 				})
 			}
 		}
@@ -390,8 +391,8 @@ func TestAttendAtRandom(t *testing.T) {
 	}
 }
 
-// wander uses a log in random ways.
-func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand.Rand) {
+// useAtRandom uses a log in random ways.
+func useAtRandom(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand.Rand) {
 	attends := 0
 	for range 150 {
 		switch r.IntN(8) {
@@ -422,7 +423,7 @@ func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand
 				attends--
 			}
 		case 6:
-			alone(l)
+			simulateAlone(l)
 		case 7:
 			l.Read(ctx, weir.Seq(r.Uint64N(1+acked.Load())))
 		}
@@ -449,17 +450,17 @@ func TestEndDuringRefresh(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, _ := unattended(t, e, doc.Created)
+			l, _ := openUnattended(t, e, doc.Created)
 			s.Stop()
 			l.Attend()
-			becomes(t, func() bool {
+			awaitTrue(t, func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				return l.attendance.stop != nil
 			})
 			caught := make(chan error)
 			go func() { caught <- l.requestRefresh(ctx) }()
-			becomes(t, func() bool {
+			awaitTrue(t, func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				return len(l.attendance.refreshes) > 0

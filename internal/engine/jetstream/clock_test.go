@@ -38,7 +38,7 @@ func TestWrongClock(t *testing.T) {
 
 	for _, by := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
 		ahead.Store(0)
-		becomes(t, func() bool { return wrong.Status().State == engine.Ready && right.Status().State == engine.Ready })
+		awaitTrue(t, func() bool { return wrong.Status().State == engine.Ready && right.Status().State == engine.Ready })
 		if err := l.Append(ctx, text("right")); err != nil {
 			t.Fatal(err)
 		}

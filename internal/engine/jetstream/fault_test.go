@@ -148,8 +148,8 @@ func lines(e *Engine) (all []*line) {
 	return all
 }
 
-// hears waits until the line has delivered the next n records of the log.
-func hears(l *log, n int) {
+// awaitRecords waits until the line has delivered the next n records of the log.
+func awaitRecords(l *log, n int) {
 	for {
 		l.mu.Lock()
 		k := len(l.inbox)
@@ -193,7 +193,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hears(l, n)
+		awaitRecords(l, n)
 		l.mu.Lock()
 		l.inbox = l.inbox[:len(l.inbox)-n+1] // as if the line had delivered only the first of the n records
 		l.mu.Unlock()
@@ -336,8 +336,8 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-// three starts a cluster of three servers, and an engine on each.
-func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server, []*Engine) {
+// startThree starts a cluster of three servers, and an engine on each.
+func startThree(t *testing.T, within context.Context, o Options) ([]*embedded.Server, []*Engine) {
 	t.Helper()
 	var addresses []string
 	for range 3 {
@@ -379,7 +379,7 @@ func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server,
 func TestCluster(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	servers, engines := three(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
+	servers, engines := startThree(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
 	doc, err := engines[0].Create(within, "a", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -416,7 +416,7 @@ func TestCluster(t *testing.T) {
 func TestSlowServers(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	_, engines := three(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
+	_, engines := startThree(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
 	doc, err := engines[0].Create(within, "a", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -450,7 +450,7 @@ func TestNoQuorum(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 2 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})
+	servers, engines := startThree(t, within, Options{Replicas: 3, Shards: 1, Patience: 2 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})
 	doc, err := engines[0].Create(within, "a", nil)
 	if err != nil {
 		t.Fatal(err)

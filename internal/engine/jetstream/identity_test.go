@@ -13,15 +13,15 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// furnished creates a store with one log of three entries, and closes it.
-func furnished(t *testing.T, s *embedded.Server, name string) engine.LogID {
+// createFilled creates a store with one log of three entries, and closes it.
+func createFilled(t *testing.T, s *embedded.Server, name string) engine.LogID {
 	t.Helper()
 	e := node(t, s, Options{Name: name, Shards: 2, Patience: time.Minute})
 	doc, err := e.Create(ctx, "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _ := unattended(t, e, doc.Created)
+	l, _ := openUnattended(t, e, doc.Created)
 	put(t, l, "1", "2", "3")
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -39,9 +39,9 @@ func manager(t *testing.T, s *embedded.Server) jetstream.JetStream {
 	return js
 }
 
-// remark changes one value in the metadata of a stream. It removes the value if the new one is
+// setMetadata changes one value in the metadata of a stream. It removes the value if the new one is
 // empty.
-func remark(t *testing.T, js jetstream.JetStream, stream, key, value string) {
+func setMetadata(t *testing.T, js jetstream.JetStream, stream, key, value string) {
 	t.Helper()
 	c := settingsOf(t, js, stream)
 	if c.Metadata[key] = value; value == "" {
@@ -79,17 +79,17 @@ func TestMissingPart(t *testing.T) {
 			}
 		}, "stream KV_%s-docs is missing"},
 		"shard of another store": {func(t *testing.T, js jetstream.JetStream, store string) {
-			remark(t, js, store+"-log-0", storeKey, "another")
+			setMetadata(t, js, store+"-log-0", storeKey, "another")
 		}, "stream %s-log-0 belongs to another store"},
 		"shard without an identity": {func(t *testing.T, js jetstream.JetStream, store string) {
-			remark(t, js, store+"-log-0", storeKey, "")
+			setMetadata(t, js, store+"-log-0", storeKey, "")
 		}, "stream %s-log-0 belongs to another store"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the test mostly waits
 			s := server(t, quickDir(t))
 			t.Cleanup(s.Stop)
-			furnished(t, s, "store")
+			createFilled(t, s, "store")
 			js := manager(t, s)
 			c.harm(t, js, "store")
 			var before []string
@@ -127,23 +127,23 @@ func TestInterruptedFirstStart(t *testing.T) {
 	if err := e.js.DeleteStream(ctx, "store-log-1"); err != nil {
 		t.Fatal(err)
 	}
-	furnished(t, s, "store")
+	createFilled(t, s, "store")
 }
 
-// A store of an earlier version, whose streams have no identity, gets one when it is opened. Its data
-// stays readable.
+// A store of an earlier version, whose streams have no identity, gets one when it is opened. Its
+// data stays readable.
 func TestAdopt(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
-	id := furnished(t, s, "store")
+	id := createFilled(t, s, "store")
 	js := manager(t, s)
 	streams := []string{"KV_store-docs", "store-log-0", "store-log-1"}
 	for _, stream := range streams {
-		remark(t, js, stream, storeKey, "")
+		setMetadata(t, js, stream, storeKey, "")
 	}
 	for range 2 {
 		e := node(t, s, Options{Name: "store", Shards: 2, Patience: time.Minute})
-		l, _ := unattended(t, e, id)
+		l, _ := openUnattended(t, e, id)
 		if got := payloads(t, l); len(got) != 3 {
 			t.Errorf("the log has %q, want 3 entries", got)
 		}
@@ -218,7 +218,7 @@ func TestPurgedByHand(t *testing.T) {
 func TestKeepOrphansOfRestore(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
-	id := furnished(t, s, "store")
+	id := createFilled(t, s, "store")
 	e := node(t, s, Options{Name: "store", Patience: time.Minute})
 	e.docs.mu.Lock()
 	delete(e.docs.byLog, id) // as if the documents had been restored to a state before the document was created

@@ -100,7 +100,7 @@ func TestRecords(t *testing.T) {
 	}
 	text := encode(want...)
 	if raw, err := base64.RawURLEncoding.DecodeString(text); err != nil || raw[0] != tagged {
-		t.Errorf("a message that closes a stream has version %d, %v; older programs must refuse it", raw[0], err)
+		t.Errorf("a message that closes a stream has version %d, %v; want %d, which older programs refuse", raw[0], err, tagged)
 	}
 	got, err := decode(nats.Header{field: {text}}, 11)
 	if err != nil || len(got) != len(want) {

@@ -18,9 +18,9 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// fakes sends the given answers, one after the other, to the requests on a subject that belongs to
-// no stream.
-func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
+// fakeAnswers sends the given answers, one after the other, to the requests on a subject. The
+// subject must belong to no stream, so that the server itself does not answer.
+func fakeAnswers(t *testing.T, s *embedded.Server, subject string, answers ...string) {
 	t.Helper()
 	nc := connect(t, s)
 	var mu sync.Mutex
@@ -61,7 +61,7 @@ func TestInProcess(t *testing.T) {
 	l := attach(t, e, doc.Created, &follower{})
 	seize(l)
 	l.subject = "elsewhere"
-	fakes(t, s, l.subject, sayInProcess, sayConflict, sayStored)
+	fakeAnswers(t, s, l.subject, sayInProcess, sayConflict, sayStored)
 	g := l.decide([]*request{{entry: text("x")}})
 	if others, err := l.store(g); err != nil || others != nil || g.records[0].js != 1 {
 		t.Errorf("records of other nodes: %v, error: %v, stored at %d; want none, none and 1", others, err, g.records[0].js)
@@ -70,7 +70,7 @@ func TestInProcess(t *testing.T) {
 	l.judge.(*follower).Rewind()
 	l.start(time.Now())
 	e.docs.prefix = "documents.elsewhere."
-	fakes(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
+	fakeAnswers(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
 	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
 		t.Errorf("create: %+v, %v; want revision 1", doc, err)
 	}
@@ -87,7 +87,7 @@ func TestPartOfOwnWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, judge := unattended(t, e, doc.Created)
+	l, judge := openUnattended(t, e, doc.Created)
 	seize(l)
 	var requests []*request
 	for range 2 {
@@ -115,7 +115,7 @@ func TestPartOfOwnWrite(t *testing.T) {
 	// The node stores one fence (an empty message) when it starts to follow the shard, and one
 	// whenever it looks for the messages of the log. So three fences show that it looks a second
 	// time.
-	becomes(t, func() bool {
+	awaitTrue(t, func() bool {
 		l.shard.mu.Lock()
 		defer l.shard.mu.Unlock()
 		if l.shard.known > known {

@@ -69,13 +69,13 @@ func TestFull(t *testing.T) {
 	if err := a.Trim(ctx, judge.low, nil); err != nil {
 		t.Errorf("trim: %v", err)
 	}
-	ready(t, e)
+	awaitReady(t, e)
 	b := attach(t, e, docs["b"].Created, &follower{})
 	fill(b)
 	if err := e.Delete(ctx, "b", 0); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	ready(t, e)
+	awaitReady(t, e)
 	if err := a.Append(ctx, text("continues")); err != nil {
 		t.Errorf("append: %v", err)
 	}
@@ -112,11 +112,11 @@ func TestFullElsewhere(t *testing.T) {
 		t.Errorf("create: %v, want ErrFull", err)
 	}
 	full.Store(false)
-	ready(t, e)
+	awaitReady(t, e)
 }
 
-// ready waits until there is space again.
-func ready(t *testing.T, e *Engine) {
+// awaitReady waits until there is space again.
+func awaitReady(t *testing.T, e *Engine) {
 	t.Helper()
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -50,7 +50,7 @@ func TestCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := attach(t, a, doc.Created, &follower{})
-	second, _ := unattended(t, b, doc.Created)
+	second, _ := openUnattended(t, b, doc.Created)
 	if err := first.Append(ctx, text("one")); err != nil {
 		t.Fatal(err)
 	}

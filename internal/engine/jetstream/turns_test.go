@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If another node asked for a turn while this node wrote, this node leaves the next turn to the
-// other node. If no other node asked, this node does not wait.
+// If another node asked to write while this node wrote, this node lets the other node write next. If
+// no other node asked, this node does not wait.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))

@@ -25,7 +25,8 @@ type announcer struct {
 	watchers []watcher
 }
 
-// announcement is a finished op whose caller waits for the announcer's answer.
+// announcement is a finished op (an operation such as the creation of a document) whose caller
+// waits for the announcer's answer.
 type announcement struct {
 	op  announced
 	err error // the outcome of op

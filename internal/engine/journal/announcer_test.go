@@ -9,8 +9,9 @@ import (
 	"weir/internal/engine"
 )
 
-// A slow watcher of documents delays further document changes, and the calls of Dropped for deleted
-// logs. It does not delay appends, trims or the opening of other logs.
+// A document is a small record that owns a log, and a watcher is a function that is called for each
+// change of a document. A slow watcher delays further changes, and the calls of Dropped for logs of
+// deleted documents. It does not delay appends, trims or the opening of other logs.
 func TestSlowWatcherDelaysNoAppend(t *testing.T) {
 	j, err := Open(faulty.New(), small)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"weir/internal/engine"
 )
 
-// TestReadWhileReclaiming scans and opens logs while the reclaimer empties, recycles and overwrites
-// their segments. Readers never see wrong bytes.
+// TestReadWhileReclaiming scans and opens logs while the reclaimer, which frees the space of trimmed
+// entries, empties, recycles and overwrites their segments. Readers never see wrong bytes.
 func TestReadWhileReclaiming(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -96,8 +96,8 @@ func TestReadWhileReclaiming(t *testing.T) {
 	}
 }
 
-// TestDiskFailsWhileWaiting makes the disk fail while the committer waits for a segment, the writer
-// holds a group and more ops are queued. Every append returns, and the journal can be closed.
+// TestDiskFailsWhileWaiting makes the disk fail while many appends wait: for a new segment, for a
+// sync, or for both. Every append returns, and the journal can be closed.
 func TestDiskFailsWhileWaiting(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -144,7 +144,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 				go func() { time.Sleep(time.Second); close(failed) }()
 				refused := 0
 				want, state := engine.ErrReadOnly, engine.ReadOnly
-				if c.name == "preparer" { // the journal is full and not read-only, because the preparer tries other files until one can be written
+				if c.name == "preparer" { // the journal stays full until the preparer finds a file that can be written
 					want, state = engine.ErrFull, engine.Full
 				}
 				for seq := 2; seq < 300; seq++ {

@@ -283,7 +283,7 @@ func (c *checkup) readAll() error {
 			gone := Damage{File: segmentName(n), What: "segment", Why: errMissing.Error(), Fate: Unknown}
 			c.holes = append(c.holes, &hole{Damage: gone, number: n, count: room(c.j.size - dataStart)})
 			c.missing++
-			c.ended(before, n, 0)
+			c.checkEnd(before, n, 0)
 			before = nil
 			continue
 		}
@@ -300,7 +300,7 @@ func (c *checkup) readAll() error {
 		if !x.sealed && !c.sealing(n) {
 			x.holes = append(x.holes, x.noIndex)
 		}
-		c.ended(before, n, x.first)
+		c.checkEnd(before, n, x.first)
 		c.note(x, x.holes...)
 		c.j.store.addSegment(x.seg)
 		x.seg.sealed.Store(x.sealed)
@@ -310,24 +310,24 @@ func (c *checkup) readAll() error {
 		}
 	}
 	if e := c.proof.latest; before != nil && before.seg != c.tail {
-		c.ended(before, 0, 0)
+		c.checkEnd(before, 0, 0)
 	} else if before != nil && c.below(before.seg.number) {
-		c.ended(before, e.segment, e.group)
+		c.checkEnd(before, e.segment, e.group)
 	}
 	return nil
 }
 
-// ended reports groups that a segment other than the newest has lost, or may have lost, at its end.
-// The parameter next is the number of the next segment, and group is the number of the first group
-// in that segment, or 0 if it is not known. Three things can prove where a segment ends: its
-// footer, its final watermark, or the number of the group that follows in the next segment.
-func (c *checkup) ended(x *inspection, next, group uint64) {
+// checkEnd records damage if a segment other than the newest has lost, or may have lost, groups at
+// its end. The parameter next is the number of the next segment, and group is the number of the
+// first group in that segment, or 0 if it is not known. Three things can prove where a segment ends:
+// its footer, its final watermark, or the number of the group that follows in the next segment.
+func (c *checkup) checkEnd(x *inspection, next, group uint64) {
 	switch {
 	case x == nil || x.proved || x.marked && x.seg != c.tail || next == x.seg.number+1 && group == x.group+1:
 	case next == x.seg.number+1 && group > x.group:
-		c.note(x, x.unknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
+		c.note(x, x.addUnknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
 	default:
-		c.note(x, x.unknown(errors.New("more groups may have followed")))
+		c.note(x, x.addUnknown(errors.New("more groups may have followed")))
 	}
 }
 

@@ -53,7 +53,7 @@ func TestCheckOfUndamagedJournal(t *testing.T) {
 // A crash may cut the newest write short. A check does not report a partial write as damage,
 // however much of it reached the disk.
 func TestCheckAfterCrash(t *testing.T) {
-	for i, im := range crashes(t, faulty.New(), newHistory(), script) {
+	for i, im := range crashImages(t, faulty.New(), newHistory(), script) {
 		if i%5 > 0 {
 			continue
 		}
@@ -178,7 +178,7 @@ func TestCheckSegmentWithLostEnd(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	spoil(t, fs, segmentName(n), x.end-8000, small.SegmentSize, rng)
 	spoil(t, fs, segmentName(n), watermarkOffset, watermarkSize, rng)
-	r, _ := repaired(t, "lost end", fs, h, false)
+	r, _ := repairAndVerify(t, "lost end", fs, h, false)
 	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
 		t.Errorf("damages %+v, want one that says which groups are missing", r.Before.Damages)
 	}

@@ -14,7 +14,8 @@ import (
 	"weir/internal/engine"
 )
 
-// counting is a judge that counts admitted and committed entries.
+// counting is an engine.Judge, which the journal asks whether to store an entry. It counts admitted
+// and committed entries.
 type counting struct {
 	fixed
 	admitted, committed atomic.Int64
@@ -27,7 +28,7 @@ func batchOf(seq weir.Seq, payload string) *engine.Entry {
 	return &engine.Entry{Header: engine.Header{Kind: engine.Batch, Seq: seq}, Payload: []byte(payload)}
 }
 
-// openOne opens a journal with one document and its log.
+// openOne opens a journal with one document, and opens the log that the document owns.
 func openOne(t *testing.T, fs *faulty.FS, judge engine.Judge) (*Journal, engine.Document, engine.Log) {
 	t.Helper()
 	j, err := Open(fs, small)
@@ -100,7 +101,8 @@ func TestScanWhileJournalCloses(t *testing.T) {
 	}
 }
 
-// TestLongNote trims a log with a note that does not fit in a segment. The trim returns an error.
+// TestLongNote trims a log and asks the trim to store a note that does not fit in a segment. The
+// trim returns an error.
 func TestLongNote(t *testing.T) {
 	j, _, l := openOne(t, faulty.New(), &fixed{})
 	defer j.Close()
@@ -118,7 +120,8 @@ func TestLongNote(t *testing.T) {
 	}
 }
 
-// TestOnlyFourFlagsAreKept sets all eight flag bits. The low four are kept, in memory and on disk.
+// TestOnlyFourFlagsAreKept appends an entry with all eight flag bits set. Only the low four are
+// stored.
 func TestOnlyFourFlagsAreKept(t *testing.T) {
 	j, _, l := openOne(t, faulty.New(), &fixed{})
 	defer j.Close()

@@ -72,9 +72,9 @@ func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 }
 
 // mayHold reports whether the entries of segment s may be copied to the cold segment. An emptied
-// segment takes space until the cold segment is adopted. So the dead bytes of all emptied segments
-// may be at most an eighth of the live bytes of the journal. A cold segment is begun only if
-// segments like s can fill it within this limit.
+// segment takes space until the cold segment is adopted. So the dead (unneeded) bytes of all emptied
+// segments may be at most an eighth of the live (needed) bytes of the journal. A cold segment is
+// begun only if segments like s can fill it within this limit.
 func (r *reclaimer) mayHold(s *segment) bool {
 	live, most := s.live.Load(), r.live/8
 	if r.j.opts.holdMore {

@@ -49,8 +49,8 @@ func mixture(w *world, rounds int, rest func()) error {
 	return nil
 }
 
-// sound verifies a journal against its history, and checks every byte of it.
-func sound(fs *faulty.FS, h *history) error {
+// verifyAndCheck verifies a journal against its history, and checks every byte of it.
+func verifyAndCheck(fs *faulty.FS, h *history) error {
 	if err := openAndVerify(fs, h); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func TestColdSegments(t *testing.T) {
 			if cuts++; faulty.LeftOut(cuts) {
 				continue
 			}
-			if err := sound(fs.Crash(loss, rng), hist); err != nil && !t.Failed() {
+			if err := verifyAndCheck(fs.Crash(loss, rng), hist); err != nil && !t.Failed() {
 				t.Errorf("power cut before %v %d of %s, %v: %v", c.Kind, c.N, c.Name, loss, err)
 			}
 		}
@@ -105,7 +105,7 @@ func TestColdSegments(t *testing.T) {
 		t.Error(err)
 	}
 	w.j.Close()
-	if err := sound(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+	if err := verifyAndCheck(fs.Crash(faulty.LoseAll, nil), h); err != nil {
 		t.Error(err)
 	}
 	if adopted < 2 || cuts < 100 {
@@ -144,7 +144,7 @@ func coldFault(t *testing.T, kind faulty.Kind, fault error, rest func()) {
 	}
 	fs.OnCall(nil)
 	w.j.Close()
-	if err := sound(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+	if err := verifyAndCheck(fs.Crash(faulty.LoseAll, nil), h); err != nil {
 		t.Errorf("%v calls fail with %v: after a crash: %v", kind, fault, err)
 	}
 	t.Logf("%v calls fail with %v: %d calls", kind, fault, calls.Load())
@@ -163,13 +163,13 @@ func TestDeletionKnowsColdSegment(t *testing.T) {
 	w.j.store.mu.RLock()
 	defer w.j.store.mu.RUnlock()
 	if d, ok := w.j.store.deleted.Get("a"); !ok || d.birth != 9 {
-		t.Errorf("tombstone %+v, want birth segment 9", d)
+		t.Errorf("tombstone %+v, want one whose birth, the newest segment that it must outlive, is 9", d)
 	}
 }
 
-// TestColdAdoptionFails makes one of the first writes after a cold segment got its name return an
-// error, although the bytes reach the disk. A manifest (a list of the journal's segments) that
-// includes the cold segment may then be on the disk, so the file must stay.
+// TestColdAdoptionFails makes a write return an error although its bytes reach the disk. The write
+// is one of the first after a cold segment got its name. A manifest (a list of the journal's
+// segments) that includes the cold segment may then be on the disk, so the cold segment must stay.
 func TestColdAdoptionFails(t *testing.T) {
 	for skip := range 4 {
 		fs, h := faulty.New(), newHistory()
@@ -190,7 +190,7 @@ func TestColdAdoptionFails(t *testing.T) {
 		w.j.Close()
 		fs.OnCall(nil)
 		for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
-			if err := sound(fs.Crash(loss, nil), h.copy()); err != nil {
+			if err := verifyAndCheck(fs.Crash(loss, nil), h.copy()); err != nil {
 				t.Errorf("power cut, %v: %v", loss, err)
 			}
 		}

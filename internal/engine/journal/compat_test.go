@@ -18,8 +18,9 @@ import (
 )
 
 // format1 is a journal that was written by a version of Weir with format 1, as a tar archive.
-// Document a has entries 11 to 130 and a gap closed up to 140. Its value was changed from "active"
-// to "revoked". Document b has the value "active", and the document "gone" was deleted.
+// Document a has the entries 11 to 130, followed by a closed gap from 131 to 140. Its value was
+// changed from "active" to "revoked". Document b has the value "active", and the document "gone"
+// was deleted.
 //
 //go:embed testdata/format1.tar.gz.base64
 var format1 string

@@ -72,7 +72,7 @@ type image struct {
 // partial or duplicated. The journal opens without help, even if the power is cut again while it
 // opens.
 func TestCrashAtEveryCall(t *testing.T) {
-	images := crashes(t, faulty.New(), newHistory(), func(w *world) error { return script(w) })
+	images := crashImages(t, faulty.New(), newHistory(), func(w *world) error { return script(w) })
 	if len(images) < 300 {
 		t.Fatalf("only %d power cuts were simulated", len(images))
 	}
@@ -93,11 +93,11 @@ func TestCrashAtEveryCall(t *testing.T) {
 	t.Logf("%d crashes, and %d more while opening after a crash", len(images), nested)
 }
 
-// crashes runs f on a journal. For each call that changes the disk, it returns images of power cuts
-// just before that call.
-func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []image {
+// crashImages runs f on a journal. For each call that changes the disk, it returns images of power
+// cuts just before that call.
+func crashImages(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []image {
 	t.Helper()
-	return crashesOf(fs, h, func() {
+	return crashImagesOf(fs, h, func() {
 		w, err := openWorld(fs, h)
 		if err == nil {
 			err = f(w)
@@ -109,9 +109,9 @@ func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []im
 	})
 }
 
-// crashesOf calls the function run. For each call that changes the disk, it returns images of power
-// cuts just before that call.
-func crashesOf(fs *faulty.FS, h *history, run func()) []image {
+// crashImagesOf calls the function run. For each call that changes the disk, it returns images of
+// power cuts just before that call.
+func crashImagesOf(fs *faulty.FS, h *history, run func()) []image {
 	var mu sync.Mutex
 	var images []image
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -133,14 +133,14 @@ func crashesOf(fs *faulty.FS, h *history, run func()) []image {
 	return images
 }
 
-// verifyImage opens an image and verifies it against its history. If again is true, verifyImage
-// also returns images of power cuts that come while the image is opened and used.
+// verifyImage opens an image and verifies it against its history. If the parameter again is true,
+// it also returns images of power cuts that come while the image is opened and used.
 func verifyImage(t *testing.T, im image, again bool) (images []image) {
 	t.Helper()
 	if again {
 		h := im.hist.copy()
 		fs := im.fs.Crash(faulty.LoseNothing, nil)
-		images = crashes(t, fs, h, func(w *world) error { return w.create("z", "after") })
+		images = crashImages(t, fs, h, func(w *world) error { return w.create("z", "after") })
 		for i := range images {
 			images[i].at = im.at + ", then " + images[i].at
 		}

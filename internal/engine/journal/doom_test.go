@@ -10,9 +10,9 @@ import (
 	"weir/internal/engine"
 )
 
-// TestFailedDeletion makes the sync of a deletion fail. The document still exists, so its log can
-// be opened: by a caller that came while the deletion was in flight, and by a caller that comes
-// later.
+// TestFailedDeletion deletes a document, which owns a log, and makes the sync fail. The document
+// still exists, so its log can be opened: by a caller that came while the deletion was in flight,
+// and by a caller that comes later.
 func TestFailedDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()

@@ -8,8 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// twoLogs returns a journal with two logs: a small one, of which 10 entries were trimmed, and a
-// large one.
+// twoLogs returns a journal with a small log, of which 10 entries were trimmed, and a large log. A
+// third log is empty.
 func twoLogs(t *testing.T) (fs *faulty.FS, h *history, largest engine.LogID) {
 	t.Helper()
 	fs, h = faulty.New(), newHistory()
@@ -91,7 +91,7 @@ func TestDrop(t *testing.T) {
 func TestCrashDuringDrop(t *testing.T) {
 	fs, h, _ := twoLogs(t)
 	h.doc("stream/large").gone = true
-	images := crashesOf(fs, h, func() {
+	images := crashImagesOf(fs, h, func() {
 		if err := Drop(fs, "stream/large"); err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func TestTwoTornAttempts(t *testing.T) {
 			o.h, o.e, o.sum = l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, sum(0, body)
 			ops = append(ops, o)
 		}
-		j.together(ops...)
+		j.queueTogether(ops...)
 		for range ops {
 			if err := <-done; err != nil {
 				t.Fatal(err)
@@ -91,9 +91,9 @@ func TestTwoFirstStarts(t *testing.T) {
 	}
 }
 
-// The format file, which holds the salt of the journal, is lost. A check reports the loss, and finds
-// a copy of the salt in the file "end" or in the header of a segment. A repair writes the format
-// file again, and no data is lost.
+// The format file, which holds the salt of the journal, is lost. A check reports the loss, and
+// finds a copy of the salt in the file "end" or in the header of a segment. A repair writes the
+// format file again, and no data is lost.
 func TestLostFormat(t *testing.T) {
 	fs := threeFiles(t)
 	want := fs.Files()[formatFile]

@@ -6,8 +6,8 @@ import (
 	"weir/internal/engine"
 )
 
-// exact compares the count of live bytes of every segment with the total size of its records that
-// the state in memory refers to. Live bytes are the bytes of records that are still needed.
+// exact checks that each segment counts its live bytes (the bytes of records that are still needed)
+// correctly. It computes them again from the state in memory.
 func (j *Journal) exact() error {
 	o := &exactOp{j: j, done: make(chan error, 1)}
 	j.do(o)
@@ -62,7 +62,8 @@ func (o *exactOp) settle(g *group) {
 		return true
 	})
 	if g.seg != nil {
-		// The writer adds the bytes of a group to the count after all ops of the group are settled.
+		// The bytes of this group are not counted yet. The writer adds them to the count after all
+		// ops of the group are settled.
 		want[uint32(g.seg.number)] -= g.live
 	}
 	for n, bytes := range want {

@@ -207,7 +207,8 @@ func TestFullDisk(t *testing.T) {
 	if err := w.trim("a", seq-3, "most is gone"); err != nil {
 		t.Errorf("trim on a full disk: %v", err)
 	}
-	// The dead segments are recycled, which takes no additional space.
+	// The trim left segments without needed records. They are recycled, which takes no additional
+	// space.
 	for i := weir.Seq(0); i < 20; {
 		switch err := w.append("a", seq+i, 4000); {
 		case err == nil:

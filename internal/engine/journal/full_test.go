@@ -38,8 +38,8 @@ func fillUp(t *testing.T, w *world, logs int) (last weir.Seq) {
 }
 
 // TestFullOfSparseSegments fills the disk with interleaved logs and trims all but one, so that
-// every segment still holds live entries. The journal has enough reserved space to empty the
-// segments, and accepts appends again without help.
+// every segment still holds some needed entries. The journal has enough reserved space to copy
+// these entries and free the segments, and accepts appends again without help.
 func TestFullOfSparseSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -71,9 +71,9 @@ func TestFullOfSparseSegments(t *testing.T) {
 	})
 }
 
-// TestFullOfDeletions uses up the space reserved for deletions. Dead segments are still freed.
-// Freeing a segment writes a manifest (a list of the other segments), and the journal always keeps
-// room for one.
+// TestFullOfDeletions uses up the space reserved for deletions. Segments without needed records can
+// still be freed: freeing a segment writes a manifest (a list of the other segments), and the
+// journal always keeps room for one.
 func TestFullOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -81,7 +81,7 @@ func TestFullOfDeletions(t *testing.T) {
 		w := newWorld(t, fs, h)
 		defer w.j.Close()
 		last := fillUp(t, w, 2)
-		for i := range 2 { // after this, only the documents in the first segment are live
+		for i := range 2 { // after this, only the documents in the first segment are still needed
 			if err := w.trim(fmt.Sprint("log", i), last+1, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestFullOfDeletions(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s := w.j.Status(); s.State != engine.Ready {
-			t.Errorf("status %v although most segments are dead, want ready; %+v", s, w.j.Stats())
+			t.Errorf("status %v although most segments hold nothing that is needed, want ready; %+v", s, w.j.Stats())
 		}
 		if err := w.j.exact(); err != nil {
 			t.Error(err)
@@ -136,8 +136,8 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
 	}
-	// If the newest segment is sealed, the next start has no segment to write to and no space for a
-	// new one.
+	// Now seal the newest segment. Then the next start has no segment to write to, and no space for
+	// a new one.
 	sealed := fs.Crash(faulty.LoseAll, nil)
 	j, err := Open(sealed, small)
 	if err != nil {

@@ -279,7 +279,7 @@ func (h *heads) complete(it *head, seg *segment, b []byte) error {
 		it.known = true
 		return nil
 	}
-	h.know(it, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
+	h.completeFromSlot(it, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
 	return nil
 }
 
@@ -294,8 +294,8 @@ func (h *heads) setTag(it *head, tag string) {
 	h.tags[it.seq] = tag
 }
 
-// know completes the head of a batch from the key slot k.
-func (h *heads) know(it *head, k keySlot) {
+// completeFromSlot completes the head of a batch from the key slot k.
+func (h *heads) completeFromSlot(it *head, k keySlot) {
 	it.known, it.count, it.digest = true, k.count, k.digest
 	if it.key == 0 {
 		it.key = k.size

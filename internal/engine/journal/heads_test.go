@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// recall is a judge that needs the keys of entries from a given time on. It counts the entries and
-// keys that it gets.
+// recall is an engine.Judge. It needs the idempotency keys of entries from a given time on, and
+// counts the entries and keys that it gets.
 type recall struct {
 	since   weir.Time
 	entries int
@@ -68,7 +68,7 @@ func TestKeysAreReadInRuns(t *testing.T) {
 		fs := faulty.New()
 		count := n
 		if payload > headBridge {
-			count = 100 // heads (records without their payload) this far apart are read one by one, so fewer entries suffice
+			count = 100 // with payloads this long, each key is read by itself, so fewer entries suffice
 		}
 		j, id := keyed(t, fs, count, payload)
 		for _, since := range []int{0, count/2 + 1, count + 1} {
@@ -86,7 +86,7 @@ func TestKeysAreReadInRuns(t *testing.T) {
 			if payload > headBridge {
 				most = keys
 			} else if keys > 0 {
-				most += 20 // each segment and each batch of heads may need one more read
+				most += 20 // each segment and each batch of keys may need one more read
 			}
 			if reads > most {
 				t.Errorf("payloads of %d bytes: %d reads for %d keys, want at most %d", payload, reads, keys, most)

@@ -29,6 +29,7 @@ type history struct {
 	docs map[string]*docHistory
 }
 
+// docHistory is the history of one document and of the log that it owns.
 type docHistory struct {
 	acked   *string           // last acknowledged value; nil if no creation was acknowledged
 	maybe   map[string]bool   // requested values that may be present instead of acked
@@ -38,8 +39,8 @@ type docHistory struct {
 	closed  map[weir.Seq]bool // acknowledged closed gaps, by their last sequence
 	low     weir.Seq          // entries below this sequence were removed by an acknowledged trim
 	lowMay  weir.Seq          // entries below this sequence may have been removed by a requested trim
-	note    string            // note of the last acknowledged trim
-	notes   map[string]bool   // notes of all requested trims
+	note    string            // bytes that the last acknowledged trim stored
+	notes   map[string]bool   // bytes that requested trims may have stored
 }
 
 func newHistory() *history { return &history{docs: map[string]*docHistory{}} }
@@ -83,7 +84,7 @@ func payloadOf(key string, seq weir.Seq, size int) []byte {
 	return b[:max(size, len(key)+9)]
 }
 
-// fixed is a judge that admits every entry as it is.
+// fixed is an engine.Judge that admits every entry as it is.
 type fixed struct{ restored []engine.Header }
 
 func (f *fixed) Restore(_ []byte, entries iter.Seq[*engine.Header]) error {

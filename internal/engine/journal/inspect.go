@@ -282,10 +282,10 @@ func (x *inspection) resync(off, limit int64) int64 {
 	return limit - off
 }
 
-// unknown records that the file may have held more groups from x.end on, whose content is not
-// known. Part of that space would have been used by the index. The function room takes this into
-// account.
-func (x *inspection) unknown(err error) *hole {
+// addUnknown records as damage that the file may have held more groups from x.end on, whose content
+// is not known. Part of that space would have been used by the index. The function room takes this
+// into account.
+func (x *inspection) addUnknown(err error) *hole {
 	h := x.damage(x.end, "group", err, Unknown)
 	h.count = room(x.size - x.end)
 	return h

@@ -144,7 +144,7 @@ func (h *heads) takeKeys(seg *segment, start, end int) {
 				continue
 			}
 		}
-		h.know(it, decodeKeySlot(slots[next*keySlotSize:]))
+		h.completeFromSlot(it, decodeKeySlot(slots[next*keySlotSize:]))
 		next++
 	}
 }

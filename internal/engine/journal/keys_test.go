@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// A segment has a key slot for each batch with an idempotency key. It holds the digest and the size
-// of the key, and the number of events in the batch. When a log is opened, the journal reads the
+// A segment has a key slot for each batch with an idempotency key. The slot holds the digest and
+// size of the key, and the number of events in the batch. When a log is opened, the journal reads the
 // key slots instead of the records. If key slots are damaged or missing, the journal reads the
 // records, with the same result.
 func TestKeysOfSegments(t *testing.T) {
@@ -43,7 +43,7 @@ func TestKeysOfSegments(t *testing.T) {
 		"zeros instead of keys": func(b []byte, f footer, _ uint32) {
 			clear(b[f.keys.at:f.index])
 		},
-		"an older build": func(b []byte, f footer, seed uint32) {
+		"written by a version of Weir without key slots": func(b []byte, f footer, seed uint32) {
 			clear(b[f.keys.at:f.index])
 			f.keys = keyTable{}
 			copy(b[segment-footerSize:], f.encode(seed))

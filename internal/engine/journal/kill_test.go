@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// shown reads all documents and all entries of a journal. It returns one text per document key.
-func shown(j *Journal) (map[string]string, error) {
+// contentOf reads all documents and all entries of a journal. It returns one text per document key.
+func contentOf(j *Journal) (map[string]string, error) {
 	docs, err := j.List(background, "", "", 1<<30)
 	all := map[string]string{}
 	for _, d := range docs {
@@ -42,7 +42,7 @@ func shown(j *Journal) (map[string]string, error) {
 // more.
 func TestKilledThenPowerCut(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	killed := kills(t, fs, h)
+	killed := killImages(t, fs, h)
 	for i, im := range killed {
 		j, err := Open(im.fs, small)
 		if err != nil {
@@ -51,7 +51,7 @@ func TestKilledThenPowerCut(t *testing.T) {
 		if err := im.hist.verify(j); err != nil {
 			t.Fatalf("%s: %v", im.at, err)
 		}
-		before, err := shown(j)
+		before, err := contentOf(j)
 		if err != nil {
 			t.Fatalf("%s: %v", im.at, err)
 		}
@@ -68,7 +68,7 @@ func TestKilledThenPowerCut(t *testing.T) {
 		if j, err = Open(cut, small); err != nil {
 			t.Fatalf("%s, then a power cut: %v", im.at, err)
 		}
-		after, err := shown(j)
+		after, err := contentOf(j)
 		if err != nil || !maps.Equal(before, after) {
 			t.Fatalf("%s: the second process served %v, but after the power cut the journal has %v, %v", im.at, before, after, err)
 		}
@@ -77,9 +77,9 @@ func TestKilledThenPowerCut(t *testing.T) {
 	t.Logf("killed %d times", len(killed))
 }
 
-// kills runs the script. For each call that changes the disk, it returns the disk that the next
-// process would find if the process were killed just before that call.
-func kills(t *testing.T, fs *faulty.FS, h *history) []image {
+// killImages runs the script. For each call that changes the disk, it returns the disk that the
+// next process would find if the process were killed just before that call.
+func killImages(t *testing.T, fs *faulty.FS, h *history) []image {
 	t.Helper()
 	var mu sync.Mutex
 	var images []image
@@ -135,7 +135,7 @@ func TestFailedSyncThenRestart(t *testing.T) {
 		if err != nil {
 			t.Fatalf("sync %d failed, then a restart: %v", k, err)
 		}
-		before, err := shown(j)
+		before, err := contentOf(j)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestFailedSyncThenRestart(t *testing.T) {
 		if j, err = Open(cut, small); err != nil {
 			t.Fatalf("sync %d failed, then a restart and a power cut: %v", k, err)
 		}
-		after, err := shown(j)
+		after, err := contentOf(j)
 		if err != nil || !maps.Equal(before, after) {
 			t.Fatalf("sync %d failed: the restarted process served %v, but after the power cut the journal has %v, %v", k, before, after, err)
 		}

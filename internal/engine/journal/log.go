@@ -387,8 +387,8 @@ func (o *appendOp) stage(g *group) {
 	}
 }
 
-// settle adds the entry to the index. An entry below low, or of a deleted log, is on disk but dead,
-// and is not added.
+// settle adds the entry to the index. An entry below low, or of a deleted log, is on disk but no
+// longer needed, so it is not added.
 func (o *appendOp) settle(g *group) {
 	if !o.admitted {
 		return

@@ -10,8 +10,8 @@ import (
 	"weir/internal/engine"
 )
 
-// noted is a judge that keeps the note (the bytes that the last trim stored) that it gets in
-// Restore.
+// noted is an engine.Judge. It keeps the note that Restore gets, which is the bytes that the last
+// trim of the log stored.
 type noted struct {
 	recall
 	note []byte

@@ -108,8 +108,8 @@ func TestFillingKeepsOutOfGroups(t *testing.T) {
 	}
 }
 
-// A disk error while a segment is filled does no harm: a segment that is not in use is replaced, and
-// one in use is no longer filled.
+// A disk error while a segment is filled does no harm: a segment that is not in use is replaced,
+// and one in use is no longer filled.
 func TestFillingFails(t *testing.T) {
 	for _, name := range []string{segmentName(1), segmentName(2)} {
 		fs := faulty.New()
@@ -142,7 +142,8 @@ func TestFillingFails(t *testing.T) {
 	}
 }
 
-// A group has a bounded number of ops, however many are waiting.
+// A group, which is written and synced at once, has a bounded number of operations, however many
+// are waiting.
 func TestGroupIsBounded(t *testing.T) {
 	w := openBlank(t, faulty.New())
 	defer w.j.Close()
@@ -157,7 +158,7 @@ func TestGroupIsBounded(t *testing.T) {
 		ops = append(ops, &appendOp{h: h, e: e, sum: sum(0, nil), done: func(err error) { done <- err }})
 	}
 	before := w.j.Stats().Groups
-	w.j.together(ops...)
+	w.j.queueTogether(ops...)
 	for range ops {
 		if err := <-done; err != nil {
 			t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"weir/internal/engine"
 )
 
-// together queues ops in one step, so that the committer decides them one after another, without
-// other ops in between.
-func (j *Journal) together(ops ...op) {
+// queueTogether queues operations in one step, so that the committer decides them one after
+// another, without other operations in between.
+func (j *Journal) queueTogether(ops ...op) {
 	j.queue.mu.Lock()
 	j.queue.ops = append(j.queue.ops, ops...)
 	j.queue.mu.Unlock()
@@ -34,7 +34,7 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	again, gone := newDocumentOp(j, createDocument, "a", "y"), newDocumentOp(j, deleteDocument, "a", "")
 	// The caller that created the document may open its log before the deletion is durable.
 	late := &lateOpen{j: j, creation: create, done: make(chan error, 1)}
-	j.together(create, remove, again, late, gone)
+	j.queueTogether(create, remove, again, late, gone)
 	for i, done := range []chan error{create.done, remove.done, again.done, gone.done} {
 		if err := <-done; err != nil {
 			t.Fatal(i, err)

@@ -18,7 +18,8 @@ import (
 
 // TestRandomWithReclaim performs random operations on a journal with small segments. Meanwhile the
 // reclaimer frees segments, and now and then the process is killed or the power is cut. The journal
-// must always match its history, and the count of live bytes of each segment must be exact.
+// must always match its history, and each segment must know exactly how many of its bytes are still
+// needed.
 func TestRandomWithReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(t *rapid.T) {

@@ -201,8 +201,8 @@ func (l *log) trimmed(seq weir.Seq) bool {
 	return seq < l.low
 }
 
-// ahead looks up the entries from sequence start on, until they have about as many bytes as the
-// parameter budget says. It keeps their segments from being recycled.
+// ahead looks up entries, beginning with the sequence in the parameter start, until they have about
+// as many bytes as the parameter budget says. It keeps their segments from being recycled.
 func (l *log) ahead(start weir.Seq, budget int) (spots []spot, dropped bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

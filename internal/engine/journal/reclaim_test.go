@@ -13,8 +13,8 @@ import (
 )
 
 // TestReclaim removes most entries of many logs, so that every segment becomes sparse. When the
-// journal is idle, it shrinks until it is at most two segments larger than its live bytes. The
-// remaining data is complete, even after a crash.
+// journal is idle, it shrinks until it is at most two segments larger than the records that are
+// still needed. The remaining data is complete, even after a crash.
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -141,7 +141,7 @@ func TestCopyOvertaken(t *testing.T) {
 	trim := &trimOp{h: w.logs["a"].(*handle), low: 8, note: []byte("n"), done: make(chan error, 1)}
 	update := &documentOp{j: w.j, change: updateDocument, key: "b", value: []byte("new"), sum: sum(0, []byte("new")), rev: old.Revision, done: make(chan error, 1)}
 	remove := &documentOp{j: w.j, change: deleteDocument, key: "c", done: make(chan error, 1)}
-	w.j.together(trim, update, remove, all)
+	w.j.queueTogether(trim, update, remove, all)
 	for _, done := range []chan error{trim.done, update.done, remove.done, all.done} {
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 	}
 	o.copies, o.size = append(o.copies, *c), c.record.size()
 	remove := newDocumentOp(w.j, deleteDocument, "a", "")
-	w.j.together(o, remove)
+	w.j.queueTogether(o, remove)
 	if err := errors.Join(<-o.done, <-remove.done); err != nil {
 		t.Fatal(err)
 	}

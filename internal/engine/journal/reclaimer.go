@@ -185,8 +185,8 @@ func (r *reclaimer) account() {
 
 // victim picks the next segment to work on, or nil. If there is a segment without live bytes,
 // victim returns it and true: the caller can free it at once. Otherwise, while too much of the
-// journal is dead, victim returns the segment with the fewest live bytes and false: the caller
-// copies the live records elsewhere, which is called emptying the segment.
+// journal is dead (not needed), victim returns the segment with the fewest live bytes and false: the
+// caller copies the live records elsewhere, which is called emptying the segment.
 //
 // Under load, "too much" is more than one segment plus an eighth of the live bytes: the oldest
 // segment is always partly dead, and usually its remaining entries are trimmed soon anyway. When

@@ -17,11 +17,11 @@ import (
 	"weir/internal/engine"
 )
 
-// relaxed verifies a repaired journal against a history. Every acknowledged entry must be present
-// byte for byte or marked as lost, and every document must be unchanged or reported as lost. If
-// unknown is true, the repair could not tell which records were lost, so any entry or document may
-// be missing. relaxed returns the number of lost entries.
-func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost int, err error) {
+// verifyRepaired verifies a repaired journal against a history. Every acknowledged entry must be
+// present byte for byte or marked as lost, and every document must be unchanged or reported as
+// lost. If unknown is true, the repair could not tell which records were lost, so any entry or
+// document may be missing. verifyRepaired returns the number of lost entries.
+func verifyRepaired(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost int, err error) {
 	j, err := Open(fs, small)
 	if err != nil {
 		return 0, err
@@ -71,10 +71,10 @@ func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost i
 	return lost, err
 }
 
-// repaired repairs a journal and verifies the repaired journal. It returns the result of the repair
-// and the number of lost entries. The parameter unknown means that the repair cannot tell which
-// records were lost.
-func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
+// repairAndVerify repairs a journal and verifies the repaired journal. It returns the result of the
+// repair and the number of lost entries. The parameter unknown means that the repair cannot tell
+// which records were lost.
+func repairAndVerify(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
 	t.Helper()
 	before := fs.Files()
 	r, err := RepairJournal(fs, RepairOptions{})
@@ -89,7 +89,7 @@ func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool
 			t.Fatalf("%s: %s was changed when it was set aside", what, name)
 		}
 	}
-	lost, err := relaxed(fs.Crash(faulty.LoseAll, nil), h, r.Documents, unknown || r.Before.MayBeLost > 0)
+	lost, err := verifyRepaired(fs.Crash(faulty.LoseAll, nil), h, r.Documents, unknown || r.Before.MayBeLost > 0)
 	if err != nil {
 		t.Fatalf("%s: %v (damages %+v, losses %+v)", what, err, r.Before.Damages, r.Losses)
 	}
@@ -146,7 +146,7 @@ func TestRepairBitFlips(t *testing.T) {
 		after.Flip(name, off, bit)
 		refused := readable(after.Crash(faulty.LoseNothing, nil)) != nil
 		what := fmt.Sprintf("bit %d at %d of %s", bit, off, name)
-		r, lost := repaired(t, what, after, h, false)
+		r, lost := repairAndVerify(t, what, after, h, false)
 		if len(r.Before.Damages) == 0 {
 			if fine++; refused {
 				t.Fatalf("%s: Open refuses the journal, but the check finds no damage", what)
@@ -155,7 +155,7 @@ func TestRepairBitFlips(t *testing.T) {
 		}
 		if found++; lost > 0 || len(r.Losses)+len(r.Documents) > 0 {
 			for _, d := range r.Before.Damages {
-				// The payload of such a batch is too long to search for a flipped bit.
+				// A batch may be lost: its payload may be too long to search for the flipped bit.
 				if d.Fate == Lost && d.What == "batch" {
 					lost = 0
 				}
@@ -190,7 +190,7 @@ func TestRepairOverwrittenRanges(t *testing.T) {
 			spoil(t, after, name, off, length, rng)
 			what += fmt.Sprintf("%d bytes at %d of %s ", length, off, name)
 		}
-		r, lost := repaired(t, what, after, h, false)
+		r, lost := repairAndVerify(t, what, after, h, false)
 		lostAll += lost
 		documents += len(r.Documents)
 	}
@@ -237,7 +237,7 @@ func TestRepairMissingSegment(t *testing.T) {
 		if err := errors.Join(after.Remove(segmentName(n)), after.SyncDir()); err != nil {
 			t.Fatal(err)
 		}
-		r, _ := repaired(t, segmentName(n), after, h, false)
+		r, _ := repairAndVerify(t, segmentName(n), after, h, false)
 		if d := r.Before.Damages; len(d) == 0 || d[0].File != segmentName(n) || !strings.Contains(d[0].Why, "missing") {
 			t.Errorf("damages reported after %s was removed: %+v", segmentName(n), d)
 		}
@@ -265,10 +265,10 @@ func TestRepairInterrupted(t *testing.T) {
 			damaged.Remove(endFile)
 			damaged = damaged.Crash(faulty.LoseNothing, nil)
 		}
-		whole, least := repaired(t, "no power cut", damaged.Crash(faulty.LoseNothing, nil), h, false)
+		whole, least := repairAndVerify(t, "no power cut", damaged.Crash(faulty.LoseNothing, nil), h, false)
 		unknown := whole.Before.MayBeLost > 0
 		images := func(fs *faulty.FS) []image {
-			return crashesOf(fs, h, func() {
+			return crashImagesOf(fs, h, func() {
 				if _, err := RepairJournal(fs, RepairOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -283,7 +283,7 @@ func TestRepairInterrupted(t *testing.T) {
 					t.Errorf("power cut before %s: opening leaves %q behind", im.at, names)
 				}
 			}
-			r, lost := repaired(t, "power cut before "+im.at, im.fs.Crash(faulty.LoseNothing, nil), h, unknown)
+			r, lost := repairAndVerify(t, "power cut before "+im.at, im.fs.Crash(faulty.LoseNothing, nil), h, unknown)
 			outcome := "repaired again"
 			if len(r.Before.Damages) == 0 {
 				outcome = "complete"
@@ -327,7 +327,7 @@ func TestRepairLargePayloads(t *testing.T) {
 	for _, name := range segmentFiles(fs) {
 		fs.Flip(name, 10, 1) // a bit in the segment's header
 	}
-	r, lost := repaired(t, "every header", fs, h, false)
+	r, lost := repairAndVerify(t, "every header", fs, h, false)
 	if lost > 0 || len(r.Losses) > 0 || len(r.Aside) < 4 {
 		t.Errorf("%d entries lost, want 0, and at least 4 files set aside; result %+v", lost, r)
 	}
@@ -356,7 +356,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 		t.Fatalf("the disk corrupted %q: the repair returned %v, want an error that names this file", spoilt, err)
 	}
 	bad.OnCall(nil)
-	if r, lost := repaired(t, "second repair", bad, h, false); lost > 0 || len(r.Losses) > 0 {
+	if r, lost := repairAndVerify(t, "second repair", bad, h, false); lost > 0 || len(r.Losses) > 0 {
 		t.Errorf("lost %+v", r.Losses)
 	}
 }
@@ -384,7 +384,7 @@ func TestRepairUnreadable(t *testing.T) {
 		if len(r.After.Damages) > 0 || after.Files()[disk.AsidePrefix+bad] == nil && slices.Contains(r.Aside, bad) {
 			t.Fatalf("%s is unreadable at %d: after the repair: %+v, set aside %q", bad, from, r.After, r.Aside)
 		}
-		lost, err := relaxed(after.Crash(faulty.LoseAll, nil), h, r.Documents, r.Before.MayBeLost > 0)
+		lost, err := verifyRepaired(after.Crash(faulty.LoseAll, nil), h, r.Documents, r.Before.MayBeLost > 0)
 		if err != nil {
 			t.Fatalf("%s is unreadable at %d: after the repair: %v", bad, from, err)
 		}

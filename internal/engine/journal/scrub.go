@@ -180,7 +180,7 @@ func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
 			f.Offset, f.What, f.Why = at.Offset, at.What, at.Err.Error()
 		}
 		if err != nil && (f.What == "record" || f.What == "group" || f.What == "data") {
-			f.Records = 1 // at least: without the index it is not known which record this was
+			f.Records = 1 // or more: without the index it is not known which records were there
 		}
 		findings = append(findings, f)
 	}

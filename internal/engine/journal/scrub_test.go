@@ -13,9 +13,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// scrubbed fills several segments with entries of two logs. Then it opens the journal again with a
-// scrub, a background check of all sealed segments.
-func scrubbed(t *testing.T, fs *faulty.FS, o Options) *world {
+// openScrubbed fills several segments with entries of two logs. Then it opens the journal again
+// with a scrub, a background check of all sealed segments.
+func openScrubbed(t *testing.T, fs *faulty.FS, o Options) *world {
 	t.Helper()
 	o.SegmentSize, o.ReclaimRate = small.SegmentSize, small.ReclaimRate
 	w := newWorld(t, fs, newHistory())
@@ -65,7 +65,7 @@ func TestScrubFindsDamage(t *testing.T) {
 		fs := faulty.New()
 		var mu sync.Mutex
 		var told []Finding
-		w := scrubbed(t, fs, Options{ScrubRate: 1 << 20, ScrubEvery: time.Hour, Damaged: func(f []Finding) {
+		w := openScrubbed(t, fs, Options{ScrubRate: 1 << 20, ScrubEvery: time.Hour, Damaged: func(f []Finding) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, f...)
@@ -90,7 +90,7 @@ func TestScrubFindsDamage(t *testing.T) {
 		first := spotOf(t, w, "a", 10)
 		for seq := weir.Seq(10); seq <= 12; seq++ {
 			s := spotOf(t, w, "a", seq)
-			fs.Flip(s.seg.name, int64(s.place.off)+200, 3) // in the payload
+			fs.Flip(s.seg.name, int64(s.place.off)+200, 3) // a bit in the payload
 		}
 		got := findings()
 		if len(got) != 1 || got[0].Document != "a" || got[0].From != 10 || got[0].To != 12 || got[0].Records != 3 || got[0].What != "batch" ||
@@ -132,7 +132,7 @@ func TestScrubRate(t *testing.T) {
 		const rate, burst = 64 << 10, scrubStep + 64<<10 // the scrub may read one step and the rest of a segment without a pause
 		var read atomic.Int64
 		fs := faulty.New()
-		w := scrubbed(t, fs, Options{ScrubRate: rate, ScrubEvery: time.Millisecond})
+		w := openScrubbed(t, fs, Options{ScrubRate: rate, ScrubEvery: time.Millisecond})
 		defer w.j.Close()
 		fs.OnCall(func(c faulty.Call) error {
 			if c.Kind == faulty.Read {
@@ -176,7 +176,7 @@ func TestScrubRate(t *testing.T) {
 // finds nothing, and it does not keep segments from being reclaimed.
 func TestScrubDuringChanges(t *testing.T) {
 	fs := faulty.New()
-	w := scrubbed(t, fs, Options{ScrubRate: 1 << 40, ScrubEvery: time.Nanosecond, Damaged: func(f []Finding) { t.Errorf("found %+v", f) }})
+	w := openScrubbed(t, fs, Options{ScrubRate: 1 << 40, ScrubEvery: time.Nanosecond, Damaged: func(f []Finding) { t.Errorf("found %+v", f) }})
 	for seq := weir.Seq(1000); seq < 2000; seq++ {
 		key := string("ab"[seq%2])
 		if err := w.append(key, seq, 900); err != nil {

@@ -61,7 +61,7 @@ func TestAppendWhileSealing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		copied, err := restored(s)
+		copied, err := restoreSnapshot(s)
 		if err == nil {
 			err = openAndVerify(copied, w.h)
 		}
@@ -88,9 +88,9 @@ func TestAppendWhileSealing(t *testing.T) {
 	})
 }
 
-// The power is cut at every call while the index of a full segment is missing and groups of the next
-// segment are acknowledged. Nothing acknowledged is lost, a check finds no damage, and the opening
-// seals the older segment.
+// The power is cut at every call while the index of a full segment is missing and groups of the
+// next segment are acknowledged. Nothing acknowledged is lost, a check finds no damage, and the
+// opening seals the older segment.
 func TestCrashWhileSealing(t *testing.T) {
 	var images []image
 	collect := func(fs *faulty.FS, h *history, at string) {
@@ -164,7 +164,7 @@ func TestDamageWhileSealing(t *testing.T) {
 }
 
 // A crash comes after a segment became full and before the next segment got a group. The next
-// opening seals the full segment, and the log continues in the next segment.
+// opening seals the full segment.
 func TestCrashBeforeFirstGroup(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -194,7 +194,7 @@ func TestCrashBeforeFirstGroup(t *testing.T) {
 	}
 	defer j.Close()
 	if s := j.store.segment(1); !s.sealed.Load() || j.commit.active != nil {
-		t.Errorf("segment 1 sealed: %t, want true, and no active segment", s.sealed.Load())
+		t.Errorf("segment 1 sealed: %t, want true; active segment %v, want none", s.sealed.Load(), j.commit.active)
 	}
 	if err := h.verify(j); err != nil {
 		t.Error(err)

@@ -17,8 +17,8 @@ import (
 	"weir/internal/engine"
 )
 
-// restored copies a snapshot into an empty directory and checks the restored journal.
-func restored(s *Snapshot) (*faulty.FS, error) {
+// restoreSnapshot copies a snapshot into an empty directory and checks the restored journal.
+func restoreSnapshot(s *Snapshot) (*faulty.FS, error) {
 	dir := faulty.New()
 	return dir, restoreInto(dir, s)
 }
@@ -51,10 +51,10 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 	return nil
 }
 
-// between returns the history that a snapshot must match if it was taken at some time between two
-// histories. Such a snapshot contains at least everything that was acknowledged in the earlier
-// history, and at most everything that was requested in the later one.
-func between(earlier, later *history) *history {
+// historyBetween returns the history that a snapshot must match if it was taken at some time
+// between two histories. Such a snapshot contains at least everything that was acknowledged in the
+// earlier history, and at most everything that was requested in the later one.
+func historyBetween(earlier, later *history) *history {
 	h := earlier.copy()
 	for key, d := range h.docs {
 		d.open, d.lowMay, d.maybe = later.docs[key].open, later.docs[key].lowMay, maps.Clone(later.docs[key].maybe)
@@ -102,11 +102,11 @@ func TestSnapshotUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := h.copy()
-		dir, err := restored(s)
+		dir, err := restoreSnapshot(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := openAndVerify(dir, between(before, after)); err != nil {
+		if err := openAndVerify(dir, historyBetween(before, after)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,7 +158,7 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	for _, p := range s.parts {
 		held = append(held, p.seg)
 	}
-	dir, err := restored(s)
+	dir, err := restoreSnapshot(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestSnapshotReadOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := restored(s)
+	dir, err := restoreSnapshot(s)
 	if err == nil {
 		err = openAndVerify(dir, h)
 	}
@@ -256,7 +256,7 @@ func TestSnapshotOffline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		copied, err := restored(s)
+		copied, err := restoreSnapshot(s)
 		if err == nil {
 			err = openAndVerify(copied, w.h)
 		}
@@ -279,7 +279,7 @@ func TestSnapshotOffline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied, err := restored(s)
+	copied, err := restoreSnapshot(s)
 	if err == nil {
 		err = openAndVerify(copied, newHistory())
 	}
@@ -403,14 +403,14 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	copied, err := restored(s)
+	copied, err := restoreSnapshot(s)
 	if err != nil && !strings.Contains(err.Error(), "the restored journal is damaged") {
 		t.Fatalf("%s: %v", what, err)
 	}
 	if len(s.Damages()) == 0 {
 		t.Errorf("%s: no damage reported", what)
 	}
-	repaired(t, what, copied, h, false)
+	repairAndVerify(t, what, copied, h, false)
 	if lock, err := dir.Lock(lockFile); err != nil {
 		t.Errorf("%s: the directory is still locked after the backup: %v", what, err)
 	} else {

@@ -134,7 +134,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 		}
 		return nil, nil
 	}
-	images := crashesOf(work, newHistory(), func() {
+	images := crashImagesOf(work, newHistory(), func() {
 		if _, err := RepairJournal(work, o); err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,7 @@ func (w *writer) seal(full *segment) {
 		return
 	}
 	w.j.slots.Store(&slots)
-	w.j.reclaim.wake() // the sealed segment may already be mostly dead
+	w.j.reclaim.wake() // most records of the sealed segment may already be unneeded
 }
 
 // awaitSeal waits until the segment before the active one is sealed, or its sealing failed.

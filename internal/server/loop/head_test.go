@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The parser recognises repeated header fields in whatever case the client writes the names. It
-// calls a request whole only when the last byte of the body has arrived.
+// The parser recognises the header fields of the previous request. A request is whole only when the
+// last byte of its body has arrived.
 func TestRecallsFields(t *testing.T) {
 	var p parser
 	var m remembered
