@@ -13,9 +13,8 @@ import (
 	"weir/internal/hub"
 )
 
-// This file lets an event loop hold the connections of subscribers that have received everything so
-// far. Such a subscriber is parked: it has no goroutine and no buffers, only a value of type
-// subscriber and a hub.Subscription. The loop sends the subscriber batches of the tail (the recent
+// This file lets an event loop hold the connections of subscribers. Such a subscriber is parked: it
+// has no goroutine and no buffers, only a value of type subscriber and a hub.Subscription. The loop sends the subscriber batches of the tail (the recent
 // batches that the hub keeps in memory), heartbeats, and the end of the subscription. For anything
 // that may have to wait, such as reading the log or borrowing memory, a goroutine serves the
 // subscriber until it can be parked again.
@@ -80,7 +79,13 @@ func (s *subscriber) close() {
 
 // park parks the subscription if its client has received everything so far. If it returns true,
 // another goroutine may already use the subscription.
-func (s *subscriber) park(w *writer) bool {
+func (s *subscriber) park(w *writer) bool { return s.parks && s.sub.IsIdle() && s.leave(w) }
+
+// leave parks the subscription, even if its client has not received everything. If the next batches
+// are not in memory, the event loop starts a goroutine for them (see Resume). That goroutine sends
+// each run of batches with one system call. net/http would use three, because its buffer is smaller
+// than a run, and would hold two goroutines and two buffers besides.
+func (s *subscriber) leave(w *writer) bool {
 	to, ok := w.w.(parkingWriter)
 	return ok && s.parks && s.sub.CanPark() && to.Park(s)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,6 +107,50 @@ func testParkedSubscribers(t *testing.T, loops bool) {
 		})
 		if r.Route != "/v1/streams/{id}" || r.Status != 200 || r.Method != "GET" || string(r.Stream) != svc.ids["id"] || r.KeyID == "" || r.Took <= 0 {
 			t.Errorf("the request is recorded as %+v", r)
+		}
+	}
+}
+
+// A subscriber that catches up gets every batch once and in order. If an event loop can take its
+// connection, the subscriber has one goroutine, and net/http has none for it. The client accepts
+// nothing while the goroutines are counted, so all subscribers are in the middle of the stream then.
+func TestCatchUpWithoutNetHTTP(t *testing.T) {
+	for _, loops := range []bool{true, false} {
+		t.Run(fmt.Sprint("loops ", loops), func(t *testing.T) { testCatchUpWithoutNetHTTP(t, loops) })
+	}
+}
+
+func testCatchUpWithoutNetHTTP(t *testing.T, loops bool) {
+	svc := startService(t, fmt.Sprint("--event-loop=", loops))
+	s, err := svc.Hub.Stream(weir.StreamID(svc.ids["id"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n, batches = 20, 300
+	payload := []byte(`["` + strings.Repeat("x", 8<<10) + `"]`)
+	var publishing sync.WaitGroup
+	for range batches { // more than the buffers of a connection hold
+		publishing.Go(func() {
+			if _, err := s.Publish(context.Background(), &hub.Publish{Batch: weir.Batch{Events: 1, Payload: payload}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	publishing.Wait()
+	svc.follow("HTTP/1.1", "/v1/streams/{id}", "key: live") // starts the goroutine that waits for the revocation of the key
+	before := runtime.NumGoroutine()
+	var all []*follower
+	for range n {
+		all = append(all, svc.follow("HTTP/1.1", "/v1/streams/{id}?cursor=0", "key: live"))
+	}
+	if loops && runtime.GOOS == "linux" {
+		goroutines(t, before+3*n+n/2) // two goroutines of each client, and one of the server
+	}
+	for _, f := range all {
+		for i := range batches {
+			if e := f.event(); e.id != fmt.Sprint(i+1) || len(e.data) < len(payload) {
+				t.Fatalf("got event %s with %d bytes, want event %d with at least %d bytes", e.id, len(e.data), i+1, len(payload))
+			}
 		}
 	}
 }

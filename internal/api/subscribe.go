@@ -116,13 +116,13 @@ func (c *call) takePlace(of budget.Holder, at netip.Addr) error {
 	return errPlaces
 }
 
-// begin sends the first frame and then events, like follow. A subscription that can be parked at
-// once (see parked.go) never borrows memory.
+// begin sends the first frame and then events, like follow. If an event loop can continue the
+// response (see parked.go), begin leaves everything after the first frame to the loop.
 func (s *subscriber) begin(w *writer) error {
 	if err := w.begin(helloFrame(s.sub.Position())); err != nil {
 		return err
 	}
-	if s.park(w) {
+	if s.leave(w) {
 		return errParked
 	}
 	s.charge(w)

@@ -25,11 +25,13 @@ type Sleeper interface {
 // The subscription must be unparked, and Next called instead.
 var ErrBusy = errors.New("the next batches are not in memory")
 
-// CanPark reports whether the subscription can be parked now, because there is nothing to send. In
-// a store that nodes share, no subscription can be parked, because it has to read the batches of
-// other nodes from the log.
-func (s *Subscription) CanPark() bool {
-	if s.f.hub.shared {
+// CanPark reports whether the subscription can be parked at all. In a store that nodes share, no
+// subscription can be parked, because it has to read the batches of other nodes from the log.
+func (s *Subscription) CanPark() bool { return !s.f.hub.shared }
+
+// IsIdle reports whether there is nothing to send now, and the subscription can be parked.
+func (s *Subscription) IsIdle() bool {
+	if !s.CanPark() {
 		return false
 	}
 	step, _, err := s.look()

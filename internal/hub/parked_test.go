@@ -33,12 +33,12 @@ func TestParked(t *testing.T) {
 		}
 		t.Errorf("Next returned %+v, %v; want batch %d", e, err, want)
 	}
-	if sub.CanPark() {
-		t.Error("a subscription that has something to send can be parked")
+	if sub.IsIdle() {
+		t.Error("a subscription that has something to send is idle")
 	}
 	next(1)
-	if !sub.CanPark() {
-		t.Fatal("a subscription that has nothing to send cannot be parked")
+	if !sub.IsIdle() {
+		t.Fatal("a subscription that has nothing to send is not idle")
 	}
 
 	woken := make(sleeper, 1)
@@ -71,7 +71,7 @@ func TestParked(t *testing.T) {
 			t.Errorf("Poll returned %v, want ErrBusy", err)
 		}
 		sub.Unpark()
-		for !sub.CanPark() {
+		for !sub.IsIdle() {
 			next(seq)
 			seq, _ = sub.Position()
 			seq++

@@ -378,12 +378,13 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	s.older = runs.Get().(*[]byte)
 	frames := (*s.older)[:0]
 	next, batches := step.Last+1, 0
+	var b weir.Batch // declared here, because Frame moves it to the heap
 	err := f.log.Scan(ctx, s.next, run, func(e *engine.Entry) bool {
 		if e.Seq > step.Last {
 			return false
 		}
 		if e.Kind == engine.Batch {
-			b := batch(e)
+			b = batch(e)
 			frames = f.hub.opts.Frame(frames, f.s.Mode, &b)
 			batches++
 		}

@@ -8,9 +8,9 @@ import (
 	"weir/internal/server/loop"
 )
 
-// Park parks a response that has nothing to send for now: an event loop continues it, and the
-// handler must return; see loop.Loops. Park returns false if the response cannot be parked, because
-// there are no event loops, the response is not chunked (HTTP/1.0), or the request has a body.
+// Park parks a response: an event loop continues it, and the handler must return; see loop.Loops.
+// Park returns false if the response cannot be parked, because there are no event loops, the
+// response is not chunked (HTTP/1.0), or the request has a body.
 func (s *stoppable) Park(p loop.Parked) bool {
 	if s.loops == nil || !s.request.ProtoAtLeast(1, 1) || s.request.ContentLength != 0 {
 		return false

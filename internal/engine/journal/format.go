@@ -155,7 +155,8 @@ func (r *record) appendHead(b []byte, seed uint32) []byte {
 }
 
 // decodeHead decodes the head of the record at the start of b and verifies its checksum. b may be
-// longer or shorter than the record.
+// longer or shorter than the record. Strings that are equal to those of the previous content of *r
+// are not copied again.
 func (r *record) decodeHead(b []byte, seed uint32) error {
 	ct, key, head, err := checkHead(b, seed)
 	if err != nil {
@@ -169,7 +170,7 @@ func (r *record) decodeHead(b []byte, seed uint32) error {
 		kind: kind(b[14]), flags: engine.Flags(b[15] &^ tagged), tag: string(tag),
 		log: binary.LittleEndian.Uint64(b[16:]), seq: binary.LittleEndian.Uint64(b[24:]),
 		time: int64(binary.LittleEndian.Uint64(b[32:])), count: binary.LittleEndian.Uint32(b[40:]),
-		contentType: string(b[recordSize:ct]), key: string(b[ct:key]), publisher: string(b[key:end]),
+		contentType: again(r.contentType, b[recordSize:ct]), key: string(b[ct:key]), publisher: again(r.publisher, b[key:end]),
 		payloadSum: binary.LittleEndian.Uint32(b[4:]), length: binary.LittleEndian.Uint32(b[8:]),
 	}
 	return nil

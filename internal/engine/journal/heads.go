@@ -256,7 +256,8 @@ func (h *heads) near(i, end int) (n, length int) {
 // or the first sequence of a closed gap.
 func (h *heads) complete(it *head, seg *segment, b []byte) error {
 	if it.kind == kindGapClosed {
-		r, err := h.l.decode(spot{it.item, seg}, b)
+		var r record
+		err := h.l.decode(&spot{it.item, seg}, b, &r)
 		if err == nil {
 			it.first = r.header().First
 			h.setTag(it, r.tag)
@@ -269,7 +270,7 @@ func (h *heads) complete(it *head, seg *segment, b []byte) error {
 		err = errChecksum
 	}
 	if err != nil {
-		return h.l.verify(spot{it.item, seg}, nil, err)
+		return h.l.verify(&spot{it.item, seg}, nil, err)
 	}
 	if it.tag {
 		_, tag := tagOf(b, key, head)

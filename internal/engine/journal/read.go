@@ -88,12 +88,10 @@ func (l *log) spot(it item) spot {
 	return spot{it, seg}
 }
 
-// decode decodes the record at a spot. It returns an error if the record is not the entry that the
-// index expects there.
-func (l *log) decode(s spot, b []byte) (record, error) {
-	var r record
-	err := r.decode(b, s.seg.seed)
-	return r, l.verify(s, &r, err)
+// decode decodes the record at a spot into *r. It returns an error if the record is not the entry
+// that the index expects there.
+func (l *log) decode(s *spot, b []byte, r *record) error {
+	return l.verify(s, r, r.decode(b, s.seg.seed))
 }
 
 // load reads the record at a spot, either whole or only the part before its payload. A closed gap
@@ -113,16 +111,17 @@ func (l *log) load(ctx context.Context, s spot, payload bool) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	if payload {
-		return l.decode(s, buf)
-	}
 	var r record
-	err = r.decodeHead(buf, s.seg.seed)
-	return r, l.verify(s, &r, err)
+	if payload {
+		err = l.decode(&s, buf, &r)
+	} else {
+		err = l.verify(&s, &r, r.decodeHead(buf, s.seg.seed))
+	}
+	return r, err
 }
 
 // verify returns engine.ErrDamaged if decoding failed or the record is not the expected entry.
-func (l *log) verify(s spot, r *record, err error) error {
+func (l *log) verify(s *spot, r *record, err error) error {
 	if err == nil && (r.kind != s.kind || r.log != uint64(l.id) || r.seq != uint64(s.seq) || r.length != s.size) {
 		err = errChecksum
 	}
@@ -162,28 +161,33 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 	if run == 0 {
 		run = longRun
 	}
-	var e engine.Entry
+	w := walks.Get().(*walk)
+	defer w.end()
 	for {
-		spots, dropped := h.ahead(from, run)
+		clear(w.spots)
+		spots, dropped := h.ahead(from, run, w.spots[:0])
+		w.spots = spots
 		if dropped {
+			release(spots)
 			return engine.ErrDropped
 		}
 		if len(spots) == 0 {
 			return nil
 		}
 		from = spots[len(spots)-1].seq + 1
-		more, err := h.visit(ctx, spots, run, func(r *record) bool {
+		more, err := h.visit(ctx, spots, run, &w.record, func(r *record) bool {
 			if ctx.Err() != nil {
 				return false
 			}
 			if h.trimmed(weir.Seq(r.seq)) {
 				return true
 			}
-			e = engine.Entry{Header: r.header()}
+			e := &w.entry
+			e.Header, e.Payload = r.header(), nil
 			if r.kind == kindBatch {
 				e.Payload = r.payload
 			}
-			return visit(&e)
+			return visit(e)
 		})
 		if err == nil {
 			err = ctx.Err()
@@ -194,6 +198,38 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 	}
 }
 
+// walk is the memory of a scan. It comes from a pool, because a subscriber that catches up scans
+// thousands of times per second.
+type walk struct {
+	spots  []spot
+	record record
+	entry  engine.Entry
+}
+
+var walks = sync.Pool{New: func() any { return new(walk) }}
+
+// end returns the walk to its pool, without references to segments and buffers. It keeps the strings
+// of the last record: most records of a journal have the same content type (see record.decodeHead).
+func (w *walk) end() {
+	clear(w.spots)
+	if cap(w.spots) > keptSpots {
+		w.spots = nil
+	}
+	w.record.payload, w.entry = nil, engine.Entry{}
+	walks.Put(w)
+}
+
+// keptSpots is the largest number of spots for which a walk keeps its memory.
+const keptSpots = 256
+
+// again returns b as a string. If the string old is equal, again returns old, which takes no memory.
+func again(old string, b []byte) string {
+	if old == string(b) {
+		return old
+	}
+	return string(b)
+}
+
 // trimmed reports whether an entry was trimmed after the scan looked it up.
 func (l *log) trimmed(seq weir.Seq) bool {
 	l.mu.RLock()
@@ -201,13 +237,18 @@ func (l *log) trimmed(seq weir.Seq) bool {
 	return seq < l.low
 }
 
-// ahead looks up entries, beginning with the sequence in the parameter start, until they have about
-// as many bytes as the parameter budget says. It keeps their segments from being recycled.
-func (l *log) ahead(start weir.Seq, budget int) (spots []spot, dropped bool) {
+// ahead looks up the entries from sequence start on, until they have about as many bytes as the
+// parameter budget says, and appends them to spots, which must be empty. It keeps their segments
+// from being recycled until the function release is called with all of these spots.
+func (l *log) ahead(start weir.Seq, budget int, spots []spot) (_ []spot, dropped bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	var seg *segment
 	l.index.ascend(start, func(it item) bool {
-		spots = append(spots, l.spot(it))
+		if seg == nil || uint32(seg.number) != it.place.segment {
+			seg = l.spot(it).seg
+		}
+		spots = append(spots, spot{it, seg})
 		budget -= it.length()
 		return budget > 0 && len(spots) < runItems
 	})
@@ -253,13 +294,13 @@ func buffer(length int) ([]byte, func()) {
 }
 
 // visit reads the records at the spots and releases the spots. It reads neighbouring records
-// together, and at most about as many bytes at a time as the parameter run says. It returns false
-// if the visitor wants no more.
-func (l *log) visit(ctx context.Context, spots []spot, run int, visit func(*record) bool) (more bool, err error) {
+// together, and at most about as many bytes at a time as the parameter run says. It decodes all
+// records into *r. It returns false if the visitor wants no more.
+func (l *log) visit(ctx context.Context, spots []spot, run int, r *record, visit func(*record) bool) (more bool, err error) {
 	defer release(spots)
 	for len(spots) > 0 {
 		n, length := near(spots, min(max(run, shortRun), longRun))
-		if more, err := l.visitNear(ctx, spots[:n], length, visit); err != nil || !more {
+		if more, err := l.visitNear(ctx, spots[:n], length, r, visit); err != nil || !more {
 			return false, err
 		}
 		spots = spots[n:]
@@ -269,7 +310,7 @@ func (l *log) visit(ctx context.Context, spots []spot, run int, visit func(*reco
 
 // visitNear reads the records at the spots in one read. length is the number of bytes from the
 // first record to the end of the last.
-func (l *log) visitNear(ctx context.Context, spots []spot, length int, visit func(*record) bool) (more bool, err error) {
+func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *record, visit func(*record) bool) (more bool, err error) {
 	if err := l.j.reads.begin(ctx); err != nil {
 		return false, err
 	}
@@ -281,12 +322,12 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, visit fun
 	if err != nil {
 		return false, err
 	}
-	for _, s := range spots {
-		r, err := l.decode(s, buf[s.place.off-start:][:s.length()])
-		if err != nil {
+	for i := range spots {
+		s := &spots[i]
+		if err := l.decode(s, buf[s.place.off-start:][:s.length()], r); err != nil {
 			return false, err
 		}
-		if !visit(&r) {
+		if !visit(r) {
 			return false, nil
 		}
 	}
@@ -310,8 +351,11 @@ func near(spots []spot, limit int) (n, length int) {
 	return n, length
 }
 
+// release undoes ahead. Spots that follow each other in one segment hold it together.
 func release(spots []spot) {
-	for _, s := range spots {
-		s.seg.release()
+	for i := range spots {
+		if i == 0 || spots[i].seg != spots[i-1].seg {
+			spots[i].seg.release()
+		}
 	}
 }

@@ -26,10 +26,10 @@ type guest struct {
 	stopped bool // a deadline in the past has stopped the response for good
 }
 
-// Park parks a response that has nothing left to send for now; its head must have been sent. The
-// response must be chunked. The function take takes the connection away from its owner. It returns
-// the connection, its record (Place), and the data that was read from the connection and not used.
-// If the parameter last is true, the connection is closed after the response.
+// Park parks a response, whose head must have been sent. The response must be chunked. The function
+// take takes the connection away from its owner. It returns the connection, its record (Place), and
+// the data that was read from the connection and not used. If the parameter last is true, the
+// connection is closed after the response.
 //
 // If Park returns false, the response was not parked, and take was not called or has failed.
 // Otherwise the caller must not use the response or the connection any more.

@@ -11,8 +11,8 @@
 // (Options.HandOver), and so does everything that follows on the connection. When in doubt, a
 // request goes to net/http: that is slower, but never wrong.
 //
-// A response that has nothing to send for now, such as that of an idle subscriber, can be parked
-// (Loops.Park). A loop then owns the connection of the response, and the handler returns. Such a
+// A response that waits most of the time, such as that of a subscriber, can be parked (Loops.Park).
+// A loop then owns the connection of the response, and the handler returns. While it waits, such a
 // response takes no goroutine and no buffer.
 //
 // A handler can notice two differences from net/http. The response is sent when the handler has
