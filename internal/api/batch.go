@@ -34,19 +34,19 @@ func (c *call) batch() error {
 	if err != nil {
 		return err
 	}
-	if s.Mode == weir.Raw && c.compresses(len(b.Payload)) {
-		c.zip(b.ContentType, b.Payload)
-		return nil
-	}
 	if s.Mode == weir.Raw {
+		if k := c.choose(len(b.Payload)); k != "" {
+			c.sendPacked(k, b.ContentType, b.Payload)
+			return nil
+		}
 		c.head(http.StatusOK, b.ContentType, int64(len(b.Payload)), none)
 		c.writeLong(b.Payload)
 		return nil
 	}
 	p := buffers.Get().(*[]byte)
 	head := append(appendBatchHead(*p, b.Seq, b.Time), `,"events":`...)
-	if c.compresses(len(head) + len(b.Payload) + 1) {
-		c.zip(typeJSON, head, b.Payload, []byte{'}'})
+	if k := c.choose(len(head) + len(b.Payload) + 1); k != "" {
+		c.sendPacked(k, typeJSON, head, b.Payload, []byte{'}'})
 		putBuffer(p, head)
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 
 	"weir"
 	"weir/internal/access"
-	"weir/internal/deflate"
 	"weir/internal/hub"
 )
 
@@ -114,18 +113,14 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error
 		return err
 	}
 	w := c.writer()
-	if c.compresses(max(len(b), pageRun)) { // more runs follow, so the page is about pageRun bytes long or longer
-		w.zip = c.beginZip()
-	}
+	// More runs follow, so the page is longer than pageRun.
+	w.packer = c.newPacker(c.choose(max(len(b), pageRun+1)))
 	c.head(http.StatusOK, typeJSON, none, none)
 	if c.isHead() {
 		return nil
 	}
 	w.loan = c.loan
 	w.loan.Watch(true)
-	if w.zip != nil && w.write(deflate.Header) != nil {
-		panic(http.ErrAbortHandler)
-	}
 	for err == nil && !page.IsDone() {
 		c.sendRun(&w, &b)
 		b, err = c.readRun(b[:0], mode, page)
@@ -133,7 +128,7 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error
 	}
 	b = appendPageEnd(b, page)
 	c.sendRun(&w, &b)
-	if w.zip != nil && w.write(w.zip.Trailer()) != nil {
+	if w.packer != nil && w.endPacked() != nil {
 		panic(http.ErrAbortHandler)
 	}
 	_ = w.disarm()
@@ -168,14 +163,14 @@ func (c *call) reserve(bytes int) error {
 }
 
 // borrowToSend sets the size of the memory that the call has borrowed. The memory is for the part
-// of the response that is read next.
+// of the response that is read next; the memory for an encoder comes in addition.
 func (c *call) borrowToSend(size int64) error {
 	if c.loan == nil {
 		control := http.NewResponseController(c.w)
 		c.loan = c.h.Batches.Open(c.holder(), -1, func() { _ = control.SetWriteDeadline(longAgo) })
 	}
-	c.loan.Shrink(size)
-	return c.borrow(size)
+	c.loan.Shrink(size + c.encoder)
+	return c.borrow(size + c.encoder)
 }
 
 // sendRun sends a part of the response. If the client does not accept it, sendRun cuts the response
@@ -184,8 +179,8 @@ func (c *call) sendRun(w *writer, b *[]byte) {
 	c.written += int64(len(*b))
 	var err error
 	switch {
-	case w.zip != nil:
-		err = w.writeZipped(*b)
+	case w.packer != nil:
+		err = w.writePacked(*b)
 	case len(*b) > 2*piece:
 		err = w.release(b)
 	default:

@@ -26,7 +26,8 @@ type call struct {
 	fields [12][2]string // memory for the header fields of the response
 	sent   bool          // the response has begun
 	parked bool          // an event loop continues the response, and counts the call at its end
-	zips   bool          // the response is compressed
+	zips   bool          // the subscription is compressed
+	coding coding        // the content coding of a visit's response; empty if it is not compressed
 	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
 
 	cache     string // value of cache-control; "no-store" if empty
@@ -43,6 +44,7 @@ type call struct {
 	proposed hub.Publish // the publish that an endpoint proposes to the hub
 
 	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
+	encoder  int64        // the part of the loan that is for the encoder of a compressed response
 	status   int          // HTTP status of the response
 	fault    *fault       // the error that the request was refused with; nil if it was not refused
 	message  string       // the message of that error, for the request log
@@ -87,6 +89,7 @@ var (
 	bearer      = []string{"Bearer"}
 
 	gzipEncoding = []string{"gzip"}
+	zstdEncoding = []string{"zstd"}
 )
 
 const (
@@ -174,9 +177,11 @@ func (c *call) writeHead(status int, fields [][2]string) {
 
 // answer sends a JSON body. It always returns nil.
 func (c *call) answer(status int, body []byte) error {
-	if status == http.StatusOK && c.compresses(len(body)) {
-		c.zip(typeJSON, body)
-		return nil
+	if status == http.StatusOK {
+		if k := c.choose(len(body)); k != "" {
+			c.sendPacked(k, typeJSON, body)
+			return nil
+		}
 	}
 	return c.answerAt(status, body, none)
 }

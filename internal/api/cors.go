@@ -15,6 +15,7 @@ type cors struct {
 var (
 	anyOrigin      = []string{"*"}
 	varyOrigin     = []string{"Origin"}
+	varyBoth       = []string{"Accept-Encoding, Origin"}
 	exposedHeaders = []string{"x-request-id, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, retry-after, x-svc-cursor, x-svc-outcome, x-svc-publisher, x-svc-stream-created"}
 	allowedMethods = []string{"GET, HEAD, POST, PATCH, DELETE, OPTIONS"}
 	allowedHeaders = []string{"authorization, content-type, idempotency-key, last-event-id, x-svc-contiguous, x-svc-publisher"}
@@ -37,7 +38,14 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 		return false
 	}
 	if !o.any {
-		h["Vary"] = varyOrigin // even without an Origin field, so that a cache does not reuse this response for a page that sends one
+		// Even without an Origin field, so that a cache does not reuse this response for a page that
+		// sends one.
+		switch h.Get("Vary") {
+		case "":
+			h["Vary"] = varyOrigin
+		case varyEncoding[0]:
+			h["Vary"] = varyBoth
+		}
 	}
 	if len(origin) != 1 {
 		return false

@@ -3,11 +3,19 @@ package api
 import (
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"weir/internal/budget"
 )
 
 // FirstRead is the size up to which a body needs no memory from the shared budget.
 const FirstRead = firstRead
+
+// ZstdMemory is the memory that a long response borrows for its zstd encoder.
+const ZstdMemory = zstdMemory
+
+// NewZstd returns a new encoder of the kind that compresses long responses.
+func NewZstd() *zstd.Encoder { return newZstd(1) }
 
 // HelloFrame and HeartbeatFrame are the frames of a subscription that carry no batch.
 var (

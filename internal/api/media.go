@@ -65,65 +65,67 @@ func visible(s string, allowSpaces bool) bool {
 // above 0 (D28). A range such as */* does not count as text/event-stream. Malformed elements are
 // ignored.
 func acceptsEvents(accept []string) bool {
-	for _, list := range accept {
-		if !strings.Contains(list, "/") || len(list) < len("text/event-stream") {
-			continue
-		}
-		if lists(list, "text/event-stream") {
-			return true
-		}
-	}
-	return false
+	return qualityIn(accept, typeStream) > 0
 }
 
-// acceptsGzip reports whether an Accept-Encoding header field lists gzip with a quality above 0. A
-// client that sends only "*" gets no compressed response, because every client can read the plain
-// one.
-func acceptsGzip(fields []string) bool {
-	for _, list := range fields {
-		if lists(list, "gzip") {
-			return true
+// preferred returns the offered coding that Accept-Encoding header fields list with the highest
+// quality. If several have the same quality, the last of them is returned. The result is empty if
+// the client lists no offered coding with a quality above 0, or if it lists identity with a higher
+// quality. A client that sends only "*" gets no compressed response, because every client can read
+// the plain one.
+func preferred(fields []string, offered ...coding) (best coding) {
+	if len(fields) == 0 {
+		return ""
+	}
+	highest := qualityIn(fields, "identity")
+	for _, k := range offered {
+		if q := qualityIn(fields, string(k)); q > 0 && q >= highest {
+			best, highest = k, q
 		}
 	}
-	return false
+	return best
 }
 
-// lists reports whether a list of values has the given value with a quality above 0.
-func lists(list, value string) bool {
-	for more := true; more; {
-		var element string
-		element, list, more = cutElement(list, ',')
-		if isWanted(element, value) {
-			return true
+// qualityIn returns the highest quality with which lists of values have the given value, or 0 if
+// they do not have it.
+func qualityIn(lists []string, value string) (highest float64) {
+	for _, list := range lists {
+		for more := true; more; {
+			var element string
+			element, list, more = cutElement(list, ',')
+			highest = max(highest, qualityOf(element, value))
 		}
 	}
-	return false
+	return highest
 }
 
-// isWanted reports whether an element of a list is the given value with a quality above 0.
-func isWanted(element, want string) bool {
+// qualityOf returns the quality of an element of a list, or 0 if the element is not the given value.
+func qualityOf(element, want string) float64 {
 	value, params, more := cutElement(element, ';')
 	if !strings.EqualFold(strings.Trim(value, " \t"), want) {
-		return false
+		return 0
 	}
 	for more {
 		var param string
 		param, params, more = cutElement(params, ';')
 		name, value, _ := strings.Cut(strings.Trim(param, " \t"), "=")
 		if strings.EqualFold(name, "q") {
-			return positive(value)
+			return parseQuality(value)
 		}
 	}
-	return true
+	return 1
 }
 
-// positive reports whether a quality value is valid and above 0.
-func positive(q string) bool {
+// parseQuality returns a quality value, or 0 if it is invalid.
+func parseQuality(q string) float64 {
 	if len(q) == 0 || len(q) > 5 || strings.Trim(q, "0123456789.") != "" {
-		return false
+		return 0
 	}
-	v, err := strconv.ParseFloat(q, 32)
-	return err == nil && v > 0 && v <= 1
+	v, err := strconv.ParseFloat(q, 64)
+	if err != nil || v > 1 {
+		return 0
+	}
+	return v
 }
 
 // cutElement cuts s at the first separator outside of quoted strings.

@@ -49,8 +49,12 @@ func (c *call) subscribe(s *hub.Stream) error {
 		return err
 	}
 	c.ended = c.grant.Ended()
-	c.zips = acceptsGzip(c.r.Header["Accept-Encoding"])
-	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) }, func(s *subscriber, w *writer) error {
+	c.zips = preferred(c.r.Header["Accept-Encoding"], gzipCoding) == gzipCoding
+	head := func() {
+		c.w.Header()["Vary"] = varyEncoding
+		c.head(http.StatusOK, typeStream, none, none)
+	}
+	return c.stay(s, from, head, func(s *subscriber, w *writer) error {
 		s.parks = true
 		return s.begin(w)
 	})

@@ -80,8 +80,20 @@ func (v *Visit) Body() ([]byte, error) { return v.c.readBody(weir.MaxBody, errVi
 // errVisitTooLarge refuses the body of a visit.
 var errVisitTooLarge = weir.Errorf(weir.PayloadTooLarge, "the body is larger than %d bytes", weir.MaxBody)
 
+// Encode chooses a content coding that the client accepts, for a response with status 200 and a body
+// of this size. It returns the name of the coding, or an empty string if the response will not be
+// compressed. Send compresses the response accordingly.
+func (v *Visit) Encode(size int) string {
+	v.c.coding = v.c.choose(size)
+	return string(v.c.coding)
+}
+
 // Send sends the response.
 func (v *Visit) Send(status int, contentType string, body []byte) error {
+	if status == http.StatusOK && v.c.coding != "" {
+		v.c.sendPacked(v.c.coding, contentType, body)
+		return nil
+	}
 	length := int64(len(body))
 	if status == http.StatusNoContent || status == http.StatusNotModified {
 		length = none

@@ -21,7 +21,8 @@ type writer struct {
 	lasting bool            // the deadline may stay set between writes: false for HTTP/2
 	until   time.Time       // the deadline that is set; zero if none is
 	loan    *budget.Loan    // memory borrowed from the budget for the bytes that are sent; nil if there is none
-	zip     *deflate.Member // the state of a compressed response; nil if it is not compressed
+	zip     *deflate.Member // the state of a compressed subscription; nil if it is not compressed
+	packer  packer          // compresses a long response to a GET request; nil if it is not compressed
 	broken  bool            // a write failed
 }
 

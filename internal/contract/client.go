@@ -105,8 +105,8 @@ func (t *T) do(method, path string, options ...Option) *Answer {
 	if err != nil {
 		t.Fatalf("%s %s: read the response: %v", method, path, err)
 	}
-	if resp.Header.Get("Content-Encoding") == "gzip" && method != http.MethodHead {
-		if b, err = unzip(b); err != nil {
+	if method != http.MethodHead {
+		if b, err = decompress(resp.Header.Get("Content-Encoding"), b); err != nil {
 			t.Fatalf("%s %s: decompress the response: %v", method, path, err)
 		}
 	}

@@ -229,20 +229,22 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		}
 		return err
 	}
+	if !a.Pending { // the stream is empty, and its log need not be opened
+		return c.created(a.Type, hub.Extent{})
+	}
 	s, err := c.h.Hub.Find(ctx, c.id)
 	if err != nil {
 		return err
 	}
-	t, e := target{s, a}, hub.Extent{}
-	if a.Pending {
-		if err := c.fill(ctx, &t, w, from, first); err != nil {
-			_ = t.Delete(ctx) // so that a retry can create the stream again
-			return err
-		}
-		if _, e, err = t.Bounds(ctx); err != nil {
-			return err
-		}
-	} // otherwise the stream is empty, and its log need not be opened
+	t := target{s, a}
+	if err := c.fill(ctx, &t, w, from, first); err != nil {
+		_ = t.Delete(ctx) // so that a retry can create the stream again
+		return err
+	}
+	_, e, err := t.Bounds(ctx)
+	if err != nil {
+		return err
+	}
 	return c.created(t.Type, e)
 }
 

@@ -9,8 +9,9 @@ package durable
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
-	"math/big"
+	"math/bits"
 	"net/http"
 	"strings"
 	"sync"
@@ -138,13 +139,15 @@ func (h *Handler) idOf(project weir.ProjectID, path string) weir.StreamID {
 		}
 	}
 	sum := sha256.Sum256([]byte(string(project) + "\x00" + path))
-	n, base, digit := new(big.Int).SetBytes(sum[:16]), big.NewInt(62), new(big.Int)
-	id := make([]byte, 22)
-	for i := len(id) - 1; i >= 0; i-- {
-		n.DivMod(n, base, digit)
-		id[i] = weir.Base62Alphabet[digit.Int64()]
+	high, low := binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])
+	var id [22]byte
+	for i := len(id) - 1; i >= 0; i-- { // divides the first 128 bits of the hash by 62
+		var digit uint64
+		high, digit = high/62, high%62
+		low, digit = bits.Div64(digit, low, 62)
+		id[i] = weir.Base62Alphabet[digit]
 	}
-	return weir.StreamID(id)
+	return weir.StreamID(id[:])
 }
 
 // target is a stream and its attributes.

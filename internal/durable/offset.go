@@ -1,7 +1,6 @@
 package durable
 
 import (
-	"fmt"
 	"net/url"
 	"strconv"
 
@@ -15,10 +14,15 @@ import (
 
 // offset returns the offset of the position before the batch pos.
 func offset(pos weir.Seq) string {
+	b := []byte("0000000000000000_0000000000000000")
 	if pos == 1 {
-		return fmt.Sprintf("%016d_%016d", 0, 1)
+		b[32] = '1'
+		return string(b)
 	}
-	return fmt.Sprintf("%016d_%016d", max(pos, 1)-1, 0)
+	for i, seq := 15, max(pos, 1)-1; seq > 0; i, seq = i-1, seq/10 { // a sequence has at most 16 digits
+		b[i] = byte('0' + seq%10)
+	}
+	return string(b)
 }
 
 // parseOffset returns the position that an offset names.

@@ -93,19 +93,25 @@ func (c *call) catchUp(t target, from start, cursor string) error {
 			c.Set("Stream-Closed", "true")
 		}
 	}
+	body := k.bytes()
+	coding := c.Encode(len(body))
 	if !from.now {
 		tag := `"` + string(t.ID) + "." + number(int64(t.CreatedAt)) + ":" + offset(from.pos) + ":" + offset(e.Next)
 		if end && e.Ended {
 			tag += ":c"
 		}
+		if coding != "" { // a tag names the bytes that are sent, so each coding needs a tag of its own
+			tag += ":" + coding
+		}
 		tag += `"`
 		c.Set("ETag", tag)
 		c.Cache("private, no-cache")
+		c.Set("Vary", "Accept-Encoding") // also if this response is too short to be compressed
 		if matchesTag(c.r.Header["If-None-Match"], tag) {
 			return c.Send(http.StatusNotModified, "", nil)
 		}
 	}
-	return c.Send(http.StatusOK, t.Type, k.bytes())
+	return c.Send(http.StatusOK, t.Type, body)
 }
 
 func matchesTag(values []string, tag string) bool {

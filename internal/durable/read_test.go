@@ -1,7 +1,12 @@
 package durable_test
 
 import (
+	"compress/gzip"
+	"io"
+	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"weir/internal/engine/memory"
 	"weir/internal/service/servicetest"
@@ -28,4 +33,63 @@ func TestLagOfLiveRead(t *testing.T) {
 	if got := <-lag; got != 3 {
 		t.Errorf("while the read begins, the lag is %d, want 3", got)
 	}
+}
+
+// Reads are compressed if the client accepts it. Each coding has a tag of its own, so a cache that
+// has one form of the data is never told that another form is unchanged.
+func TestCompressedReads(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	key, url := s.Key, s.URL()+"/ds/long"
+	send(t, "PUT", url, key, "", "Content-Type", "text/plain").want(t, 201, "")
+	text := strings.Repeat("some text ", 20<<10)
+	send(t, "POST", url, key, text, "Content-Type", "text/plain").want(t, 204, "")
+	tags := map[string]string{}
+	for _, accept := range []string{"identity", "gzip", "zstd"} {
+		a := send(t, "GET", url, key, "", "Accept-Encoding", accept).want(t, 200, "")
+		coding := a.header.Get("Content-Encoding")
+		if got := decoded(t, coding, a.body); got != text || coding != strings.TrimPrefix(accept, "identity") {
+			t.Errorf("accept-encoding %s: got content-encoding %q and %d bytes, want %d bytes", accept, coding, len(got), len(text))
+		}
+		if got := a.header.Get("Vary"); got != "Accept-Encoding" {
+			t.Errorf("accept-encoding %s: vary is %q", accept, got)
+		}
+		tags[accept] = a.header.Get("ETag")
+	}
+	for accept := range tags {
+		for other, tag := range tags {
+			want := 200
+			if accept == other {
+				want = 304
+			}
+			a := send(t, "GET", url, key, "", "Accept-Encoding", accept, "If-None-Match", tag).want(t, want, "")
+			if want == 304 && (a.header.Get("Content-Encoding") != "" || a.body != "") {
+				t.Errorf("the 304 response has content-encoding %q and %d bytes", a.header.Get("Content-Encoding"), len(a.body))
+			}
+		}
+	}
+}
+
+// decoded returns the content of a response body.
+func decoded(t *testing.T, coding, body string) string {
+	t.Helper()
+	r := io.Reader(strings.NewReader(body))
+	var err error
+	switch coding {
+	case "gzip":
+		r, err = gzip.NewReader(r)
+	case "zstd":
+		var d *zstd.Decoder
+		if d, err = zstd.NewReader(r, zstd.WithDecoderConcurrency(1)); err == nil {
+			defer d.Close()
+			r = d
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

@@ -99,9 +99,10 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 }
 
 // scanDocument reads a document in the form in which writeDocument writes most of them: the members
-// in their order, without white space, and no string with an escape or a byte above 127. It returns
-// false for any other document, which encoding/json must read. With scanDocument, a start reads a
-// million documents several times as fast.
+// in their order, without white space and without those about a lifetime, and no string with a byte
+// above 127. Only the attributes, which are JSON themselves, may have escapes. It returns false for
+// any other document, which encoding/json must read. With scanDocument, streams are created faster,
+// and a start reads a million documents several times as fast.
 func scanDocument(b []byte) (v document, ok bool) {
 	p := scanner{rest: b}
 	p.skip(`{"project":"`)
@@ -116,6 +117,10 @@ func scanDocument(b []byte) (v document, ok bool) {
 	v.MaxBytes = p.number()
 	p.skip(`,"mode":"`)
 	mode := p.text()
+	if !p.bad && len(p.rest) > 1 {
+		p.skip(`,"attributes":"`)
+		v.Attributes = p.escaped()
+	}
 	p.skip(`}`)
 	if p.bad || len(p.rest) > 0 {
 		return v, false
@@ -162,6 +167,30 @@ func (p *scanner) text() []byte {
 	}
 	p.bad = true
 	return nil
+}
+
+// escaped reads a string and its closing quote, and returns the string without its escapes. Only
+// quotes and backslashes may be escaped.
+func (p *scanner) escaped() string {
+	b := make([]byte, 0, len(p.rest))
+	for i := 0; i < len(p.rest); i++ {
+		c := p.rest[i]
+		if c == '"' {
+			p.rest = p.rest[i+1:]
+			return string(b)
+		}
+		if c == '\\' {
+			if i++; i == len(p.rest) || p.rest[i] != '"' && p.rest[i] != '\\' {
+				break
+			}
+			c = p.rest[i]
+		} else if c < ' ' || c > '~' {
+			break
+		}
+		b = append(b, c)
+	}
+	p.bad = true
+	return ""
 }
 
 // number reads and returns a positive integer that has no leading zeros and fits into an int64.

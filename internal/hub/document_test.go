@@ -131,6 +131,9 @@ func FuzzScanDocument(f *testing.F) {
 		}
 		f.Add(value)
 		f.Add(append(value, ' '))
+		f.Add(bytes.Replace(value, []byte(`"}`), []byte(`","attributes":"{\"a\":\"\\\\\"}"}`), 1))
+		f.Add(bytes.Replace(value, []byte(`"}`), []byte(`","attributes":"\u0041\n"}`), 1))
+		f.Add(bytes.Replace(value, []byte(`"}`), []byte(`","attributes":"\"}`), 1))
 		f.Add(bytes.Replace(value, []byte("60"), []byte("060"), 1))
 		f.Add(bytes.Replace(value, []byte("60"), []byte("9999999999999999999"), 1))
 	}
@@ -151,12 +154,14 @@ func FuzzScanDocument(f *testing.F) {
 
 // scanDocument reads the documents of nearly all streams.
 func TestScanDocument(t *testing.T) {
-	spec := Spec{ID: "x", Project: "p", Name: "A name, with commas.", RetentionSeconds: 60, MaxBytes: 1 << 40, Mode: weir.JSON}
-	value, err := writeDocument(&spec, 1_763_284_337_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v, ok := scanDocument(value); !ok || v.Name != spec.Name || v.Mode != spec.Mode || v.CreatedAt != 1_763_284_337_000 {
-		t.Errorf("read %+v, %v", v, ok)
+	for _, attributes := range []string{"", `{"path":"chats/42","type":"application/json"}`, `"back\slash"`} {
+		spec := Spec{ID: "x", Project: "p", Name: "A name, with commas.", RetentionSeconds: 60, MaxBytes: 1 << 40, Mode: weir.JSON, Attributes: attributes}
+		value, err := writeDocument(&spec, 1_763_284_337_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := scanDocument(value); !ok || v.Attributes != attributes || v.Name != spec.Name || v.Mode != spec.Mode || v.CreatedAt != 1_763_284_337_000 {
+			t.Errorf("read %+v, %v", v, ok)
+		}
 	}
 }

@@ -159,8 +159,10 @@ func (h *Hub) now() weir.Time { return weir.TimeOf(h.opts.Now()) }
 // errStopped is the error of calls after Close.
 var errStopped = weir.Errorf(weir.StorageUnavailable, "the server is shutting down")
 
+// notFound returns the error about a stream that does not exist. It does without package fmt,
+// because every creation of a stream begins with lookups that find nothing.
 func notFound(id weir.StreamID) *weir.Error {
-	return weir.Errorf(weir.StreamNotFound, "stream %s does not exist", id)
+	return &weir.Error{Code: weir.StreamNotFound, Message: "stream " + string(id) + " does not exist"}
 }
 
 // isNotFound reports whether err says that a stream does not exist.

@@ -78,15 +78,15 @@ func countDigits(b []byte) int {
 	return n
 }
 
-// recall returns the next request, and the length of its head, if its header fields are the
-// remembered ones. It returns nil if the fields are different, if the path has to be decoded, or if
-// the head is not complete.
+// recall returns the next request, and the length of its head, if its method and header fields are
+// the remembered ones. It returns nil if the method or the fields are different, if the path has to
+// be decoded, or if the head is not complete.
 func (m *remembered) recall(raw []byte) (*http.Request, int) {
-	end := bytes.IndexByte(raw, '\n')
-	if len(m.fields) == 0 || !bytes.HasPrefix(raw, post) || !bytes.HasSuffix(raw[:end+1], version11) {
+	end, start := bytes.IndexByte(raw, '\n'), plainStart(raw)
+	if len(m.fields) == 0 || start == nil || string(start[:len(start)-2]) != m.request.Method || !bytes.HasSuffix(raw[:end+1], version11) {
 		return nil, 0
 	}
-	path := raw[len(post)-1 : end+1-len(version11)]
+	path := raw[len(start)-1 : end+1-len(version11)]
 	if !plainPath(path) {
 		return nil, 0
 	}

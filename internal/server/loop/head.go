@@ -28,7 +28,7 @@ func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v v
 	if r, head = m.recall(raw); r == nil {
 		end := bytes.Index(raw, blankLine)
 		if end < 0 {
-			if few := raw[:min(len(raw), len(post))]; len(raw) >= maxHead || !bytes.HasPrefix(post, few) {
+			if len(raw) >= maxHead || !mayBePlain(raw) {
 				return nil, 0, other
 			}
 			return nil, 0, partial
@@ -78,18 +78,42 @@ func (p *parser) parse(head []byte) *http.Request {
 }
 
 var (
-	post      = []byte("POST /")
+	// plainStarts are the beginnings of plain requests: the method, a space and a slash.
+	plainStarts = [][]byte{[]byte("POST /"), []byte("PUT /")}
+
 	version11 = []byte(" HTTP/1.1\r\n")
 	blankLine = []byte("\r\n\r\n")
 )
 
-// plainHead checks that raw begins with the complete head of an HTTP/1.1 POST request to a path,
-// and that every line of the head is printable ASCII and ends with CR LF. If so, it returns the
-// header fields, with the blank line. Otherwise it returns nil. plainHead is strict on purpose.
+// plainStart returns the one of plainStarts that raw begins with, or nil.
+func plainStart(raw []byte) []byte {
+	for _, start := range plainStarts {
+		if bytes.HasPrefix(raw, start) {
+			return start
+		}
+	}
+	return nil
+}
+
+// mayBePlain reports whether raw begins with one of plainStarts, or may do so when more data has
+// arrived.
+func mayBePlain(raw []byte) bool {
+	for _, start := range plainStarts {
+		if n := min(len(raw), len(start)); string(raw[:n]) == string(start[:n]) {
+			return true
+		}
+	}
+	return false
+}
+
+// plainHead checks that raw begins with the complete head of an HTTP/1.1 request to a path, with
+// the method POST or PUT, and that every line of the head is printable ASCII and ends with CR LF. If
+// so, it returns the header fields, with the blank line. Otherwise it returns nil. plainHead is
+// strict on purpose.
 // HTTP parsers disagree on bare line feeds, folded lines, spaces before a colon and control
 // characters, and attackers use these for request smuggling. So only net/http decides about them.
 func plainHead(raw []byte) []byte {
-	if !bytes.HasPrefix(raw, post) {
+	if plainStart(raw) == nil {
 		return nil
 	}
 	end := bytes.Index(raw, blankLine)

@@ -4,8 +4,8 @@
 // for the disk occupies no goroutine, and the responses of all requests that one sync of the disk
 // has completed are sent in one pass.
 //
-// A request is plain if it is a POST with a body of known length, and nothing about its head is
-// unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
+// A request is plain if it is a POST or PUT with a body of known length, and nothing about its head
+// is unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
 // little by itself: http.ReadRequest parses requests, and the same handler answers them. A request
 // that is not plain, is large or does not arrive at once goes to net/http with the data read so far
 // (Options.HandOver), and so does everything that follows on the connection. When in doubt, a
