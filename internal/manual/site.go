@@ -51,6 +51,15 @@ var chapters = []chapter{
 	}},
 }
 
+// leaves returns all pages of the navigation in reading order.
+func leaves() []leaf {
+	var all []leaf
+	for _, c := range chapters {
+		all = append(all, c.leaves...)
+	}
+	return all
+}
+
 // missing is the key under which build stores the page for unknown addresses.
 const missing = "missing"
 
@@ -77,20 +86,20 @@ func build(o Options) (map[string]*file, error) {
 	files := map[string]*file{
 		"/openapi.json":   newFile("application/json", d.json),
 		"/docs/style.css": newFile("text/css; charset=utf-8", style),
+		"/docs/manual.js": newFile("text/javascript; charset=utf-8", script),
 	}
 	files["/openapi.json"].public = true
 	if err := addPictures(files); err != nil {
 		return nil, err
 	}
-	var all []leaf
-	for _, c := range chapters {
-		all = append(all, c.leaves...)
-	}
+	all := leaves()
+	var index []indexedPage
 	for i, l := range all {
 		c, err := l.content(o, d)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.path, err)
 		}
+		index = append(index, indexed(l, c))
 		v := view{Title: c.title, Path: l.path, Chapters: navigation(l.path), Sections: c.sections, Body: c.body}
 		if i > 0 {
 			v.Before = &link{all[i-1].path, all[i-1].name, false}
@@ -102,7 +111,17 @@ func build(o Options) (map[string]*file, error) {
 			return nil, fmt.Errorf("%s: %w", l.path, err)
 		}
 	}
-	lost := view{Title: "Page not found", Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address.</p>"}
+	if files["/docs/search.json"], err = searchIndex(index); err != nil {
+		return nil, err
+	}
+	list, err := listOfPages(index)
+	if err != nil {
+		return nil, err
+	}
+	if files["/docs/search"], err = (view{Title: list.title, Chapters: navigation(""), Body: list.body}).file(); err != nil {
+		return nil, err
+	}
+	lost := view{Title: "Page not found", Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address. <a href=\"/docs/search\">Search</a> it.</p>"}
 	files[missing], err = lost.file()
 	return files, err
 }
