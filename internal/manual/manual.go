@@ -22,6 +22,8 @@ import (
 type Options struct {
 	Faults   []Fault   // for /docs/errors
 	Commands []Command // for /docs/command-line
+	URL      string    // address of this server in blocks of code; empty for the default of weir serve
+	HTTPS    string    // the same for HTTPS
 }
 
 // Fault describes an error code of the API.

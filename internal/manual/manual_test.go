@@ -177,3 +177,33 @@ func TestTables(t *testing.T) {
 		}
 	}
 }
+
+// TestAddresses checks that blocks of code have the addresses of the server, on pages from Markdown
+// and on generated ones, and that the text keeps the default addresses, which it explains.
+func TestAddresses(t *testing.T) {
+	h := New(Options{
+		URL: "https://streams.example.org/a&b", HTTPS: "https://127.0.0.1:9443",
+		Commands: []Command{{Use: "weir tail", Short: "Tail", Example: "weir tail --url http://127.0.0.1:8080 x", Flags: []Flag{{"url", "URL", "http://127.0.0.1:8080", "address"}}}},
+	}, http.NotFoundHandler())
+	for path, want := range map[string]string{
+		"/docs":              "export WEIR_URL=https://streams.example.org/a&amp;b\n",
+		"/docs/operating":    "curl --http2 --cacert weir-data/tls/ca.pem https://127.0.0.1:9443/v1/health",
+		"/docs/command-line": "weir tail --url https://streams.example.org/a&amp;b x</code></pre>",
+	} {
+		if body := ask(h, "GET", path).Body.String(); !strings.Contains(body, want) {
+			t.Errorf("%s lacks %s", path, want)
+		}
+	}
+	for _, p := range allPages() {
+		for _, block := range codeBlock.FindAllString(ask(h, "GET", p).Body.String(), -1) {
+			if strings.Contains(block, "127.0.0.1:8080") || strings.Contains(block, "127.0.0.1:8443") {
+				t.Errorf("%s has a default address in a block:\n%s", p, block)
+			}
+		}
+	}
+	for path, want := range map[string]string{"/docs/command-line": `<code class="word">http://127.0.0.1:8080</code>`, "/docs/operating": `<a href="https://127.0.0.1:8443">`} {
+		if body := ask(h, "GET", path).Body.String(); !strings.Contains(body, want) {
+			t.Errorf("%s lacks %s", path, want)
+		}
+	}
+}

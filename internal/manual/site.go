@@ -4,7 +4,10 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"html"
 	"html/template"
+	"regexp"
+	"strings"
 
 	"weir/docs"
 )
@@ -99,6 +102,7 @@ func build(o Options) (map[string]*file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.path, err)
 		}
+		c.body = o.withAddresses(c.body)
 		index = append(index, indexed(l, c))
 		v := view{Title: c.title, Path: l.path, Chapters: navigation(l.path), Sections: c.sections, Body: c.body}
 		if i > 0 {
@@ -124,6 +128,22 @@ func build(o Options) (map[string]*file, error) {
 	lost := view{Title: "Page not found", Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address. <a href=\"/docs/search\">Search</a> it.</p>"}
 	files[missing], err = lost.file()
 	return files, err
+}
+
+var codeBlock = regexp.MustCompile(`(?s)<pre tabindex="0"><code>.*?</code></pre>`)
+
+// withAddresses puts the addresses of this server into the blocks of code, so that readers can run
+// them as they are. The documents have the default addresses there. Addresses outside of blocks
+// stay: the text explains that they are the defaults.
+func (o Options) withAddresses(body template.HTML) template.HTML {
+	var pairs []string
+	for standard, real := range map[string]string{"http://127.0.0.1:8080": o.URL, "https://127.0.0.1:8443": o.HTTPS} {
+		if real != "" {
+			pairs = append(pairs, standard, html.EscapeString(real))
+		}
+	}
+	replace := strings.NewReplacer(pairs...).Replace
+	return template.HTML(codeBlock.ReplaceAllStringFunc(string(body), replace))
 }
 
 // content builds the contents of the page: from its table, or from its Markdown document.

@@ -250,7 +250,10 @@ func (svc *Service) serve(secure server.TLS) error {
 // manual returns the handler of the manual and the JavaScript client. It passes all other paths to
 // the handler of /v1, which refuses those that do not exist.
 func (svc *Service) manual() http.Handler {
-	o := manual.Options{Commands: svc.options.Commands}
+	o := manual.Options{Commands: svc.options.Commands, URL: svc.URL()}
+	if at := svc.server.HTTPS(); at != "" {
+		o.HTTPS = settings.LocalURL("https", at)
+	}
 	for _, f := range api.Faults() {
 		o.Faults = append(o.Faults, manual.Fault{
 			Code: string(f.Code), Status: f.Status, Type: f.Type, RetryAfter: f.RetryAfter, Means: f.Means, Todo: f.Todo,
