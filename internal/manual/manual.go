@@ -20,10 +20,11 @@ import (
 
 // Options are the parts of the manual that do not come from Markdown or the OpenAPI description.
 type Options struct {
-	Faults   []Fault   // for /docs/errors
-	Commands []Command // for /docs/command-line
-	URL      string    // address of this server in blocks of code; empty for the default of weir serve
-	HTTPS    string    // the same for HTTPS
+	Faults    []Fault   // for /docs/errors
+	Commands  []Command // for /docs/command-line
+	URL       string    // address of this server in blocks of code; empty for the default of weir serve
+	HTTPS     string    // the same for HTTPS
+	Dashboard bool      // /dashboard at the address of the manual is the dashboard, so pages link to it
 }
 
 // Fault describes an error code of the API.

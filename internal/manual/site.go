@@ -54,6 +54,31 @@ var chapters = []chapter{
 	}},
 }
 
+// dashboardPages has the page of the dashboard that belongs to a page of the manual. The other pages
+// of the manual belong to the overview.
+var dashboardPages = map[string]link{
+	"/docs/concepts":    {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/publishing":  {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/subscribing": {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/durable":     {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/keys":        {Path: "/dashboard/keys", Name: "Keys"},
+	"/docs/reference":   {Path: "/dashboard/requests", Name: "Requests"},
+	"/docs/errors":      {Path: "/dashboard/requests", Name: "Requests"},
+}
+
+// dashboardPage returns the page of the dashboard that the page at path links to, or nil if there
+// is no dashboard.
+func (o Options) dashboardPage(path string) *link {
+	if !o.Dashboard {
+		return nil
+	}
+	l, ok := dashboardPages[path]
+	if !ok {
+		l = link{Path: "/dashboard", Name: "Overview"}
+	}
+	return &l
+}
+
 // leaves returns all pages of the navigation in reading order.
 func leaves() []leaf {
 	var all []leaf
@@ -104,7 +129,7 @@ func build(o Options) (map[string]*file, error) {
 		}
 		c.body = o.withAddresses(c.body)
 		index = append(index, indexed(l, c))
-		v := view{Title: c.title, Path: l.path, Chapters: navigation(l.path), Sections: c.sections, Body: c.body}
+		v := view{Title: c.title, Dashboard: o.dashboardPage(l.path), Chapters: navigation(l.path), Sections: c.sections, Body: c.body}
 		if i > 0 {
 			v.Before = &link{all[i-1].path, all[i-1].name, false}
 		}
@@ -122,10 +147,10 @@ func build(o Options) (map[string]*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if files["/docs/search"], err = (view{Title: list.title, Chapters: navigation(""), Body: list.body}).file(); err != nil {
+	if files["/docs/search"], err = (view{Title: list.title, Dashboard: o.dashboardPage(""), Chapters: navigation(""), Body: list.body}).file(); err != nil {
 		return nil, err
 	}
-	lost := view{Title: "Page not found", Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address. <a href=\"/docs/search\">Search</a> it.</p>"}
+	lost := view{Title: "Page not found", Dashboard: o.dashboardPage(""), Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address. <a href=\"/docs/search\">Search</a> it.</p>"}
 	files[missing], err = lost.file()
 	return files, err
 }
@@ -165,7 +190,8 @@ func (l leaf) content(o Options, d *description) (content, error) {
 
 // view is the data for the layout template.
 type view struct {
-	Title, Path   string
+	Title         string
+	Dashboard     *link
 	Chapters      []shownChapter
 	Sections      []section
 	Body          template.HTML
