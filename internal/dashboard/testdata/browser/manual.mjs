@@ -36,6 +36,25 @@ export const manualSteps = ({base, open, inspect}) => ({
 		assert.equal(await page.evaluate(() => navigator.clipboard.readText()), (await blocks.first().locator('code').textContent()).trimEnd());
 		await page.context().close();
 	},
+	async 'drawings of the manual are not cropped'() {
+		for (const width of [1280, 360]) {
+			const page = await open({viewport: {width, height: 900}});
+			for (const path of ['/docs', '/docs/concepts']) {
+				await page.goto(base + path);
+				const {drawings, outside} = await page.evaluate(() => {
+					const drawings = [...document.querySelectorAll('svg.drawing')];
+					const outside = drawings.flatMap(svg => [...svg.querySelectorAll('text, rect, path')].filter(shape => {
+						const {x, y, width, height} = shape.getBBox(), {width: right, height: bottom} = svg.viewBox.baseVal;
+						return x < 0 || y < 0 || x + width > right || y + height > bottom;
+					}).map(shape => shape.outerHTML));
+					return {drawings: drawings.length, outside};
+				});
+				assert.ok(drawings > 0, `${path} has no drawing`);
+				assert.deepEqual(outside, [], `${path} at a width of ${width}`);
+			}
+			await page.context().close();
+		}
+	},
 	async 'the manual without JavaScript'() {
 		const page = await open({javaScriptEnabled: false});
 		await page.goto(base + '/docs/concepts');
