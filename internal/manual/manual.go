@@ -21,7 +21,7 @@ import (
 // Options are the parts of the manual that do not come from Markdown or the OpenAPI description.
 type Options struct {
 	Faults    []Fault   // for /docs/errors
-	Commands  []Command // for /docs/command-line
+	Commands  []Command // for /docs/cli
 	URL       string    // address of this server in blocks of code; empty for the default of weir serve
 	HTTPS     string    // the same for HTTPS
 	Dashboard bool      // /dashboard at the address of the manual is the dashboard, so pages link to it
@@ -103,6 +103,9 @@ var script []byte
 // search index from this server, and nothing else.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
+// moved has the paths that redirect. Links to /docs/command-line may be in bookmarks.
+var moved = map[string]string{"/": "/docs", "/docs/": "/docs", "/docs/command-line": commandLine}
+
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
@@ -119,8 +122,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page supports only GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	if path == "/" || path == "/docs/" {
-		header["Location"] = []string{"/docs"}
+	if to := moved[path]; to != "" {
+		header["Location"] = []string{to}
 		w.WriteHeader(http.StatusFound)
 		return
 	}

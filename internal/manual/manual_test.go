@@ -98,7 +98,7 @@ func TestPages(t *testing.T) {
 			switch {
 			case strings.HasPrefix(m[1], "data:") || strings.HasPrefix(m[1], "/docs/images/") || // TestPictures checks these
 				strings.HasPrefix(m[1], "https://") && strings.Contains(body, `<a href="`+m[1]) || strings.HasPrefix(m[1], printed):
-			case !ok || anchor != "" && !slices.Contains(found, anchor) && path != "/docs/errors" && path != "/docs/command-line":
+			case !ok || anchor != "" && !slices.Contains(found, anchor) && path != "/docs/errors" && path != "/docs/cli":
 				t.Errorf("%s: broken link to %s", p, m[1])
 			}
 		}
@@ -110,10 +110,11 @@ func TestServing(t *testing.T) {
 	for _, r := range []struct {
 		method, path string
 		status       int
+		to           string
 	}{
-		{"GET", "/", 302}, {"GET", "/docs/", 302}, {"GET", "/docs/nowhere", 404}, {"GET", "/docs/manual/index.md", 404}, {"GET", "/docs/../docs", 404},
-		{"POST", "/docs", 405}, {"DELETE", "/openapi.json", 405}, {"HEAD", "/docs/errors", 200}, {"GET", "/docs/style.css", 200},
-		{"GET", "/v1/streams", 418}, {"GET", "/docsx", 418}, {"POST", "/", 405}, {"GET", "/elsewhere", 418},
+		{"GET", "/", 302, "/docs"}, {"GET", "/docs/", 302, "/docs"}, {"GET", "/docs/command-line", 302, "/docs/cli"}, {"GET", "/docs/nowhere", 404, ""}, {"GET", "/docs/manual/index.md", 404, ""}, {"GET", "/docs/../docs", 404, ""},
+		{"POST", "/docs", 405, ""}, {"DELETE", "/openapi.json", 405, ""}, {"HEAD", "/docs/errors", 200, ""}, {"GET", "/docs/style.css", 200, ""},
+		{"GET", "/v1/streams", 418, ""}, {"GET", "/docsx", 418, ""}, {"POST", "/", 405, ""}, {"GET", "/elsewhere", 418, ""},
 	} {
 		a := ask(h, r.method, r.path)
 		if a.Code != r.status || a.Code != 418 && a.Header().Get("X-Content-Type-Options") != "nosniff" {
@@ -122,8 +123,8 @@ func TestServing(t *testing.T) {
 		if r.method == "HEAD" && a.Body.Len() > 0 {
 			t.Errorf("%s %s has a body", r.method, r.path)
 		}
-		if r.status == 302 && a.Header().Get("Location") != "/docs" {
-			t.Errorf("%s redirects to %s, want /docs", r.path, a.Header().Get("Location"))
+		if to := a.Header().Get("Location"); r.status == 302 && to != r.to {
+			t.Errorf("%s redirects to %s, want %s", r.path, to, r.to)
 		}
 	}
 	if got := ask(h, "GET", "/openapi.json").Header(); got.Get("Content-Type") != "application/json" || got.Get("Access-Control-Allow-Origin") != "*" {
@@ -164,8 +165,8 @@ func TestCaching(t *testing.T) {
 func TestTables(t *testing.T) {
 	h := sample(t)
 	for path, want := range map[string][]string{
-		"/docs/errors":       {`<section class="fault" id="rate_limited">`, "429 Too Many Requests", "Too &lt;many&gt;.", "with <code class=\"word\">retry-after</code>"},
-		"/docs/command-line": {`<h2 id="weir-key-ls">`, "List &lt;all&gt; keys.", "--project NAME"},
+		"/docs/errors": {`<section class="fault" id="rate_limited">`, "429 Too Many Requests", "Too &lt;many&gt;.", "with <code class=\"word\">retry-after</code>"},
+		"/docs/cli":    {`<h2 id="publishing">`, `<h2 id="every-command">`, `<h3 id="weir-key-ls">`, `<li><a href="#weir-key-ls">`, "List &lt;all&gt; keys.", "--project NAME"},
 		"/docs/reference": {`<h2 id="publishAt">Publish with a given sequence number`, `<code class="word">/v1/streams/{id}/batches/{seq}</code>`, `href="/docs/errors#sequence_too_far_ahead"`,
 			`<h3 id="Ack">`, "x-ratelimit-remaining", "Idempotency-Key", "Last-Event-ID", "text/event-stream", "event: gap"},
 	} {
@@ -186,9 +187,9 @@ func TestAddresses(t *testing.T) {
 		Commands: []Command{{Use: "weir tail", Short: "Tail", Example: "weir tail --url http://127.0.0.1:8080 x", Flags: []Flag{{"url", "URL", "http://127.0.0.1:8080", "address"}}}},
 	}, http.NotFoundHandler())
 	for path, want := range map[string]string{
-		"/docs":              "export WEIR_URL=https://streams.example.org/a&amp;b\n",
-		"/docs/operating":    "curl --http2 --cacert weir-data/tls/ca.pem https://127.0.0.1:9443/v1/health",
-		"/docs/command-line": "weir tail --url https://streams.example.org/a&amp;b x</code></pre>",
+		"/docs":           "export WEIR_URL=https://streams.example.org/a&amp;b\n",
+		"/docs/operating": "curl --http2 --cacert weir-data/tls/ca.pem https://127.0.0.1:9443/v1/health",
+		"/docs/cli":       "weir tail --url https://streams.example.org/a&amp;b x</code></pre>",
 	} {
 		if body := ask(h, "GET", path).Body.String(); !strings.Contains(body, want) {
 			t.Errorf("%s lacks %s", path, want)
@@ -201,7 +202,7 @@ func TestAddresses(t *testing.T) {
 			}
 		}
 	}
-	for path, want := range map[string]string{"/docs/command-line": `<code class="word">http://127.0.0.1:8080</code>`, "/docs/operating": `<a href="https://127.0.0.1:8443">`} {
+	for path, want := range map[string]string{"/docs/cli": `<code class="word">http://127.0.0.1:8080</code>`, "/docs/operating": `<a href="https://127.0.0.1:8443">`} {
 		if body := ask(h, "GET", path).Body.String(); !strings.Contains(body, want) {
 			t.Errorf("%s lacks %s", path, want)
 		}

@@ -24,6 +24,10 @@ type chapter struct {
 	leaves []leaf
 }
 
+// commandLine is the path of the page about the command line. Its end is generated from the help
+// texts.
+const commandLine = "/docs/cli"
+
 // chapters lists all pages of the manual in reading order.
 var chapters = []chapter{
 	{"Start", []leaf{
@@ -35,7 +39,7 @@ var chapters = []chapter{
 		{"/docs/subscribing", "Subscribing", "manual/subscribing.md"},
 		{"/docs/durable", "Durable Streams", "manual/durable.md"},
 		{"/docs/ai-chat", "Resumable AI chats", "manual/ai-chat.md"},
-		{"/docs/cli", "From the shell", "cli.md"},
+		{commandLine, "Command line", "cli.md"},
 		{"/docs/keys", "Keys and scopes", "manual/keys.md"},
 		{"/docs/reference", "HTTP reference", ""},
 		{"/docs/errors", "Errors", ""},
@@ -44,7 +48,6 @@ var chapters = []chapter{
 		{"/docs/operating", "Operating", "operating.md"},
 		{"/docs/cluster", "More than one node", "cluster.md"},
 		{"/docs/dashboard", "Dashboard", "manual/dashboard.md"},
-		{"/docs/command-line", "Command line", ""},
 		{"/docs/benchmarks", "Benchmarks", "benchmarks.md"},
 	}},
 	{"More", []leaf{
@@ -171,21 +174,23 @@ func (o Options) withAddresses(body template.HTML) template.HTML {
 	return template.HTML(codeBlock.ReplaceAllStringFunc(string(body), replace))
 }
 
-// content builds the contents of the page: from its table, or from its Markdown document.
+// content builds the contents of the page: from its table, from its Markdown document, or from both.
 func (l leaf) content(o Options, d *description) (content, error) {
 	switch l.path {
 	case "/docs/reference":
 		return reference(d)
 	case "/docs/errors":
 		return faults(o.Faults)
-	case "/docs/command-line":
-		return commands(o.Commands)
 	}
 	text, err := docs.Files.ReadFile(l.source)
 	if err != nil {
 		return content{}, err
 	}
-	return render(l.source, text)
+	c, err := render(l.source, text)
+	if err == nil && l.path == commandLine {
+		return withCommands(c, o.Commands)
+	}
+	return c, err
 }
 
 // view is the data for the layout template.
