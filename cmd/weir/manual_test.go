@@ -31,7 +31,7 @@ func TestManual(t *testing.T) {
 		return body
 	}
 	anchors := map[string][]string{}
-	for _, path := range []string{"/docs/errors", "/docs/command-line"} {
+	for _, path := range []string{"/docs/errors", "/docs/cli"} {
 		for _, m := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(page(path), -1) {
 			anchors[path] = append(anchors[path], m[1])
 		}
@@ -42,7 +42,7 @@ func TestManual(t *testing.T) {
 		}
 	}
 	for _, c := range commandsForManual() {
-		if !slices.Contains(anchors["/docs/command-line"], strings.ReplaceAll(c.Use, " ", "-")) || c.Short == "" {
+		if !slices.Contains(anchors["/docs/cli"], strings.ReplaceAll(c.Use, " ", "-")) || c.Short == "" {
 			t.Errorf("%s is not explained", c.Use)
 		}
 	}

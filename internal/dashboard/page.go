@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -77,6 +78,7 @@ func fragments(page string, data any, names []string) (map[string]string, error)
 
 var functions = template.FuncMap{
 	"asset":   assetURL,
+	"manual":  manualPage,
 	"bytes":   bytesText,
 	"number":  numberText,
 	"ms":      msText,
@@ -102,6 +104,19 @@ var functions = template.FuncMap{
 		return m
 	},
 }
+
+// manualPages has the place in the manual that explains a page, by template name. The page about the
+// dashboard explains the others.
+var manualPages = map[string]string{
+	"overview": "/docs/dashboard#overview", "streams": "/docs/dashboard#streams", "stream_new": "/docs/dashboard#streams",
+	"stream": "/docs/dashboard#one-stream-and-its-events", "stream_delete": "/docs/dashboard#streams", "connect": "/docs/dashboard#one-stream-and-its-events",
+	"projects": "/docs/dashboard#projects-and-keys", "project_delete": "/docs/dashboard#projects-and-keys",
+	"keys": "/docs/keys", "key": "/docs/keys#revoke-and-rotate", "key_new": "/docs/keys#create-keys", "key_rotate": "/docs/keys#revoke-and-rotate",
+	"requests": "/docs/dashboard#requests", "audit": "/docs/dashboard#audit-log", "account": "/docs/dashboard#sign-in", "sign_in": "/docs/dashboard#sign-in",
+}
+
+// manualPage returns the address of the place in the manual that explains a page.
+func manualPage(name string) string { return cmp.Or(manualPages[name], "/docs/dashboard") }
 
 // whenText formats a time in UTC. Scripts add how long ago this time was.
 func whenText(t weir.Time) string { return t.Std().Format("2006-01-02 15:04:05") }

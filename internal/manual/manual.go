@@ -1,8 +1,8 @@
 // Package manual serves the manual of the service under /docs, and the OpenAPI description of the
 // HTTP API as /openapi.json. It generates the pages from three sources: the Markdown documents of
 // weir/docs, the OpenAPI description, and the tables of errors and commands that the caller passes
-// in. So each fact is written down in one place only. Pages run no scripts and load nothing from
-// other sites.
+// in. So each fact is written down in one place only. Pages load nothing from other sites. Their
+// one script adds the search and the copy buttons; without it, everything can still be read.
 package manual
 
 import (
@@ -20,8 +20,11 @@ import (
 
 // Options are the parts of the manual that do not come from Markdown or the OpenAPI description.
 type Options struct {
-	Faults   []Fault   // for /docs/errors
-	Commands []Command // for /docs/command-line
+	Faults    []Fault   // for /docs/errors
+	Commands  []Command // for /docs/cli
+	URL       string    // address of this server in blocks of code; empty for the default of weir serve
+	HTTPS     string    // the same for HTTPS
+	Dashboard bool      // /dashboard at the address of the manual is the dashboard, so pages link to it
 }
 
 // Fault describes an error code of the API.
@@ -93,9 +96,15 @@ func New(o Options, next http.Handler) *Handler {
 //go:embed style.css
 var style []byte
 
-// policy is the Content-Security-Policy of every page: style sheets and images from this server,
-// and nothing else.
-const policy = "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+//go:embed manual.js
+var script []byte
+
+// policy is the Content-Security-Policy of every page: style sheets, images, the script and the
+// search index from this server, and nothing else.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// moved has the paths that redirect. Links to /docs/command-line may be in bookmarks.
+var moved = map[string]string{"/": "/docs", "/docs/": "/docs", "/docs/command-line": commandLine}
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -113,8 +122,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page supports only GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	if path == "/" || path == "/docs/" {
-		header["Location"] = []string{"/docs"}
+	if to := moved[path]; to != "" {
+		header["Location"] = []string{to}
 		w.WriteHeader(http.StatusFound)
 		return
 	}

@@ -8,16 +8,22 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// sample returns a manual with one entry on every page that is generated from a table.
-func sample(t *testing.T) http.Handler {
-	t.Helper()
+// oneManual is built once for all tests, because building takes a second.
+var oneManual = sync.OnceValue(func() http.Handler {
 	return New(Options{
 		Faults:   []Fault{{Code: "rate_limited", Status: 429, Type: "rate_limit_error", RetryAfter: true, Means: "Too <many>.", Todo: "Wait."}},
 		Commands: []Command{{Use: "weir key ls", Short: "List", Long: "List <all> keys.", Example: "weir key ls", Flags: []Flag{{"project", "NAME", "", "list only the keys of this project"}}}},
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+})
+
+// sample returns a manual with one entry on every page that is generated from a table.
+func sample(t *testing.T) http.Handler {
+	t.Helper()
+	return oneManual()
 }
 
 func ask(h http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
@@ -30,14 +36,13 @@ func ask(h http.Handler, method, path string, header ...string) *httptest.Respon
 	return w
 }
 
+// allPages returns the paths of all pages: those of the navigation, and the list of pages.
 func allPages() []string {
 	var all []string
-	for _, c := range chapters {
-		for _, l := range c.leaves {
-			all = append(all, l.path)
-		}
+	for _, l := range leaves() {
+		all = append(all, l.path)
 	}
-	return all
+	return append(all, "/docs/search")
 }
 
 var (
@@ -47,11 +52,11 @@ var (
 )
 
 // TestPages checks every page: it has one title, headings that do not skip a level, landmarks,
-// unique ids, and links whose page and anchor exist. It contains no script and no inline style, and
-// loads nothing from other sites.
+// unique ids, and links whose page and anchor exist. Its only script is manual.js. It contains no
+// inline style, and loads nothing from other sites.
 func TestPages(t *testing.T) {
 	h := sample(t)
-	anchors := map[string][]string{"/openapi.json": nil, "/docs/style.css": nil, "/client.js": nil}
+	anchors := map[string][]string{"/openapi.json": nil, "/docs/style.css": nil, "/docs/manual.js": nil, "/client.js": nil}
 	for _, p := range allPages() {
 		for _, m := range ids.FindAllStringSubmatch(ask(h, "GET", p).Body.String(), -1) {
 			if slices.Contains(anchors[p], m[1]) {
@@ -66,13 +71,14 @@ func TestPages(t *testing.T) {
 		if a.Code != 200 || a.Header().Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(a.Header().Get("Content-Security-Policy"), "default-src 'none'; style-src 'self'") {
 			t.Errorf("%s: %d %v", p, a.Code, a.Header())
 		}
+		body = strings.Replace(body, `<script type="module" src="/docs/manual.js"></script>`, "", 1)
 		for _, word := range []string{"<script", "<style", " style=", " onclick=", "<iframe", "&lt;no value&gt;", "ZgotmplZ", "%!"} {
 			if strings.Contains(body, word) {
 				t.Errorf("%s contains %s", p, word)
 			}
 		}
 		for _, word := range []string{`<html lang="en">`, "<main id=\"content\">", `aria-label="Pages"`, `aria-current="page"`, "name=\"viewport\""} {
-			if !strings.Contains(body, word) {
+			if !strings.Contains(body, word) && (p != "/docs/search" || word != `aria-current="page"`) {
 				t.Errorf("%s lacks %s", p, word)
 			}
 		}
@@ -92,7 +98,7 @@ func TestPages(t *testing.T) {
 			switch {
 			case strings.HasPrefix(m[1], "data:") || strings.HasPrefix(m[1], "/docs/images/") || // TestPictures checks these
 				strings.HasPrefix(m[1], "https://") && strings.Contains(body, `<a href="`+m[1]) || strings.HasPrefix(m[1], printed):
-			case !ok || anchor != "" && !slices.Contains(found, anchor) && path != "/docs/errors" && path != "/docs/command-line":
+			case !ok || anchor != "" && !slices.Contains(found, anchor) && path != "/docs/errors" && path != "/docs/cli":
 				t.Errorf("%s: broken link to %s", p, m[1])
 			}
 		}
@@ -104,10 +110,11 @@ func TestServing(t *testing.T) {
 	for _, r := range []struct {
 		method, path string
 		status       int
+		to           string
 	}{
-		{"GET", "/", 302}, {"GET", "/docs/", 302}, {"GET", "/docs/nowhere", 404}, {"GET", "/docs/manual/index.md", 404}, {"GET", "/docs/../docs", 404},
-		{"POST", "/docs", 405}, {"DELETE", "/openapi.json", 405}, {"HEAD", "/docs/errors", 200}, {"GET", "/docs/style.css", 200},
-		{"GET", "/v1/streams", 418}, {"GET", "/docsx", 418}, {"POST", "/", 405}, {"GET", "/elsewhere", 418},
+		{"GET", "/", 302, "/docs"}, {"GET", "/docs/", 302, "/docs"}, {"GET", "/docs/command-line", 302, "/docs/cli"}, {"GET", "/docs/nowhere", 404, ""}, {"GET", "/docs/manual/index.md", 404, ""}, {"GET", "/docs/../docs", 404, ""},
+		{"POST", "/docs", 405, ""}, {"DELETE", "/openapi.json", 405, ""}, {"HEAD", "/docs/errors", 200, ""}, {"GET", "/docs/style.css", 200, ""},
+		{"GET", "/v1/streams", 418, ""}, {"GET", "/docsx", 418, ""}, {"POST", "/", 405, ""}, {"GET", "/elsewhere", 418, ""},
 	} {
 		a := ask(h, r.method, r.path)
 		if a.Code != r.status || a.Code != 418 && a.Header().Get("X-Content-Type-Options") != "nosniff" {
@@ -116,8 +123,8 @@ func TestServing(t *testing.T) {
 		if r.method == "HEAD" && a.Body.Len() > 0 {
 			t.Errorf("%s %s has a body", r.method, r.path)
 		}
-		if r.status == 302 && a.Header().Get("Location") != "/docs" {
-			t.Errorf("%s redirects to %s, want /docs", r.path, a.Header().Get("Location"))
+		if to := a.Header().Get("Location"); r.status == 302 && to != r.to {
+			t.Errorf("%s redirects to %s, want %s", r.path, to, r.to)
 		}
 	}
 	if got := ask(h, "GET", "/openapi.json").Header(); got.Get("Content-Type") != "application/json" || got.Get("Access-Control-Allow-Origin") != "*" {
@@ -158,8 +165,8 @@ func TestCaching(t *testing.T) {
 func TestTables(t *testing.T) {
 	h := sample(t)
 	for path, want := range map[string][]string{
-		"/docs/errors":       {`<section class="fault" id="rate_limited">`, "429 Too Many Requests", "Too &lt;many&gt;.", "with <code class=\"word\">retry-after</code>"},
-		"/docs/command-line": {`<h2 id="weir-key-ls">`, "List &lt;all&gt; keys.", "--project NAME"},
+		"/docs/errors": {`<section class="fault" id="rate_limited">`, "429 Too Many Requests", "Too &lt;many&gt;.", "with <code class=\"word\">retry-after</code>"},
+		"/docs/cli":    {`<h2 id="publishing">`, `<h2 id="every-command">`, `<h3 id="weir-key-ls">`, `<li><a href="#weir-key-ls">`, "List &lt;all&gt; keys.", "--project NAME"},
 		"/docs/reference": {`<h2 id="publishAt">Publish with a given sequence number`, `<code class="word">/v1/streams/{id}/batches/{seq}</code>`, `href="/docs/errors#sequence_too_far_ahead"`,
 			`<h3 id="Ack">`, "x-ratelimit-remaining", "Idempotency-Key", "Last-Event-ID", "text/event-stream", "event: gap"},
 	} {
@@ -168,6 +175,36 @@ func TestTables(t *testing.T) {
 			if !strings.Contains(body, w) {
 				t.Errorf("%s lacks %s", path, w)
 			}
+		}
+	}
+}
+
+// TestAddresses checks that blocks of code have the addresses of the server, on pages from Markdown
+// and on generated ones, and that the text keeps the default addresses, which it explains.
+func TestAddresses(t *testing.T) {
+	h := New(Options{
+		URL: "https://streams.example.org/a&b", HTTPS: "https://127.0.0.1:9443",
+		Commands: []Command{{Use: "weir tail", Short: "Tail", Example: "weir tail --url http://127.0.0.1:8080 x", Flags: []Flag{{"url", "URL", "http://127.0.0.1:8080", "address"}}}},
+	}, http.NotFoundHandler())
+	for path, want := range map[string]string{
+		"/docs":           "export WEIR_URL=https://streams.example.org/a&amp;b\n",
+		"/docs/operating": "curl --http2 --cacert weir-data/tls/ca.pem https://127.0.0.1:9443/v1/health",
+		"/docs/cli":       "weir tail --url https://streams.example.org/a&amp;b x</code></pre>",
+	} {
+		if body := ask(h, "GET", path).Body.String(); !strings.Contains(body, want) {
+			t.Errorf("%s lacks %s", path, want)
+		}
+	}
+	for _, p := range allPages() {
+		for _, block := range codeBlock.FindAllString(ask(h, "GET", p).Body.String(), -1) {
+			if strings.Contains(block, "127.0.0.1:8080") || strings.Contains(block, "127.0.0.1:8443") {
+				t.Errorf("%s has a default address in a block:\n%s", p, block)
+			}
+		}
+	}
+	for path, want := range map[string]string{"/docs/cli": `<code class="word">http://127.0.0.1:8080</code>`, "/docs/operating": `<a href="https://127.0.0.1:8443">`} {
+		if body := ask(h, "GET", path).Body.String(); !strings.Contains(body, want) {
+			t.Errorf("%s lacks %s", path, want)
 		}
 	}
 }

@@ -116,3 +116,33 @@ func TestBadPictures(t *testing.T) {
 		t.Errorf("%v\n%s", err, c.body)
 	}
 }
+
+// TestDrawings checks that the style sheet of the manual has a rule for every class of a drawing,
+// because a shape without a rule is black. It also checks that hollow shapes stay hollow: a class
+// may mean something else in another drawing.
+func TestDrawings(t *testing.T) {
+	all, err := fs.Glob(docs.Files, "manual/*.svg")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d drawings: %v", len(all), err)
+	}
+	for _, name := range all {
+		text, err := docs.Files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := ownStyle.Find(text)
+		for _, m := range regexp.MustCompile(` class="([^"]+)"`).FindAllSubmatch(text, -1) {
+			rule := append(append([]byte("."), m[1]...), " {"...)
+			if !bytes.Contains(style, append([]byte(".drawing "), rule...)) || !bytes.Contains(own, rule) {
+				t.Errorf("%s: the class %s has no rule in style.css or in the file", name, m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?s)\.([a-z]+) \{[^}]*\}`).FindAllSubmatch(own, -1) {
+			hollow := []byte("fill: none")
+			rule := regexp.MustCompile(`\.drawing \.` + string(m[1]) + ` \{[^}]*\}`).Find(style)
+			if bytes.Contains(m[0], hollow) && !bytes.Contains(rule, hollow) {
+				t.Errorf("%s: shapes of class %s are not filled, but style.css has %s", name, m[1], rule)
+			}
+		}
+	}
+}

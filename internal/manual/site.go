@@ -4,7 +4,10 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"html"
 	"html/template"
+	"regexp"
+	"strings"
 
 	"weir/docs"
 )
@@ -21,6 +24,10 @@ type chapter struct {
 	leaves []leaf
 }
 
+// commandLine is the path of the page about the command line. Its end is generated from the help
+// texts.
+const commandLine = "/docs/cli"
+
 // chapters lists all pages of the manual in reading order.
 var chapters = []chapter{
 	{"Start", []leaf{
@@ -32,7 +39,7 @@ var chapters = []chapter{
 		{"/docs/subscribing", "Subscribing", "manual/subscribing.md"},
 		{"/docs/durable", "Durable Streams", "manual/durable.md"},
 		{"/docs/ai-chat", "Resumable AI chats", "manual/ai-chat.md"},
-		{"/docs/cli", "From the shell", "cli.md"},
+		{commandLine, "Command line", "cli.md"},
 		{"/docs/keys", "Keys and scopes", "manual/keys.md"},
 		{"/docs/reference", "HTTP reference", ""},
 		{"/docs/errors", "Errors", ""},
@@ -41,7 +48,6 @@ var chapters = []chapter{
 		{"/docs/operating", "Operating", "operating.md"},
 		{"/docs/cluster", "More than one node", "cluster.md"},
 		{"/docs/dashboard", "Dashboard", "manual/dashboard.md"},
-		{"/docs/command-line", "Command line", ""},
 		{"/docs/benchmarks", "Benchmarks", "benchmarks.md"},
 	}},
 	{"More", []leaf{
@@ -49,6 +55,40 @@ var chapters = []chapter{
 		{"/docs/comparison", "Comparison", "manual/comparison.md"},
 		{"/docs/faq", "Questions", "manual/faq.md"},
 	}},
+}
+
+// dashboardPages has the page of the dashboard that belongs to a page of the manual. The other pages
+// of the manual belong to the overview.
+var dashboardPages = map[string]link{
+	"/docs/concepts":    {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/publishing":  {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/subscribing": {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/durable":     {Path: "/dashboard/streams", Name: "Streams"},
+	"/docs/keys":        {Path: "/dashboard/keys", Name: "Keys"},
+	"/docs/reference":   {Path: "/dashboard/requests", Name: "Requests"},
+	"/docs/errors":      {Path: "/dashboard/requests", Name: "Requests"},
+}
+
+// dashboardPage returns the page of the dashboard that the page at path links to, or nil if there
+// is no dashboard.
+func (o Options) dashboardPage(path string) *link {
+	if !o.Dashboard {
+		return nil
+	}
+	l, ok := dashboardPages[path]
+	if !ok {
+		l = link{Path: "/dashboard", Name: "Overview"}
+	}
+	return &l
+}
+
+// leaves returns all pages of the navigation in reading order.
+func leaves() []leaf {
+	var all []leaf
+	for _, c := range chapters {
+		all = append(all, c.leaves...)
+	}
+	return all
 }
 
 // missing is the key under which build stores the page for unknown addresses.
@@ -77,21 +117,22 @@ func build(o Options) (map[string]*file, error) {
 	files := map[string]*file{
 		"/openapi.json":   newFile("application/json", d.json),
 		"/docs/style.css": newFile("text/css; charset=utf-8", style),
+		"/docs/manual.js": newFile("text/javascript; charset=utf-8", script),
 	}
 	files["/openapi.json"].public = true
 	if err := addPictures(files); err != nil {
 		return nil, err
 	}
-	var all []leaf
-	for _, c := range chapters {
-		all = append(all, c.leaves...)
-	}
+	all := leaves()
+	var index []indexedPage
 	for i, l := range all {
 		c, err := l.content(o, d)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.path, err)
 		}
-		v := view{Title: c.title, Path: l.path, Chapters: navigation(l.path), Sections: c.sections, Body: c.body}
+		c.body = o.withAddresses(c.body)
+		index = append(index, indexed(l, c))
+		v := view{Title: c.title, Dashboard: o.dashboardPage(l.path), Chapters: navigation(l.path), Sections: c.sections, Body: c.body}
 		if i > 0 {
 			v.Before = &link{all[i-1].path, all[i-1].name, false}
 		}
@@ -102,31 +143,60 @@ func build(o Options) (map[string]*file, error) {
 			return nil, fmt.Errorf("%s: %w", l.path, err)
 		}
 	}
-	lost := view{Title: "Page not found", Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address.</p>"}
+	if files["/docs/search.json"], err = searchIndex(index); err != nil {
+		return nil, err
+	}
+	list, err := listOfPages(index)
+	if err != nil {
+		return nil, err
+	}
+	if files["/docs/search"], err = (view{Title: list.title, Dashboard: o.dashboardPage(""), Chapters: navigation(""), Body: list.body}).file(); err != nil {
+		return nil, err
+	}
+	lost := view{Title: "Page not found", Dashboard: o.dashboardPage(""), Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address. <a href=\"/docs/search\">Search</a> it.</p>"}
 	files[missing], err = lost.file()
 	return files, err
 }
 
-// content builds the contents of the page: from its table, or from its Markdown document.
+var codeBlock = regexp.MustCompile(`(?s)<pre tabindex="0"><code>.*?</code></pre>`)
+
+// withAddresses puts the addresses of this server into the blocks of code, so that readers can run
+// them as they are. The documents have the default addresses there. Addresses outside of blocks
+// stay: the text explains that they are the defaults.
+func (o Options) withAddresses(body template.HTML) template.HTML {
+	var pairs []string
+	for standard, real := range map[string]string{"http://127.0.0.1:8080": o.URL, "https://127.0.0.1:8443": o.HTTPS} {
+		if real != "" {
+			pairs = append(pairs, standard, html.EscapeString(real))
+		}
+	}
+	replace := strings.NewReplacer(pairs...).Replace
+	return template.HTML(codeBlock.ReplaceAllStringFunc(string(body), replace))
+}
+
+// content builds the contents of the page: from its table, from its Markdown document, or from both.
 func (l leaf) content(o Options, d *description) (content, error) {
 	switch l.path {
 	case "/docs/reference":
 		return reference(d)
 	case "/docs/errors":
 		return faults(o.Faults)
-	case "/docs/command-line":
-		return commands(o.Commands)
 	}
 	text, err := docs.Files.ReadFile(l.source)
 	if err != nil {
 		return content{}, err
 	}
-	return render(l.source, text)
+	c, err := render(l.source, text)
+	if err == nil && l.path == commandLine {
+		return withCommands(c, o.Commands)
+	}
+	return c, err
 }
 
 // view is the data for the layout template.
 type view struct {
-	Title, Path   string
+	Title         string
+	Dashboard     *link
 	Chapters      []shownChapter
 	Sections      []section
 	Body          template.HTML

@@ -34,13 +34,15 @@ func faults(all []Fault) (content, error) {
 	return table("errors", "Errors", all, sections)
 }
 
-// commands builds the page with the help texts of the program.
-func commands(all []Command) (content, error) {
-	var sections []section
+// withCommands adds the help texts of the program to the page about the command line.
+func withCommands(page content, all []Command) (content, error) {
+	sections := append(page.sections, section{"every-command", "Every command"})
 	for _, c := range all {
 		sections = append(sections, section{strings.ReplaceAll(c.Use, " ", "-"), c.Use})
 	}
-	return table("commands", "Command line", all, sections)
+	texts, err := table("commands", page.title, all, sections)
+	texts.body = page.body + texts.body
+	return texts, err
 }
 
 // passage is a part of a help text: either running text, or lines whose layout must be kept.

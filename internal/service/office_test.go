@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,6 +29,22 @@ func getStatus(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, resp.Header.Get("Location")
 }
 
+// leadsToDashboard reports whether the manual at an address links to the dashboard.
+func leadsToDashboard(t *testing.T, at string) bool {
+	t.Helper()
+	resp, err := http.Get(at + "/docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(text), `<a href="/dashboard`)
+}
+
 // dashboardAddress returns the address of the dashboard's own listener.
 func dashboardAddress(s *servicetest.Service) string {
 	for pairs := s.Addresses(); len(pairs) > 0; pairs = pairs[2:] {
@@ -49,6 +66,9 @@ func TestDashboardOff(t *testing.T) {
 	}
 	if got, to := getStatus(t, s.HTTP+"/"); got != 302 || to != "/docs" {
 		t.Errorf("/: status %d, redirect to %q; want 302 and /docs", got, to)
+	}
+	if leadsToDashboard(t, s.HTTP) {
+		t.Error("the manual links to a dashboard that does not exist")
 	}
 	var out bytes.Buffer
 	s.Welcome(&out)
@@ -74,6 +94,9 @@ func TestDashboardAddress(t *testing.T) {
 		if got, _ := getStatus(t, s.HTTP+path); got != want {
 			t.Errorf("%s on the public address: status %d, want %d", path, got, want)
 		}
+	}
+	if !leadsToDashboard(t, at) || leadsToDashboard(t, s.HTTP) {
+		t.Error("the manual must link to the dashboard at the dashboard's address, and only there")
 	}
 	var out bytes.Buffer
 	s.Welcome(&out)

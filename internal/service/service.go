@@ -225,12 +225,13 @@ func (svc *Service) serve(secure server.TLS) error {
 		return err
 	}
 	svc.serveSocket()
-	pages := svc.manual()
 	if svc.office.server != nil {
 		svc.work.Go(func() { svc.office.watch(svc.stopping) })
-		svc.office.serve(svc.visits.counted(withDashboard(svc.Dashboard, pages)))
+		svc.office.serve(svc.visits.counted(withDashboard(svc.Dashboard, svc.manual(true))))
 	}
-	if svc.settings.Dashboard == settings.DashboardOn {
+	shown := svc.settings.Dashboard == settings.DashboardOn
+	pages := svc.manual(shown)
+	if shown {
 		pages = withDashboard(svc.Dashboard, pages)
 	}
 	ds := durable.New(durable.Options{
@@ -248,9 +249,13 @@ func (svc *Service) serve(secure server.TLS) error {
 }
 
 // manual returns the handler of the manual and the JavaScript client. It passes all other paths to
-// the handler of /v1, which refuses those that do not exist.
-func (svc *Service) manual() http.Handler {
-	o := manual.Options{Commands: svc.options.Commands}
+// the handler of /v1, which refuses those that do not exist. If hasDashboard is true, pages link to
+// the dashboard.
+func (svc *Service) manual(hasDashboard bool) http.Handler {
+	o := manual.Options{Commands: svc.options.Commands, URL: svc.URL(), Dashboard: hasDashboard}
+	if at := svc.server.HTTPS(); at != "" {
+		o.HTTPS = settings.LocalURL("https", at)
+	}
 	for _, f := range api.Faults() {
 		o.Faults = append(o.Faults, manual.Fault{
 			Code: string(f.Code), Status: f.Status, Type: f.Type, RetryAfter: f.RetryAfter, Means: f.Means, Todo: f.Todo,

@@ -9,6 +9,7 @@ import {createRequire} from 'node:module';
 import {strict as assert} from 'node:assert';
 import {chromium} from 'playwright-core';
 import {eventSteps} from './events.mjs';
+import {manualSteps} from './manual.mjs';
 
 const axe = createRequire(import.meta.url)('axe-core').source;
 const {URL: base, STREAM: stream, KEY: key, PASSWORD: password, SHOTS: shots, CHROMIUM: executablePath} = process.env;
@@ -363,6 +364,7 @@ const steps = {
 			await page.context().close();
 		}
 	},
+	...manualSteps({base, open, inspect: (...a) => inspect(...a)}),
 	async 'deleting a stream ends its list of events'(page, kept) {
 		await page.goto(base + '/dashboard/streams/' + kept.stream);
 		await page.locator('#events-state').getByText('Following.').waitFor();
