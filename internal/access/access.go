@@ -161,6 +161,16 @@ func (a *Access) CatchUp(ctx context.Context) error {
 	return nil
 }
 
+// CatchUpTogether is like CatchUp, but all callers that wait share one request to the store, and
+// there are at most 20 requests per second. Use it for requests of clients that have not proved who
+// they are. It waits up to five seconds.
+func (a *Access) CatchUpTogether() error {
+	if err := a.catchUp.wait(a.docs); err != nil {
+		return storeError("catch up with other nodes", err)
+	}
+	return nil
+}
+
 // cannotRead handles a document that cannot be read. While Open loads the documents, cannotRead
 // makes Open fail. Later, only another node can have written such a document, and cannotRead
 // ignores it. A key in the document then stays unknown, so requests with the key are refused.

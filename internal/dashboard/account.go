@@ -150,7 +150,7 @@ func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token st
 	if checked != a.revision {
 		return "", nil
 	}
-	return d.sessions.begin(from, agent)
+	return d.sessions.begin(checked, from, agent)
 }
 
 // unstored wraps the error of a failed write. If the store refuses writes for a known reason, the
@@ -178,8 +178,9 @@ type accountView struct {
 
 func (v *visit) accountPage() error {
 	changed, managed := v.account.changedAt()
+	_, account := v.account.hash()
 	view := accountView{
-		Changed: changed, Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
+		Changed: changed, Managed: managed, Sessions: v.sessions.list(account), Mine: v.session,
 		Idle: roughly(idleFor), Lasts: roughly(lastsFor), Tokens: v.Access.Tokens(), Secret: v.reveal(newToken),
 	}
 	slices.Reverse(view.Tokens)
@@ -200,7 +201,7 @@ func (v *visit) createToken() error {
 	if err != nil {
 		return v.sorry(page, err)
 	}
-	v.session.keep(newToken, secret.Reveal())
+	v.keep(newToken, secret.Reveal())
 	v.did("token created", t.Masked+" "+t.ID+" "+t.Name)
 	return v.back(page+"#tokens", "")
 }
@@ -252,14 +253,18 @@ func (v *visit) changePassword() error {
 		http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
 		return nil
 	}
-	v.session = s
+	v.session, v.token = s, token
+	v.sessions.store(v.r.Context(), s)
+	v.sessions.spread(v.r.Context())
 	http.SetCookie(v.w, v.cookie(v.r, token))
 	v.mark()
 	return v.back(page, "Password changed. All other sessions were signed out.")
 }
 
 func (v *visit) signOutEverywhere() error {
-	n := v.sessions.endAll(v.session)
+	_, account := v.account.hash()
+	n := v.sessions.endOthers(account, v.session)
+	v.sessions.spread(v.r.Context())
 	v.did("signed out everywhere", fmt.Sprintf("other sessions ended: %d", n))
 	return v.back("/dashboard/account", fmt.Sprintf("Other sessions signed out: %d.", n))
 }

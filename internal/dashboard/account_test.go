@@ -17,7 +17,6 @@ import (
 func TestSignInWhilePasswordChanges(t *testing.T) {
 	svc := startService(t)
 	synctest.Test(t, func(t *testing.T) {
-		defer dashboard.EndSessions(svc.Dashboard)
 		release := dashboard.HoldVerify(svc.Dashboard)
 		w := httptest.NewRecorder()
 		form := url.Values{"name": {dashboard.Account}, "password": {password}}

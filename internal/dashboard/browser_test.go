@@ -30,7 +30,6 @@ func TestBrowser(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/test/advance" { // the script moves the clock forward
 				svc.clock.advance(dashboard.LastsFor)
-				dashboard.SweepSessions(svc.Dashboard)
 				return
 			}
 			next.ServeHTTP(w, r)

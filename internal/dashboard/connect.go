@@ -80,7 +80,7 @@ func (v *visit) connectKey() error {
 	if err != nil {
 		return v.sorry(page, err)
 	}
-	v.session.keep(k.ID, secret.Reveal())
+	v.keep(k.ID, secret.Reveal())
 	v.did("key created", k.Masked+" "+k.ID+" "+k.Name)
 	return v.back(page+"&key="+k.ID, "")
 }

@@ -29,7 +29,7 @@ import (
 
 // Options configure a dashboard. Documents, Hub, Access and API are required.
 type Options struct {
-	Documents engine.Documents // holds the account, the audit log and the figures
+	Documents engine.Documents // holds the account, the sessions, the audit log and the figures
 	Hub       *hub.Hub
 	Access    *access.Access
 	API       *api.Handler
@@ -47,6 +47,7 @@ type Options struct {
 	Cluster  func() string                   // sentence about the cluster; nil or empty without a cluster
 	Health   func() (status string, ok bool) // nil means always healthy
 	Writes   func() bool                     // whether the store accepts writes; nil means always
+	Lease    func() error                    // an error while this node cannot know which sessions have ended (D18); nil means it always knows
 	Logger   *slog.Logger                    // nil discards logs
 	Now      func() time.Time                // nil means time.Now
 }
@@ -93,6 +94,9 @@ func (o *Options) defaults() {
 	if o.Writes == nil {
 		o.Writes = func() bool { return true }
 	}
+	if o.Lease == nil {
+		o.Lease = func() error { return nil }
+	}
 	if o.Cluster == nil {
 		o.Cluster = func() string { return "" }
 	}
@@ -116,7 +120,10 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	if err := d.trustBase(); err != nil {
 		return nil, fmt.Errorf("open dashboard: %w", err)
 	}
-	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
+	d.sessions = sessions{
+		docs: o.Documents, account: &d.account, catchUp: o.Access.CatchUpTogether, lease: o.Lease, logger: o.Logger,
+		now: o.Now, all: map[digest]*session{},
+	}
 	d.throttle = newThrottle(o.Now)
 	d.throttle.locked = func(client netip.Addr, wait time.Duration) {
 		o.Logger.Warn("signing in is locked after wrong passwords", "from", client, "wait", wait.Round(time.Second))
@@ -160,12 +167,11 @@ func (d *Dashboard) trustBase() error {
 	return d.origin.AddTrustedOrigin(base.Scheme + "://" + host)
 }
 
-// Close stops sampling and ends all sessions. It stores the figures and refused sign-ins that are
-// not stored yet, and logs an error if that fails. Call it once, after the last request.
+// Close stops sampling. It stores the figures, refused sign-ins and changes of sessions that are not
+// stored yet, and logs an error if that fails. Call it once, after the last request.
 func (d *Dashboard) Close(ctx context.Context) {
 	close(d.closing)
 	d.work.Wait()
-	d.sessions.endAll(nil)
 	c := d.read()
 	d.figures.mu.Lock()
 	if c.taken.Sub(d.figures.coarse.last.taken) >= time.Second { // also store the current minute, which is not complete
@@ -175,6 +181,7 @@ func (d *Dashboard) Close(ctx context.Context) {
 	d.figures.mu.Unlock()
 	d.keepFigures(ctx)
 	d.keepRefusals(ctx)
+	d.sessions.spread(ctx)
 	d.programs.keep(ctx, d, true)
 }
 

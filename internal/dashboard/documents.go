@@ -8,6 +8,11 @@ const (
 	// share this document.
 	AccountKey = "dashboard/account"
 
+	// SessionPrefix is the prefix of the keys of sessions. Each session is one document. All nodes
+	// that share a store share the sessions. A copy of a store leaves them out, because a browser
+	// that is signed in to one store must not be signed in to another.
+	SessionPrefix = "dashboard/session/"
+
 	// RefusalsKey is the key of the document with refused sign-ins. In a cluster each node has its
 	// own document. Its key is RefusalsKey, a slash and the name of the node.
 	RefusalsKey = "dashboard/refused"

@@ -73,18 +73,11 @@ func HoldVerify(d *Dashboard) (release func()) {
 	}
 }
 
-// Sessions returns the number of sessions.
+// Sessions returns the number of valid sessions.
 func Sessions(d *Dashboard) int {
-	d.sessions.mu.Lock()
-	defer d.sessions.mu.Unlock()
-	return len(d.sessions.all)
+	_, account := d.account.hash()
+	return len(d.sessions.list(account))
 }
-
-// EndSessions ends all sessions.
-func EndSessions(d *Dashboard) { d.sessions.endAll(nil) }
-
-// SweepSessions ends expired sessions.
-func SweepSessions(d *Dashboard) { d.sessions.sweep() }
 
 // AddRefusal counts a refused password.
 func AddRefusal(d *Dashboard, now time.Time, client netip.Addr, what string, throttled bool) {

@@ -137,10 +137,9 @@ func (d *Dashboard) storeHour(ctx context.Context, hour int64, value []byte) err
 	return nil
 }
 
-// tick ends expired sessions and takes a sample. Once a minute it also stores figures and refused
-// sign-ins.
+// tick takes a sample. Once a minute it also stores figures, refused sign-ins and changes of
+// sessions.
 func (d *Dashboard) tick(ctx context.Context) {
-	d.sessions.sweep()
 	c := d.read()
 	d.figures.mu.Lock()
 	d.figures.fine.take(&c)
@@ -154,6 +153,9 @@ func (d *Dashboard) tick(ctx context.Context) {
 	}
 	d.keepFigures(ctx)
 	d.keepRefusals(ctx)
+	if err := d.sessions.keep(ctx); err != nil {
+		d.Logger.Debug("failed to store changes of sessions", "error", err)
+	}
 	d.programs.keep(ctx, d, false)
 }
 

@@ -10,11 +10,13 @@ import (
 	"weir/internal/engine"
 )
 
-// Three things follow the store: the account, the audit log, and the revisions of the documents
-// that this node writes. Only documentChanged changes them in memory, when the store reports a
-// change. So the memory agrees with the store even if the client that made the change disconnected
-// before the response (D33). Nodes that share a store have one password and one audit log in
-// common. Each node has its own sessions and figures.
+// Four things follow the store: the account, the sessions, the audit log, and the revisions of the
+// documents that this node writes. Only documentChanged changes them in memory, when the store
+// reports a change. So the memory agrees with the store even if the client that made the change
+// disconnected before the response (D33). There is one exception: a session begins and ends in
+// memory at once, because an operator must be able to sign in and out while the store refuses
+// writes. Nodes that share a store have one password, one set of sessions and one audit log in
+// common. Each node has its own figures.
 
 // follow reads the documents of the store, and receives every later change of them.
 func (d *Dashboard) follow(ctx context.Context) error {
@@ -32,8 +34,11 @@ func (d *Dashboard) follow(ctx context.Context) error {
 func (d *Dashboard) documentChanged(c engine.Change) {
 	switch {
 	case c.Key == AccountKey:
-		d.account.follow(c)
-		d.sessions.endAll(nil)
+		d.account.follow(c) // a session is not valid if the account has another revision than when it began
+	case strings.HasPrefix(c.Key, SessionPrefix):
+		if err := d.sessions.follow(c); err != nil {
+			d.Logger.Warn("skipped unreadable session", "error", err)
+		}
 	case strings.HasPrefix(c.Key, AuditPrefix):
 		if err := d.audit.follow(c); err != nil {
 			d.Logger.Warn("skipped unreadable audit log entry", "document", c.Key, "error", err)

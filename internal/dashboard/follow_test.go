@@ -17,7 +17,10 @@ import (
 func following(t *testing.T, docs engine.Documents) *Dashboard {
 	t.Helper()
 	d := &Dashboard{Options: Options{Documents: docs, Logger: slog.New(slog.DiscardHandler), Now: time.Now}}
-	d.sessions = sessions{now: time.Now, all: map[digest]*session{}}
+	d.sessions = sessions{
+		docs: docs, account: &d.account, catchUp: func() error { return docs.CatchUp(t.Context()) }, lease: func() error { return nil },
+		logger: d.Logger, now: time.Now, all: map[digest]*session{},
+	}
 	d.revisions.of, d.audit.excess = map[string]engine.Revision{}, map[string]struct{}{}
 	if err := d.follow(t.Context()); err != nil {
 		t.Fatal(err)
@@ -74,7 +77,7 @@ func TestNodesShareTheAuditLog(t *testing.T) {
 func TestNodesShareThePassword(t *testing.T) {
 	docs := memory.New()
 	here, there := following(t, docs), following(t, docs)
-	there.sessions.begin("192.0.2.1", "browser")
+	there.sessions.begin(0, "192.0.2.1", "browser")
 	rev, err := here.setPassword(t.Context(), "correct horse", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +85,7 @@ func TestNodesShareThePassword(t *testing.T) {
 	if hash, at := there.account.hash(); hash == "" || at != rev {
 		t.Errorf("the other node has revision %d, want %d", at, rev)
 	}
-	if n := len(there.sessions.list()); n != 0 {
+	if n := len(there.sessions.list(rev)); n != 0 {
 		t.Errorf("%d sessions outlived the change of the password", n)
 	}
 	if err := docs.Delete(t.Context(), AccountKey, 0); err != nil {

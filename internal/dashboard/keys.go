@@ -176,7 +176,7 @@ func (v *visit) createKey() error {
 		}
 		return err
 	}
-	v.session.keep(k.ID, secret.Reveal())
+	v.keep(k.ID, secret.Reveal())
 	v.did("key created", k.Masked+" "+k.ID+" "+k.Name)
 	return v.back("/dashboard/keys/"+k.ID, "")
 }
@@ -298,7 +298,7 @@ func (v *visit) rotateKey() error {
 	if err != nil {
 		return v.sorry(page, err)
 	}
-	v.session.keep(k.ID, secret.Reveal())
+	v.keep(k.ID, secret.Reveal())
 	v.did("key created", fmt.Sprintf("%s %s %s, replaces %s", k.Masked, k.ID, k.Name, old.ID))
 	return v.back(page+"?new="+url.QueryEscape(k.ID), "")
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,10 +11,13 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/engine"
 )
 
-// Sessions exist in memory only. So an operator can sign in while the store refuses writes, and the
-// credentials of a session are never on disk. A restart ends all sessions.
+// Sessions hold on every node that shares the store, and after a restart. Each has a document (see
+// session_stored.go) with a digest of its token, so the store holds no credential. A session whose
+// document could not be stored holds on this node only. So an operator can sign in while the store
+// refuses writes.
 
 const (
 	// idleFor is how long an unused session lasts. An open, visible page keeps its session in use.
@@ -23,6 +27,8 @@ const (
 	// maxSessions is the maximum number of sessions. When a further session begins, the least
 	// recently used one ends.
 	maxSessions = 200
+	// tokenLength is the length of a session token. A token has 256 random bits.
+	tokenLength = 43
 )
 
 // session is one signed-in browser.
@@ -32,124 +38,104 @@ type session struct {
 	Agent   string // User-Agent of the browser
 	Created time.Time
 
-	ended  chan struct{} // closed when the session ends
-	ending sync.Once
+	digest  digest          // of the token in the cookie
+	account engine.Revision // revision of the account whose password the client sent
+	here    bool            // the session began on this node, and the node has not restarted since
 
-	mu      sync.Mutex
-	seen    time.Time
-	secrets map[string]string // new keys that were not shown yet, by key ID, and a new management token
-	notice  *notice
-}
-
-// notice is a message to show on the next page.
-type notice struct {
-	Bad  bool
-	Text string
+	mu       sync.Mutex
+	seen     time.Time       // the last use that this node knows of
+	stored   time.Time       // the last use that the document shows
+	revision engine.Revision // revision of the document; 0 if this node knows of no document
+	ended    bool            // the session has ended, and its document may still have to be deleted
 }
 
 type digest [sha256.Size]byte
 
-// sessions holds all sessions that have not ended.
+// sessions holds all sessions that have not ended, and those whose documents must still be deleted.
 type sessions struct {
-	now func() time.Time
+	docs    engine.Documents
+	account *account
+	catchUp func() error // waits until this node knows the sessions of other nodes
+	lease   func() error // Options.Lease
+	logger  *slog.Logger
+	now     func() time.Time
 
-	mu  sync.Mutex
-	all map[digest]*session // by the digest of the token in the cookie
+	mu  sync.Mutex // never held during a call to the store, because the store calls the method follow, which locks mu
+	all map[digest]*session
 }
 
-// begin starts a session and returns the token for its cookie. The token has 256 random bits. The
-// server keeps only a digest of it.
-func (s *sessions) begin(from, agent string) (token string, made *session) {
-	token = weir.Base62(43)
-	sum := sha256.Sum256([]byte(token))
+// begin starts a session and returns the token for its cookie. The parameter account is the
+// revision of the account. The server keeps only a digest of the token.
+func (s *sessions) begin(account engine.Revision, from, agent string) (token string, made *session) {
+	token = weir.Base62(tokenLength)
+	sum := digest(sha256.Sum256([]byte(token)))
 	if len(agent) > 200 {
 		agent = agent[:200]
 	}
 	now := s.now()
 	made = &session{
-		ID: hex.EncodeToString(sum[:4]), From: from, Agent: agent, Created: now, seen: now,
-		ended: make(chan struct{}), secrets: map[string]string{},
+		ID: sum.name(), From: from, Agent: agent, Created: now, digest: sum, account: account, here: true, seen: now,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.all) >= maxSessions {
-		s.dropStalest()
-	}
 	s.all[sum] = made
+	s.trim(account, now)
 	return token, made
 }
 
-// dropStalest ends the least recently used session. The caller holds s.mu.
-func (s *sessions) dropStalest() {
-	var stalest digest
-	var old *session
-	for d, e := range s.all {
-		if old == nil || e.LastSeen().Before(old.LastSeen()) {
-			stalest, old = d, e
-		}
+// name returns the part of a digest that identifies a session on the account page.
+func (d digest) name() string { return hex.EncodeToString(d[:4]) }
+
+// trim ends the least recently used sessions if there are more than maxSessions. The caller holds
+// s.mu.
+func (s *sessions) trim(account engine.Revision, now time.Time) {
+	live := s.live(account, now)
+	for len(live) > maxSessions {
+		live[len(live)-1].end()
+		live = live[:len(live)-1]
 	}
-	delete(s.all, stalest)
-	old.end()
 }
 
-// find returns the session of a token and marks it as used. It returns nil if there is no such
-// session or it has expired.
-func (s *sessions) find(token string) *session {
-	if token == "" {
-		return nil
+// live returns the sessions that are valid, most recently used first. The parameter account is the
+// current revision of the account. The caller holds s.mu.
+func (s *sessions) live(account engine.Revision, now time.Time) (all []*session) {
+	for _, e := range s.all {
+		if e.isLive(account, now) {
+			all = append(all, e)
+		}
 	}
+	slices.SortFunc(all, func(a, b *session) int { return b.LastSeen().Compare(a.LastSeen()) })
+	return all
+}
+
+// find returns the session of a token and marks it as used. It returns nil if the session is not
+// valid. The result known is false if this node has never heard of the session, or has forgotten
+// it.
+func (s *sessions) find(token string, account engine.Revision) (e *session, known bool) {
 	sum := sha256.Sum256([]byte(token))
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.all[sum]
+	e = s.all[sum]
 	if e == nil {
-		return nil
+		return nil, false
 	}
-	if e.over(now) {
-		delete(s.all, sum)
-		e.end()
-		return nil
+	if !e.isLive(account, now) {
+		return nil, true
 	}
 	e.mu.Lock()
 	e.seen = now
 	e.mu.Unlock()
-	return e
+	return e, true
 }
 
-// sweep ends expired sessions.
-func (s *sessions) sweep() {
-	now := s.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for d, e := range s.all {
-		if e.over(now) {
-			delete(s.all, d)
-			e.end()
-		}
-	}
-}
-
-// endOne ends a session.
-func (s *sessions) endOne(which *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for d, e := range s.all {
-		if e == which {
-			delete(s.all, d)
-		}
-	}
-	which.end()
-}
-
-// endAll ends every session except the given one, which may be nil, and returns how many it ended.
-func (s *sessions) endAll(but *session) int {
+// endOthers ends every session except the given one, and returns how many valid ones it ended.
+func (s *sessions) endOthers(account engine.Revision, but *session) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for d, e := range s.all {
+	for _, e := range s.live(account, s.now()) {
 		if e != but {
-			delete(s.all, d)
 			e.end()
 			n++
 		}
@@ -157,65 +143,34 @@ func (s *sessions) endAll(but *session) int {
 	return n
 }
 
-// list returns all sessions, most recently used first.
-func (s *sessions) list() []*session {
-	s.sweep()
+// list returns all valid sessions, most recently used first.
+func (s *sessions) list(account engine.Revision) []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*session
-	for _, e := range s.all {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b *session) int { return b.LastSeen().Compare(a.LastSeen()) })
-	return all
+	return s.live(account, s.now())
 }
 
-func (e *session) end() { e.ending.Do(func() { close(e.ended) }) }
-
-// over reports whether the session has expired.
-func (e *session) over(now time.Time) bool {
+// end ends the session on this node. The method keep deletes the document.
+func (e *session) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return now.Sub(e.Created) >= lastsFor || now.Sub(e.seen) >= idleFor
+	e.ended = true
 }
 
-// LastSeen returns when the session was last used.
+// isLive reports whether the session is valid: it has neither ended nor expired, and the password
+// has not changed since it began.
+func (e *session) isLive(account engine.Revision, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.ended && e.account == account && now.Sub(e.Created) < lastsFor && now.Sub(e.seen) < idleFor
+}
+
+// LastSeen returns when the session was last used. If it is used on another node, the result may be
+// some minutes old.
 func (e *session) LastSeen() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.seen
-}
-
-// keep stores a new key in the session until reveal returns it.
-func (e *session) keep(id, secret string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.secrets[id] = secret
-}
-
-// reveal returns the secret of a new key on the first call, and the empty string afterwards.
-func (e *session) reveal(id string) string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	secret := e.secrets[id]
-	delete(e.secrets, id)
-	return secret
-}
-
-// say sets the message for the next page.
-func (e *session) say(bad bool, text string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.notice = &notice{bad, text}
-}
-
-// said returns the message for the next page and clears it.
-func (e *session) said() *notice {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := e.notice
-	e.notice = nil
-	return n
 }
 
 // Names of the session cookie. Browsers accept a cookie with the __Host- prefix only over TLS and

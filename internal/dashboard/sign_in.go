@@ -60,8 +60,8 @@ func (v *visit) signIn() error {
 		return err
 	}
 	var token string
+	var s *session
 	if ok {
-		var s *session
 		token, s = v.admit(checked, from.String(), v.r.UserAgent())
 		ok = s != nil
 	}
@@ -71,8 +71,10 @@ func (v *visit) signIn() error {
 		return v.door(http.StatusUnauthorized, f)
 	}
 	succeeded()
+	v.sessions.store(v.r.Context(), s)
 	if v.session != nil {
-		v.sessions.endOne(v.session)
+		v.session.end()
+		v.sessions.spread(v.r.Context())
 	}
 	http.SetCookie(v.w, v.cookie(v.r, token))
 	v.mark()
@@ -83,7 +85,8 @@ func (v *visit) signIn() error {
 }
 
 func (v *visit) signOut() error {
-	v.sessions.endOne(v.session)
+	v.session.end()
+	v.sessions.spread(v.r.Context())
 	http.SetCookie(v.w, v.cookie(v.r, ""))
 	v.did("signed out", "")
 	http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)

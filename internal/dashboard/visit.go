@@ -22,6 +22,8 @@ type visit struct {
 	session *session // nil if the browser has not signed in
 	now     time.Time
 	token   string // token of the session
+	left    flash  // what the last action left for this page
+	next    flash  // what this action leaves for the next page
 }
 
 // maxForm is the size limit of a form in bytes. Test batches have their own limit, maxTestBatch.
@@ -32,10 +34,14 @@ const maxForm = 64 << 10
 func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{Dashboard: d, w: w, r: r, now: d.Now(), token: d.tokenOf(r)}
-		v.session = d.sessions.find(v.token)
+		v.session = d.sessions.of(v.token)
 		if signedIn && v.session == nil {
 			v.signInFirst()
 			return
+		}
+		if v.session != nil {
+			v.left = v.readFlash()
+			v.follow()
 		}
 		if r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/publish") {
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -98,31 +104,24 @@ func (v *visit) page(status int, name, title string, data any) error {
 	w := view{Title: title, Here: name, Session: v.session, Data: data}
 	if v.session != nil {
 		w.Trouble = v.troubles()
-	}
-	if v.session != nil && v.seen() {
-		w.Notice = v.session.said()
+		var err error
+		if w.Notice, err = v.said(); err != nil {
+			return err
+		}
 	}
 	v.render(v.w, status, name, w)
 	return nil
 }
 
-// seen reports whether the client gets the body of the response. The client of a HEAD request does
-// not, so such a request must not use up a key or a message that is shown only once.
-func (v *visit) seen() bool { return v.r.Method != http.MethodHead }
-
-// reveal returns the secret of a new key the first time its page is seen, and the empty string
-// otherwise.
-func (v *visit) reveal(id string) string {
-	if !v.seen() {
-		return ""
-	}
-	return v.session.reveal(id)
-}
-
 // back redirects the browser after an action. The next page shows the message, if it is not empty.
 func (v *visit) back(to, said string) error {
 	if said != "" {
-		v.session.say(false, said)
+		v.say(false, said)
+	}
+	if v.next.Node = v.Node; v.next != (flash{}) {
+		if err := v.writeFlash(v.next); err != nil {
+			return err
+		}
 	}
 	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
 	return nil
@@ -140,7 +139,7 @@ func (v *visit) sorry(to string, err error) error {
 
 // wrong redirects the browser to a page that shows the text as an error.
 func (v *visit) wrong(to, text string) error {
-	v.session.say(true, text)
+	v.say(true, text)
 	return v.back(to, "")
 }
 

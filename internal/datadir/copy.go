@@ -82,11 +82,11 @@ const claims = "claim/"
 // out.
 func ClaimKey(work string) string { return claims + work }
 
-// staysBehind reports whether a document is left out of copies. Claims concern only their own
-// store. Every server creates the figures of its dashboard and its demo stream by itself.
+// staysBehind reports whether a document is left out of copies. Claims and the dashboard's sessions
+// concern only their own store. Every server creates the figures of its dashboard and its demo stream by itself.
 func staysBehind(key string) bool {
 	id, _ := hub.StreamOf(key)
-	return strings.HasPrefix(key, claims) || strings.HasPrefix(key, dashboard.FiguresPrefix) || id == access.DemoStream
+	return strings.HasPrefix(key, claims) || strings.HasPrefix(key, dashboard.FiguresPrefix) || strings.HasPrefix(key, dashboard.SessionPrefix) || id == access.DemoStream
 }
 
 // documentsToCopy returns the documents to copy, in the order of their creation.

@@ -23,10 +23,14 @@ import (
 // is printed once.
 func (svc *Service) openDashboard(b build.Info) error {
 	ctx := context.Background()
+	now := svc.options.Now
+	if clock := svc.store.clock(); clock != nil {
+		now = clock // sessions must expire at the same time on all nodes
+	}
 	var err error
 	svc.Dashboard, err = dashboard.Open(ctx, dashboard.Options{
 		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Node: svc.store.node, BaseURL: svc.URL(), At: svc.office.url(), Curl: svc.trusting(),
-		Version: b.Version, Commit: b.Commit, Started: time.Now(), Now: svc.options.Now,
+		Version: b.Version, Commit: b.Commit, Started: time.Now(), Now: now, Lease: svc.store.lease(),
 		Troubles: func() []dashboard.Trouble { return svc.store.troubles(svc.engine.Status(), svc.store.lease()) },
 		Store:    svc.storeFigures, Cluster: svc.store.clusterLine, Health: svc.health, Logger: svc.logger,
 		Writes: func() bool { return svc.engine.Status().State == engine.Ready },
