@@ -62,6 +62,7 @@ type Dashboard struct {
 	programs  programs
 	refusals  refusals
 	figures   figures
+	pasts     pasts
 	revisions revisions
 	hashing   chan struct{} // holds one element for each password that is being hashed
 	origin    *http.CrossOriginProtection
@@ -133,6 +134,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	}
 	d.routes()
 	d.tick(ctx) // reads the counters, so that the first sample counts from now on
+	d.pasts.take(d.Now(), d.Hub, d.Access)
 	d.work.Go(d.run)
 	return d, nil
 }
@@ -249,6 +251,7 @@ func (d *Dashboard) routes() {
 		"POST /dashboard/keys":                               (*visit).createKey,
 		"GET /dashboard/keys/new":                            (*visit).newKey,
 		"GET /dashboard/keys/{id}":                           (*visit).key,
+		"GET /dashboard/keys/{id}/figures":                   (*visit).keyFigures,
 		"POST /dashboard/keys/{id}/revoke":                   (*visit).revokeKey,
 		"GET /dashboard/keys/{id}/rotate":                    (*visit).rotation,
 		"POST /dashboard/keys/{id}/rotate":                   (*visit).rotateKey,

@@ -152,6 +152,7 @@ func (d *Dashboard) tick(ctx context.Context) {
 	if !due {
 		return
 	}
+	d.pasts.take(c.taken, d.Hub, d.Access)
 	d.keepFigures(ctx)
 	d.keepRefusals(ctx)
 	d.programs.keep(ctx, d, false)

@@ -92,13 +92,6 @@ func (w overviewView) Remembers() string {
 	return "in the last day"
 }
 
-func (v *visit) spanName() string {
-	if v.query("span") == "day" {
-		return "day"
-	}
-	return "hour"
-}
-
 func (v *visit) foresee() forecast { return foresee(v.figures.between(v.now, 24*time.Hour)) }
 
 // tiles returns the current figures and those of the last hour. Rates come from the newest sample.
