@@ -44,7 +44,8 @@ type Options struct {
 
 	Store    func() Store                    // state of the store; nil if unknown
 	Troubles func() []Trouble                // what is wrong with the store and the cluster, worst first; nil means no troubles
-	Cluster  func() string                   // sentence about the cluster; nil or empty without a cluster
+	Cluster  func() string                   // sentences about the shards of the cluster; nil or empty without a cluster
+	Nodes    func() Nodes                    // the nodes that share the store; nil without a cluster
 	Health   func() (status string, ok bool) // nil means always healthy
 	Writes   func() bool                     // whether the store accepts writes; nil means always
 	Logger   *slog.Logger                    // nil discards logs
@@ -228,6 +229,8 @@ func (d *Dashboard) routes() {
 	for pattern, f := range map[string]func(*visit) error{
 		"GET /dashboard":                                     (*visit).overview,
 		"GET /dashboard/figures":                             (*visit).overviewFigures,
+		"GET /dashboard/cluster":                             (*visit).cluster,
+		"GET /dashboard/cluster/figures":                     (*visit).clusterFigures,
 		"GET /dashboard/streams":                             (*visit).streams,
 		"POST /dashboard/streams":                            (*visit).createStream,
 		"GET /dashboard/streams/new":                         (*visit).newStream,

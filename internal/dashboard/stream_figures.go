@@ -133,11 +133,14 @@ func (v *visit) figuresOf(st *streamView, templates []string) (map[string]any, e
 }
 
 // plotFrom returns the start time of a plot. The parameter back is the time that the plot covers. The
-// plot starts later if some batches of that time are unknown, because there were more than maxBatches
+// plot starts later if the stream is younger, or if some batches of that time are unknown, because there were more than maxBatches
 // or some were evicted. With an earlier start, the plot would show the time of the unknown batches as
 // time without publishes.
 func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time, back time.Duration) time.Time {
 	from := now.Add(-back)
+	if created := st.Object.CreatedAt.Std(); created.After(from) {
+		from = created
+	}
 	if !st.Cut {
 		return from
 	}

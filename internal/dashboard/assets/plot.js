@@ -7,7 +7,7 @@ const labels = {
 	sent: 'out', subscribers: 'open', sync_median: 'p50', sync_slow: 'p99', publish_median: 'p50', publish_slow: 'p99', delay_median: 'p50', delay_slow: 'p99', disk_used: 'used',
 };
 const units = {
-	bytes: v => bytes(v), ms: v => v.toFixed(v < 10 ? 1 : 0) + ' ms',
+	bytes: v => bytes(v), ms: v => (v < 10 ? Number(v.toPrecision(2)) : v.toFixed(0)) + ' ms',
 	plain: v => Math.abs(v) < 100 && !Number.isInteger(v) ? String(Number(v.toPrecision(2))) : number(Math.round(v)),
 };
 const powers = [...Array(50).keys()].map(n => 2 ** n); // axis steps for bytes: KiB and MiB are powers of two
