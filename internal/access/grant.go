@@ -28,6 +28,7 @@ type Grant struct {
 	window  counter
 	tallied uint64        // how many of the requests in the field taken were reported to other nodes
 	taken   atomic.Uint64 // requests counted; next to the field window, because a request touches that cache line anyway
+	work    work
 }
 
 // permissions is a set of permissions.

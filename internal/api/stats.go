@@ -181,6 +181,9 @@ func (c *call) count() {
 	if stored {
 		s.publishes.Observe(&meter.Latencies, took, 1)
 	}
+	if c.grant != nil && c.grant.KeyID() != "" {
+		c.grant.Count(c.work())
+	}
 	if c.h.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		key := ""
 		if c.grant != nil {
@@ -190,6 +193,19 @@ func (c *call) count() {
 			"route", kind.String(), "status", c.status, "duration", time.Duration(took), "received", c.received,
 			"sent", c.written, "key_id", key, "client", c.client(), "protocol", c.r.Proto)
 	}
+}
+
+// work describes the call for the figures of its key. A POST outside /v1 appends a batch (visit.go).
+func (c *call) work() access.Work {
+	w := access.Work{Requests: 1, Bytes: uint64(max(c.received, 0))}
+	switch kind := c.route.kind; {
+	case c.status >= 400:
+		w.Refused = 1
+	case (kind == nextRoute || kind == atRoute) && c.status == http.StatusAccepted,
+		kind == besideRoute && c.r.Method == http.MethodPost && c.status >= 200:
+		w.Batches = 1
+	}
+	return w
 }
 
 // complainEvery is the minimum time between two log lines of complain. Without this limit, every

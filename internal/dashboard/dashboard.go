@@ -44,7 +44,8 @@ type Options struct {
 
 	Store    func() Store                    // state of the store; nil if unknown
 	Troubles func() []Trouble                // what is wrong with the store and the cluster, worst first; nil means no troubles
-	Cluster  func() string                   // sentence about the cluster; nil or empty without a cluster
+	Cluster  func() string                   // sentences about the shards of the cluster; nil or empty without a cluster
+	Nodes    func() Nodes                    // the nodes that share the store; nil without a cluster
 	Health   func() (status string, ok bool) // nil means always healthy
 	Writes   func() bool                     // whether the store accepts writes; nil means always
 	Lease    func() error                    // an error while this node cannot know which sessions have ended (D18); nil means it always knows
@@ -63,6 +64,7 @@ type Dashboard struct {
 	programs  programs
 	refusals  refusals
 	figures   figures
+	pasts     pasts
 	revisions revisions
 	hashing   chan struct{} // holds one element for each password that is being hashed
 	origin    *http.CrossOriginProtection
@@ -140,6 +142,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	}
 	d.routes()
 	d.tick(ctx) // reads the counters, so that the first sample counts from now on
+	d.pasts.take(d.Now(), d.Hub, d.Access)
 	d.work.Go(d.run)
 	return d, nil
 }
@@ -233,6 +236,8 @@ func (d *Dashboard) routes() {
 	for pattern, f := range map[string]func(*visit) error{
 		"GET /dashboard":                                     (*visit).overview,
 		"GET /dashboard/figures":                             (*visit).overviewFigures,
+		"GET /dashboard/cluster":                             (*visit).cluster,
+		"GET /dashboard/cluster/figures":                     (*visit).clusterFigures,
 		"GET /dashboard/streams":                             (*visit).streams,
 		"POST /dashboard/streams":                            (*visit).createStream,
 		"GET /dashboard/streams/new":                         (*visit).newStream,
@@ -256,6 +261,7 @@ func (d *Dashboard) routes() {
 		"POST /dashboard/keys":                               (*visit).createKey,
 		"GET /dashboard/keys/new":                            (*visit).newKey,
 		"GET /dashboard/keys/{id}":                           (*visit).key,
+		"GET /dashboard/keys/{id}/figures":                   (*visit).keyFigures,
 		"POST /dashboard/keys/{id}/revoke":                   (*visit).revokeKey,
 		"GET /dashboard/keys/{id}/rotate":                    (*visit).rotation,
 		"POST /dashboard/keys/{id}/rotate":                   (*visit).rotateKey,

@@ -38,9 +38,6 @@ var (
 // EachEvent finds the events of a payload.
 var EachEvent = eachEvent
 
-// Rates holds the points of a stream's plots.
-type Rates = rates
-
 // Methods of a dashboard.
 var (
 	SetPassword     = (*Dashboard).setPassword

@@ -9,25 +9,52 @@ import (
 // same on the screen, and their data would be larger than the rest of the page.
 const plotDayEvery = 5 * time.Minute
 
-// plots returns the columns of the last hour or day by name, with counts as rates per second. For a
-// time without samples the columns have one null value, so that the plot shows a hole there instead
-// of a line.
+// plots returns the columns of the last hour or day by name, for the plots of the overview.
 func (v *visit) plots(over string) map[string][]any {
-	back := time.Hour
-	if over == "day" {
-		back = 24 * time.Hour
-	}
+	back := spanOf(over)
 	list := v.figures.between(v.now, back)
-	if over == "day" {
+	if over == spanDay {
 		list = thin(list, plotDayEvery)
 	}
-	const hole = 1.5 * float64(coarseEvery/time.Second) // a longer time without a sample is shown as a hole; in seconds
-	to := float64(v.now.Unix())
-	plots := map[string][]any{"range": {to - back.Seconds(), to}} // the plots show the whole period, even the part before the first sample
+	all := make([]column, 0, columns)
 	for c := range columns {
-		if c == span || c == diskFree { // not plotted
-			continue
+		if c != at && c != span && c != diskFree { // not plotted
+			all = append(all, c)
 		}
+	}
+	return plotsOf(list, v.now, back, all...)
+}
+
+// The names of the time spans of plots.
+const (
+	spanHour = "hour"
+	spanDay  = "day"
+)
+
+// spanName returns the time span that the visitor chose.
+func (v *visit) spanName() string {
+	if v.query("span") == spanDay {
+		return spanDay
+	}
+	return spanHour
+}
+
+func spanOf(name string) time.Duration {
+	if name == spanDay {
+		return 24 * time.Hour
+	}
+	return time.Hour
+}
+
+// plotsOf returns the given columns of the samples by name, with counts as rates per second. The
+// plots show a period that ends now, even the part of it before the first sample. The parameter back
+// is the length of the period. For a time without samples the columns have one null value, so that
+// the plot shows a hole there instead of a line.
+func plotsOf(list []sample, now time.Time, back time.Duration, show ...column) map[string][]any {
+	const hole = 1.5 * float64(coarseEvery/time.Second) // a longer time without a sample is shown as a hole; in seconds
+	to := float64(now.Unix())
+	plots := map[string][]any{"range": {to - back.Seconds(), to}}
+	for _, c := range append([]column{at}, show...) {
 		values := make([]any, 0, len(list))
 		for i := range list {
 			if i > 0 && list[i][at]-list[i][span]-list[i-1][at] > hole {

@@ -151,6 +151,7 @@ func (d *Dashboard) tick(ctx context.Context) {
 	if !due {
 		return
 	}
+	d.pasts.take(c.taken, d.Hub, d.Access)
 	d.keepFigures(ctx)
 	d.keepRefusals(ctx)
 	if err := d.sessions.keep(ctx); err != nil {

@@ -188,6 +188,7 @@ type keyView struct {
 	Publish   string // command to copy, like Subscribe; empty if Secret is empty or the key lacks the permission
 	Subscribe string
 	Streams   []streamChoice
+	Span      string // time span of the plots
 }
 
 func (v *visit) findKey() (access.Key, error) {
@@ -204,7 +205,7 @@ func (v *visit) key() error {
 	if err != nil {
 		return err
 	}
-	view := keyView{keyRow: v.row(k, v.keyUse()), Secret: v.reveal(k.ID)}
+	view := keyView{keyRow: v.row(k, v.keyUse()), Secret: v.reveal(k.ID), Span: v.spanName()}
 	for _, id := range k.Streams[:min(len(k.Streams), 100)] {
 		c := streamChoice{ID: id}
 		if s, err := v.Hub.Stream(id); err == nil {
@@ -216,6 +217,25 @@ func (v *visit) key() error {
 		view.Publish, view.Subscribe = v.lines(k, view.Secret)
 	}
 	return v.page(http.StatusOK, "key", "Key", view)
+}
+
+// keyFigures returns the plots of a key as JSON.
+func (v *visit) keyFigures() error {
+	k, err := v.findKey()
+	if err != nil {
+		return err
+	}
+	parts := map[string]string{}
+	if err := addTrouble(parts, v.troubles()); err != nil {
+		return err
+	}
+	over := v.spanName()
+	current := record{id: idOf(k.ID)}
+	if g, ok := v.Access.Grant(k.ID); ok {
+		current = keyRecord(k.ID, g.Work())
+	}
+	list := v.pasts.samplesOf(&v.pasts.keys, v.now, over, k.CreatedAt, current)
+	return v.json(map[string]any{"parts": parts, "plots": plotsOf(list, v.now, spanOf(over), recordColumns[:]...)})
 }
 
 // lines returns a curl command that publishes and one that subscribes with a key. A command is

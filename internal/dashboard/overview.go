@@ -21,6 +21,7 @@ type overviewView struct {
 	Tiles    []tile
 	Store    Store
 	Cluster  string
+	Nodes    *Nodes // nil without a cluster
 	Used     int64
 	Index    int64 // memory that the index of batches takes, in bytes
 	MaxIndex int64
@@ -54,13 +55,23 @@ func (v *visit) look() overviewView {
 	}
 	w.Used = w.Store.Size - w.Store.Free
 	w.Trouble = v.troubles()
+	if w.Full() {
+		w.Status = "full" // the health check has one word, read_only, for this and for other states
+	}
+	if v.Nodes != nil {
+		all := v.Nodes()
+		w.Nodes = &all
+	}
 	return w
 }
 
 // High returns the number of used bytes above which the meter of the disk is yellow (level 0) or red
 // (level 1).
-func (w overviewView) High(level int) int64 {
-	return int64([]float64{diskHigh, diskVeryHigh}[level] * float64(w.Store.Size))
+func (w overviewView) High(level int) int64 { return highOf(w.Store.Size, level) }
+
+// highOf returns the limits of the method High for a disk of this size.
+func highOf(size int64, level int) int64 {
+	return int64([]float64{diskHigh, diskVeryHigh}[level] * float64(size))
 }
 
 // Full reports whether the store has no space.
@@ -90,13 +101,6 @@ func (w overviewView) Remembers() string {
 		return "since the server started"
 	}
 	return "in the last day"
-}
-
-func (v *visit) spanName() string {
-	if v.query("span") == "day" {
-		return "day"
-	}
-	return "hour"
 }
 
 func (v *visit) foresee() forecast { return foresee(v.figures.between(v.now, 24*time.Hour)) }
@@ -141,7 +145,7 @@ func known(ms float64) string {
 
 // overviewParts are the templates of the overview that overviewFigures renders again on each
 // update.
-var overviewParts = []string{"disk", "problems"}
+var overviewParts = []string{"cluster", "disk", "problems"}
 
 // overviewFigures returns the changing parts of the overview as JSON. With span=none it leaves out
 // the plots.

@@ -27,6 +27,7 @@ type view struct {
 	Session *session
 	Notice  *notice
 	Trouble []Trouble
+	Cluster bool // several nodes share the store
 	Data    any
 }
 

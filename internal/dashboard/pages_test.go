@@ -138,9 +138,9 @@ func TestStreams(t *testing.T) {
 	}
 	var f struct {
 		Cursor, Batches, Subscribers int
-		Plot                         dashboard.Rates
+		Plots                        map[string][]*float64
 	}
-	if err := json.Unmarshal([]byte(b.see(page+"/figures")), &f); err != nil || f.Cursor != 1 || f.Batches != 1 || len(f.Plot.At) == 0 {
+	if err := json.Unmarshal([]byte(b.see(page+"/figures")), &f); err != nil || f.Cursor != 1 || f.Batches != 1 || len(f.Plots["at"]) == 0 {
 		t.Errorf("figures: %+v, %v", f, err)
 	}
 	if b.post(page+"/delete", "name", "other"); !strings.Contains(b.see(page+"/delete"), "Nothing was deleted") {

@@ -19,13 +19,13 @@ type streamView struct {
 	JSON      string // the stream object as /v1 returns it
 	Age       int64  // age of the oldest batch, in seconds
 	Audience  audience
+	Span      string // time span of the plots
 }
 
 // Limits of a stream's plots.
 const (
-	maxBatches = 100_000   // maximum number of batches to read
-	plotPoints = 60        // number of points
-	plotSpan   = time.Hour // time span
+	maxBatches = 100_000 // maximum number of batches to read
+	plotPoints = 60      // number of points
 )
 
 // streamParts are the templates of the page that streamFigures renders again on each update. The
@@ -68,6 +68,7 @@ func (v *visit) stream() error {
 		return err
 	}
 	view.Audience = v.audience(s.ID)
+	view.Span = v.spanName()
 	view.Demo = s.Project == access.DemoProject
 	view.Project, _ = v.Access.Project(s.Project)
 	return v.page(http.StatusOK, "stream", view.Object.Name, view)
@@ -89,8 +90,26 @@ func (v *visit) streamFigures() error {
 	if err != nil {
 		return err
 	}
-	answer["plot"] = plot(marks, plotFrom(&st.Standing, marks, v.now), v.now)
+	answer["plots"] = v.streamPlots(s, &st.Standing, marks)
 	return v.json(answer)
+}
+
+// streamPlots returns the plots of a stream. They come from the stored batches, which also shows what
+// other nodes published, and what was published before the last start. If this server counted
+// batches for longer than the stream keeps them, the plots come from these counts.
+func (v *visit) streamPlots(s *hub.Stream, st *hub.Standing, marks []hub.Mark) map[string][]any {
+	over := v.spanName()
+	back := spanOf(over)
+	from := plotFrom(st, marks, v.now, back)
+	list := plot(marks, from, v.now)
+	if st.Cut && v.Node == "" {
+		batches, size := hub.WorkOn(s)
+		counted := v.pasts.samplesOf(&v.pasts.streams, v.now, over, s.CreatedAt, streamRecord(s, batches, size))
+		if len(counted) > 0 && counted[0][at]-counted[0][span] < float64(from.Unix()) {
+			list = counted
+		}
+	}
+	return plotsOf(list, v.now, back, published, received)
 }
 
 // figuresOf returns the changing parts of a stream's page, without its plot. It renders the given
@@ -113,18 +132,15 @@ func (v *visit) figuresOf(st *streamView, templates []string) (map[string]any, e
 	return answer, nil
 }
 
-// rates holds the points of a stream's plots.
-type rates struct {
-	At      []int64   `json:"at"`      // end of each interval, Unix seconds
-	Batches []float64 `json:"batches"` // per second
-	Bytes   []float64 `json:"bytes"`   // per second
-}
-
-// plotFrom returns the start time of a plot. This is an hour ago, or later if some batches of the
-// hour are unknown, because there were more than maxBatches or some were evicted. With an earlier
-// start, the plot would show the time of the unknown batches as time without publishes.
-func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
-	from := now.Add(-plotSpan)
+// plotFrom returns the start time of a plot. The parameter back is the time that the plot covers. The
+// plot starts later if the stream is younger, or if some batches of that time are unknown, because there were more than maxBatches
+// or some were evicted. With an earlier start, the plot would show the time of the unknown batches as
+// time without publishes.
+func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time, back time.Duration) time.Time {
+	from := now.Add(-back)
+	if created := st.Object.CreatedAt.Std(); created.After(from) {
+		from = created
+	}
 	if !st.Cut {
 		return from
 	}
@@ -141,19 +157,19 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 }
 
 // plot counts batches in intervals of equal length. The last interval ends now.
-func plot(marks []hub.Mark, from, now time.Time) rates {
+func plot(marks []hub.Mark, from, now time.Time) []sample {
 	step := max(now.Sub(from)/plotPoints, time.Second)
 	n := max(1, int(now.Sub(from)/step))
-	r := rates{At: make([]int64, n), Batches: make([]float64, n), Bytes: make([]float64, n)}
-	for i := range n {
-		r.At[i] = now.Add(-step * time.Duration(n-1-i)).Unix()
+	list := make([]sample, n)
+	for i := range list {
+		list[i][at], list[i][span] = float64(now.Add(-step*time.Duration(n-1-i)).Unix()), step.Seconds()
 	}
 	for _, m := range marks {
 		back := max(0, now.Sub(m.Time.Std())) // a batch published after now counts in the last interval
 		if i := n - 1 - int(back/step); i >= 0 {
-			r.Batches[i] += 1 / step.Seconds()
-			r.Bytes[i] += float64(m.Size) / step.Seconds()
+			list[i][published]++
+			list[i][received] += float64(m.Size)
 		}
 	}
-	return r
+	return list
 }

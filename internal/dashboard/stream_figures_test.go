@@ -42,12 +42,13 @@ func TestPlot(t *testing.T) {
 		{"batches evicted, but none from the last hour", true, 7200, every(time.Minute, 90*time.Minute), 60, 1. / 60, 1. / 60},
 	} {
 		st := hub.Standing{Cut: c.cut, Object: weir.Stream{RetentionSeconds: c.retention}}
-		r := plot(c.marks, plotFrom(&st, c.marks, now), now)
-		if len(r.At) != c.points || r.At[len(r.At)-1] != now.Unix() {
-			t.Errorf("%s: %d points, want %d; the last is %d s after now", c.what, len(r.At), c.points, r.At[len(r.At)-1]-now.Unix())
+		r := plot(c.marks, plotFrom(&st, c.marks, now, time.Hour), now)
+		end := r[len(r)-1]
+		if len(r) != c.points || int64(end[at]) != now.Unix() {
+			t.Errorf("%s: %d points, want %d; the last is %d s after now", c.what, len(r), c.points, int64(end[at])-now.Unix())
 			continue
 		}
-		if first, last := r.Batches[0], r.Batches[len(r.Batches)-1]; math.Abs(first-c.first) > 0.12*c.first || math.Abs(last-c.last) > 0.12*c.last {
+		if first, last := r[0][published]/r[0][span], end[published]/end[span]; math.Abs(first-c.first) > 0.12*c.first || math.Abs(last-c.last) > 0.12*c.last {
 			t.Errorf("%s: first point %v, last %v, want %v and %v", c.what, first, last, c.first, c.last)
 		}
 	}

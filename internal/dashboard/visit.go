@@ -94,14 +94,14 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, e
 		json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": known.Code, "message": known.Message}})
 		return
 	}
-	d.render(w, status, "error", view{Title: http.StatusText(status), Session: s, Data: known.Message})
+	d.render(w, status, "error", view{Title: http.StatusText(status), Session: s, Cluster: d.Nodes != nil, Data: known.Message})
 }
 
 func (v *visit) none() error { return weir.Errorf(weir.NotFound, "page not found") }
 
 // page renders a page. If the session has a pending message, the page shows it.
 func (v *visit) page(status int, name, title string, data any) error {
-	w := view{Title: title, Here: name, Session: v.session, Data: data}
+	w := view{Title: title, Here: name, Session: v.session, Cluster: v.Nodes != nil, Data: data}
 	if v.session != nil {
 		w.Trouble = v.troubles()
 		var err error

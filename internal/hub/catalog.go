@@ -51,6 +51,8 @@ type Stream struct {
 	hub *Hub
 	log engine.LogID
 
+	work work // batches that this node stored since the last call of Hub.TakeWork
+
 	owner *projectStreams // set by catalog.add
 
 	mu      sync.Mutex

@@ -444,6 +444,7 @@ func (f *feed) Commit(n int) {
 	}
 	f.hub.counts.published.Add(batches)
 	f.hub.counts.publishedBytes.Add(bytes)
+	f.s.work.add(batches, bytes)
 	f.hub.counts.gaps.Add(gaps)
 	left := copy(f.pending, f.pending[n:]) // few entries are in flight, so this costs less than a new array
 	clear(f.pending[left:])

@@ -32,7 +32,7 @@ func (svc *Service) openDashboard(b build.Info) error {
 		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Node: svc.store.node, BaseURL: svc.URL(), At: svc.office.url(), Curl: svc.trusting(),
 		Version: b.Version, Commit: b.Commit, Started: time.Now(), Now: now, Lease: svc.store.lease(),
 		Troubles: func() []dashboard.Trouble { return svc.store.troubles(svc.engine.Status(), svc.store.lease()) },
-		Store:    svc.storeFigures, Cluster: svc.store.clusterLine, Health: svc.health, Logger: svc.logger,
+		Store:    svc.storeFigures, Cluster: svc.store.clusterLine, Nodes: svc.store.nodesShown(), Health: svc.health, Logger: svc.logger,
 		Writes: func() bool { return svc.engine.Status().State == engine.Ready },
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"weir"
 	"weir/internal/admin"
 	"weir/internal/build"
+	"weir/internal/dashboard"
 	"weir/internal/datadir"
 	"weir/internal/disk"
 	"weir/internal/engine"
@@ -76,11 +77,30 @@ func (s *store) list() (admin.Nodes, error) {
 			n.State, n.Reason, n.Version, n.Free, n.Size = d.State, d.Reason, d.Version, d.Free, d.Size
 		}
 		if p.Gone {
-			n.State, n.Reason = "missing", ""
+			n.State, n.Reason = dashboard.NodeMissing, ""
 		}
 		all.Nodes = append(all.Nodes, n)
 	}
 	return all, nil
+}
+
+// nodesShown returns the source of the nodes that the dashboard shows; nil without a cluster.
+func (s *store) nodesShown() func() dashboard.Nodes {
+	if s.nodes == nil {
+		return nil
+	}
+	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+	return func() dashboard.Nodes {
+		all, _ := s.list() // fails only without a cluster
+		shown := dashboard.Nodes{Connected: all.Connected, Expected: all.Expected}
+		for _, n := range all.Nodes {
+			shown.List = append(shown.List, dashboard.Node{
+				Name: n.Name, This: n.This, State: n.State, Reason: n.Reason, Version: n.Version,
+				Ahead: seconds(n.ClockAhead), Free: n.Free, Size: n.Size, Silent: seconds(n.Silent),
+			})
+		}
+		return shown
+	}
 }
 
 // clock returns the clock by which batches expire; nil means the system clock. In a cluster, it is
@@ -159,14 +179,13 @@ func (s *store) cluster() func() metrics.Cluster {
 	return s.standing
 }
 
-// clusterLine describes the state of the cluster for the dashboard; empty without a cluster.
+// clusterLine describes the state of the shards for the dashboard; empty without a cluster.
 func (s *store) clusterLine() string {
 	if s.nodes == nil {
 		return ""
 	}
 	c := s.standing()
-	_, expected := s.presentNodes()
-	line := fmt.Sprintf("%d of %d nodes are connected. This node is %s and leads %d of %d shards.", c.Nodes, expected, s.node, c.Led, c.Shards)
+	line := fmt.Sprintf("This node is %s and leads %d of %d shards.", s.node, c.Led, c.Shards)
 	if c.Headless > 0 {
 		line += fmt.Sprintf(" %d shards have no leader and accept no writes.", c.Headless)
 	}

@@ -55,7 +55,7 @@ func (s *store) troubles(status engine.Status, lease func() error) (all []dashbo
 var storeTroubles = map[engine.State]dashboard.Trouble{
 	engine.Full: {
 		Kind: dashboard.TroubleFull, Bad: true, State: "The store is full.",
-		Reason: "The server refuses to publish and to create streams (503). Reading, deleting and revoking work.",
+		Reason: "The server refuses publishes and new streams that do not fit into the space that is left (503). Reading, deleting and revoking work.",
 		Remedy: "Free space, delete streams, or use a larger disk. The server accepts writes again by itself.",
 	},
 	engine.ReadOnly: {

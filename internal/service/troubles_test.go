@@ -60,5 +60,10 @@ func TestTroubleOfACluster(t *testing.T) {
 	awaitTrouble(t, a, "nodes", "")
 	wrong.Stop()
 	awaitTrouble(t, a, "nodes", "2 of 3 nodes")
+	shown := a.Dashboard.Nodes()
+	missing := slices.DeleteFunc(slices.Clone(shown.List), func(n dashboard.Node) bool { return !n.Missing() })
+	if shown.Connected != 2 || shown.Expected != 3 || len(shown.List) != 3 || len(missing) != 1 || missing[0].Version == "" {
+		t.Errorf("the dashboard shows these nodes: %+v", shown)
+	}
 	awaitTrouble(t, b, "nodes", "2 of 3 nodes")
 }

@@ -170,7 +170,8 @@ export class Events {
 
 	// remember puts the place and the search into the address of the page, so that users can save and share the address.
 	remember(at) {
-		const q = new URLSearchParams();
+		const q = new URLSearchParams(), span = new URLSearchParams(location.search).get('span');
+		if (span) q.set('span', span);
 		if (at) q.set('at', at);
 		if (this.q) q.set('q', this.q);
 		if (this.where) q.set('where', this.where);

@@ -4,14 +4,14 @@ import {bytes, number} from './shared.js';
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const labels = {
 	requests: 'all', refused: 'refused', limited: '429', failed: 'failed', published: 'published', delivered: 'delivered', received: 'in',
-	sent: 'out', subscribers: 'open', sync_median: 'p50', sync_slow: 'p99', publish_median: 'p50', publish_slow: 'p99', delay_median: 'p50', delay_slow: 'p99', disk_used: 'used', batches: 'batches', bytes: 'bytes',
+	sent: 'out', subscribers: 'open', sync_median: 'p50', sync_slow: 'p99', publish_median: 'p50', publish_slow: 'p99', delay_median: 'p50', delay_slow: 'p99', disk_used: 'used',
 };
 const units = {
-	bytes: v => bytes(v), ms: v => v.toFixed(v < 10 ? 1 : 0) + ' ms',
+	bytes: v => bytes(v), ms: v => (v < 10 ? Number(v.toPrecision(2)) : v.toFixed(0)) + ' ms',
 	plain: v => Math.abs(v) < 100 && !Number.isInteger(v) ? String(Number(v.toPrecision(2))) : number(Math.round(v)),
 };
 const powers = [...Array(50).keys()].map(n => 2 ** n); // axis steps for bytes: KiB and MiB are powers of two
-const clock = (t, second) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false});
+const clock = (t, second, timeZone) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false, timeZone});
 const drawn = [];
 
 // alone returns the indexes of the values that have a gap on both sides. A line cannot show them,
@@ -31,14 +31,16 @@ export const draw = element => {
 		item.append(document.createElement('i'), '');
 		return item;
 	});
+	const caption = element.previousElementSibling, title = caption.textContent;
+	const time = caption.appendChild(document.createElement('span'));
 	let plot, range, last = [[], ...names.map(() => [])];
 
-	// tell puts the values under the pointer into the legend. If the pointer is not on the plot, it
-	// puts the latest values there.
+	// tell puts the values under the pointer into the legend, and their time into the caption. If the
+	// pointer is not on a plot, it puts the latest values there.
 	const tell = place => {
 		const at = place ?? last[0].length - 1;
 		items.forEach((item, i) => { item.lastChild.textContent = `${labels[names[i]] ?? names[i]} ${last[i + 1][at] == null ? '-' : unit(last[i + 1][at])}`; });
-		if (place != null) items[0].lastChild.textContent = clock(last[0][at]) + '  ' + items[0].lastChild.textContent;
+		time.textContent = place == null ? '' : `${clock(last[0][at])} (${clock(last[0][at], undefined, 'UTC')} UTC)`;
 	};
 	const make = () => {
 		const axis = {stroke: css('--soft'), grid: {stroke: css('--line'), width: 1}, ticks: {stroke: css('--line'), width: 1}, font: '11px system-ui'};
@@ -56,7 +58,7 @@ export const draw = element => {
 	make();
 	drawn.push({make, fit: () => plot.setSize({width: element.clientWidth, height: 190})});
 	canvas.setAttribute('role', 'img');
-	canvas.setAttribute('aria-label', element.previousElementSibling.textContent);
+	canvas.setAttribute('aria-label', title);
 	return columns => {
 		range = columns.range;
 		last = [columns.at, ...names.map(name => columns[name])];

@@ -4,6 +4,7 @@ import {draw} from './plot.js';
 import {Events} from './events.js';
 
 const stream = document.querySelector('#stream');
+const {span} = document.querySelector('.plots').dataset;
 const at = '/dashboard/streams/' + stream.dataset.id;
 const updates = [...document.querySelectorAll('.plot')].map(draw);
 const set = (name, value) => { document.querySelector(`[data-value="${name}"]`).textContent = value; };
@@ -26,9 +27,9 @@ let turn = 0;
 every(1000, async () => {
 	if (events.ended) return;
 	if (turn++ % 5 === 0) {
-		const f = await ask(at + '/figures').catch(fault => { if (fault.status !== 404) throw fault; });
+		const f = await ask(`${at}/figures?span=${span}`).catch(fault => { if (fault.status !== 404) throw fault; });
 		if (!f) return events.poll();
-		for (const update of updates) update(f.plot);
+		for (const update of updates) update(f.plots);
 		if (!events.isLive) {
 			show(f);
 			events.behind(f);

@@ -38,7 +38,7 @@ func TestTwoVersions(t *testing.T) {
 	older := node(t, s, o)
 	defer join(t, newer, "a")()
 	leave := join(t, older, "b")
-	becomes(t, func() bool { return newer.common() == named })
+	awaitTrue(t, func() bool { return newer.common() == named })
 
 	doc, err := newer.Create(ctx, "a", nil)
 	if err != nil {
@@ -74,7 +74,7 @@ func TestTwoVersions(t *testing.T) {
 	leave()
 	o.reads = tagged
 	defer join(t, node(t, s, o), "b")() // the upgraded node has the same name
-	becomes(t, func() bool { return newer.common() == tagged })
+	awaitTrue(t, func() bool { return newer.common() == tagged })
 	if err := here.Append(ctx, tags("three")); err != nil {
 		t.Errorf("append after the upgrade: %v", err)
 	}
