@@ -15,9 +15,10 @@ func nodeCommand() *cobra.Command {
 	var asJSON bool
 	ls := &cobra.Command{
 		Use: "ls", Short: "List the nodes of the cluster", Args: args(), Example: "  weir node ls --data /var/lib/weir-cluster",
-		Long: `List the nodes that share the store. The command asks the running node whose data directory --data names. For each node
-it prints the state, by how much the clock is ahead of the median of all nodes, the version, and the free space on the
-disk of the data directory. A node that is not connected stays in the list for an hour, with the state "missing".`,
+		Long: `List the nodes that share the store. --data names the data directory of a running node on this machine, and the
+command asks that node. The command prints for each node: the state, by how much the clock is ahead of the median of
+all nodes, the version, and the free space on the disk of the data directory. A node that is not connected stays in the
+list for an hour, with the state "missing".`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var all admin.Nodes
 			if err := admin.Ask(c.Context(), data, "GET", "/nodes", nil, &all); err != nil {

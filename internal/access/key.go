@@ -110,8 +110,8 @@ func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, 
 	return key, nil
 }
 
-// makeKey creates the record of a secret, or returns the existing one. The result made is true if
-// it created the record.
+// makeKey creates the record of a secret, or returns the existing one. It returns made == true
+// if it created the record.
 func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (k Key, made bool, err error) {
 	if err := a.checkSpec(ctx, s); err != nil {
 		return Key{}, false, err
@@ -155,7 +155,7 @@ func (a *Access) newKey(s KeySpec, secret string) Key {
 }
 
 // store creates the document of a record, and returns the entry of that document in memory. If the
-// document exists already, store leaves it unchanged, and the result made is false.
+// document exists already, store leaves it unchanged and returns made == false.
 func (a *Access) store(ctx context.Context, k Key, d digest) (e *entry, made bool, err error) {
 	value, err := json.Marshal(k)
 	if err != nil {
@@ -273,7 +273,7 @@ func (a *Access) recordOf(e *entry) Key {
 }
 
 // current returns the record, with two values that the stored record may lack: the current last
-// use, and the revocation of a key that has revoked itself (which is never stored). Called with
+// use, and the revocation of a key that has revoked itself (only Revoke stores it). Called with
 // Access.mu held.
 func (e *entry) current() Key {
 	k := e.record
@@ -296,8 +296,8 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 	return a.revoke(ctx, "key", id, a.find)
 }
 
-// revoke revokes the key or token that the function find returns. The parameter what is the word
-// for it in errors: key or token.
+// revoke revokes the key or token that the function find returns. The parameter "what" is the
+// word that errors use for it: "key" or "token".
 func (a *Access) revoke(ctx context.Context, what, id string, find func(id string) *entry) (Key, error) {
 	e := find(id)
 	if e == nil { // another node may have created it a moment ago
@@ -316,7 +316,8 @@ func (a *Access) revoke(ctx context.Context, what, id string, find func(id strin
 		switch {
 		case k.RevokedAt == nil:
 			k.RevokedAt = &now
-		case k.RevokedAt == k.RevokeAt: // the key has revoked itself, which is not stored: see current
+		case k.RevokedAt == k.RevokeAt:
+			// The key has revoked itself (see current). Its RevokedAt is not stored yet: store it.
 		default:
 			return false
 		}

@@ -39,7 +39,7 @@ func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, 
 	return p, err
 }
 
-// MakeProject creates a project with this name, or returns the existing one. The result made is
+// MakeProject creates a project with this name, or returns the existing one. It returns made ==
 // true if it created the project. The project is durable when the call returns. The rules for names
 // are those of CreateProject.
 func (a *Access) MakeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {

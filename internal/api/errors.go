@@ -41,7 +41,7 @@ var faults = [...]fault{
 		"The key was revoked, or has revoked itself because it was created with revoke_after. Under /manage/v1: the management token was revoked.",
 		"Use another key, or create one in the dashboard. Revoking a key cannot be undone."},
 	{weir.ProjectForbidden, http.StatusForbidden, authentication, "",
-		"The key does not allow this request: it belongs to another project, lacks the permission, or is limited to other streams. If the path contains a stream id, that stream exists.",
+		"The key does not allow this request: it belongs to another project, lacks the permission, or is limited to other streams. A request for a stream that does not exist gets stream_not_found instead.",
 		"Use a key of the stream's project that has the permission named in the message. The demo stream is read-only for all keys."},
 	{weir.StreamLimitReached, http.StatusForbidden, limit, "",
 		"The project has reached its limit of streams.",

@@ -338,7 +338,7 @@ func (s *scanner) digits() bool {
 }
 
 // fault returns an error that names the position, counted from 0. At the end of the body it ignores
-// the parameter what, because there the reason is always that the body ends too early.
+// the parameter "what", because there the reason is always that the body ends too early.
 func (s *scanner) fault(what string) error {
 	if s.pos >= len(s.buf) {
 		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON ends too early, after %d bytes", len(s.buf))

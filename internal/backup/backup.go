@@ -116,7 +116,8 @@ func (a *Writer) member(e Entry, content func(io.Writer) error) error {
 }
 
 // Close writes the checksums and the remarks, and ends the archive. It does not close the
-// underlying writer. Read returns the remarks.
+// underlying writer. Remarks are lines of text about the backup, such as damage that was found in
+// the data. They are stored with the checksums, and the function Read returns them.
 func (a *Writer) Close(remarks []string) error {
 	if a.next != len(a.head.Files) {
 		return errors.New("close backup: not all files were written")

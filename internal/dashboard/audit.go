@@ -62,7 +62,9 @@ func (a *audit) add(e entry, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if key != "" && slices.Contains(a.keys[max(0, len(a.keys)-100):], key) {
-		return // the method note added the entry already, because it did not know whether the entry was stored
+		// Dashboard.note has added this entry already: the store had not answered, so note did not
+		// know whether the entry was stored.
+		return
 	}
 	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
 	if e.Program {

@@ -12,7 +12,7 @@ import (
 // Window is a range of sequences, of which Browse reads a part.
 type Window struct {
 	From  weir.Seq // the lowest sequence
-	Below weir.Seq // the sequence above the highest
+	Below weir.Seq // the window ends before this sequence
 	Down  bool     // Browse reads the highest batches of the window, and not the lowest
 	Limit int      // maximum number of batches to read at once
 	Bytes int      // maximum number of payload bytes to read at once, unless the first batch is larger
@@ -83,8 +83,8 @@ func Browse(ctx context.Context, s *Stream, w Window, reserve func(bytes int) er
 	return done, nil
 }
 
-// FirstSince returns a sequence such that all batches that were stored at the time t or later have
-// at least this sequence.
+// FirstSince returns the sequence at which to start reading the batches that were stored at the
+// time t or later. Some batches above this sequence may have been stored earlier (see firstSince).
 func FirstSince(ctx context.Context, s *Stream, t weir.Time) (weir.Seq, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {

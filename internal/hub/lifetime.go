@@ -20,10 +20,10 @@ import (
 //
 // The hub keeps the time of the last use in memory, and stores it in the document of the stream
 // only now and then. After a restart, and on the other nodes of a shared store, only the document
-// and the log are known. So the hub makes sure that one of the two always has a time that is at
-// most the duration saveEvery() before the last use. After a restart, it assumes that the last use
-// was later than the document says, by this duration. A stream may therefore expire later than it
-// should, by at most this duration, but never earlier:
+// and the log are known. So the hub makes sure that the document or the log always has a time that
+// is close to the last use: earlier by at most the duration saveEvery(). After a restart, it
+// assumes that the last use was later than the document says, by this duration. A stream may
+// therefore expire later than it should, by at most this duration, but never earlier:
 //
 //   - A read first stores its time if the time in the document is earlier by more than this
 //     duration.
@@ -82,8 +82,8 @@ func (q *lifeQueue) Pop() any {
 
 // saveEvery returns by how much the last use may be later than the document says. If it is later by
 // more, the hub stores it in the document. The result is an eighth of the stream's time to live,
-// but at least five seconds. On a shared store, endAfter makes the lifetime of the stream longer by
-// this result, so there it is at most half of the time to live.
+// but at least five seconds. On a shared store, endAfter adds the result to the lifetime of the
+// stream, so there the result is at most half of the time to live.
 func (l *life) saveEvery() time.Duration {
 	ttl := time.Duration(l.s.TTLSeconds) * time.Second
 	every := max(ttl/8, 5*time.Second)
@@ -99,9 +99,9 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
-	// spread is the longest time until other nodes know of a publish after which the document must
-	// be updated (see isUnsaved). The sweeper stores the time of the publish in its next round, and
-	// then the document takes a moment to reach the other nodes.
+	// spread is the longest time until the other nodes know of a publish, if the publish makes it
+	// necessary to update the document (see isUnsaved). The sweeper stores the time of the publish
+	// in its next round, and then the document takes a moment to reach the other nodes.
 	spread = sweepEvery + time.Second
 )
 
@@ -157,8 +157,8 @@ func (h *Hub) forgetLife(s *Stream) {
 	}
 }
 
-// use records that the stream is being used now, by a request that may wait. If the last use in the
-// document is too old, the method use first stores the time. If that fails, the use is only in
+// use records that a request is using the stream now. Unlike published, it may wait: if the last
+// use in the document is too old, it first stores the time. If that fails, the use is only in
 // memory, and the sweeper tries again: readers must be served even while the store takes no writes.
 func (s *Stream) use(ctx context.Context) {
 	l := lifeOf(s)

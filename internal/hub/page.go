@@ -290,8 +290,8 @@ func lastOf(log engine.Log, low, end weir.Seq, n int) weir.Seq {
 	return start
 }
 
-// firstSince returns a sequence such that all batches from low upwards that were stored at the time
-// since or later have at least this sequence. The result is end if there is no such batch.
+// firstSince returns the sequence at which to start reading the batches, from low upwards, that
+// were stored at the time since or later. The result is end if there is no such batch.
 //
 // Except for late batches, the times of batches never decrease with their sequence. So firstSince
 // uses a binary search to find the first batch that is not late and not older than since. A late

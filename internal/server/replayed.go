@@ -81,8 +81,9 @@ func (c *replayed) Read(p []byte) (int, error) {
 // Over HTTP/2, Write lets other goroutines run first. net/http writes as soon as it has one
 // response. While it writes, it collects the responses that become ready, and sends them with the
 // next write. When the disk has stored a group of publishes, many requests of a connection become
-// ready at the same time. If their handlers run before the first of their responses is written, two
-// writes carry all responses, instead of one write per response.
+// ready at the same time. Their handlers can run while the first write waits here. Then the first
+// write carries one response, and the second write carries all the others. Otherwise each write
+// could end before the next response is ready, and every response would need a write of its own.
 func (c *replayed) Write(p []byte) (int, error) {
 	if c.frames {
 		runtime.Gosched()

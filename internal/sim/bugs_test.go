@@ -194,7 +194,7 @@ var bugs = []bug{
 		"\t\te.at = now + min(*k.RevokeAt-wall, *k.RevokeAt-k.CreatedAt)\n",
 		"\t\te.at = now + min(*k.RevokeAt-wall, *k.RevokeAt-k.CreatedAt)\n\t\tif PLANTED {\n\t\t\te.at += 2000\n\t\t}\n"},
 	{"keys: the revocation of a key that has revoked itself is not stored", accessDir + "key.go",
-		"\t\tcase k.RevokedAt == k.RevokeAt: // the key has revoked itself, which is not stored: see current\n",
+		"\t\tcase k.RevokedAt == k.RevokeAt:\n",
 		"\t\tcase k.RevokedAt == k.RevokeAt && !(PLANTED):\n"},
 	{"keys: the time after which a key revokes itself is ignored", apiDir + "manage_key.go",
 		"\t\tif err == nil && !fits {\n\t\t\terr = badBody(\"revoke_after",

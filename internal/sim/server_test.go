@@ -29,7 +29,7 @@ type server struct {
 	hurt     atomic.Bool // a disk call of the process failed
 	limited  atomic.Bool // the disk was full, or could become full
 	stopping atomic.Bool
-	deleting atomic.Int64 // number of deletions in progress; their writes fail more often
+	deleting atomic.Int64 // deletions in progress; meanwhile the simulation fails more disk calls
 	bodies   *budget.Budget
 	journal  *journal.Journal
 	hub      *hub.Hub
@@ -275,8 +275,8 @@ func (w *world) restart() {
 	w.draining = g
 }
 
-// drained ends the process that is being stopped, with the requests that are left, and starts the
-// next process.
+// drained cuts off the requests that are still open, ends the process that is being stopped, and
+// starts the next process.
 func (w *world) drained() {
 	g := w.draining
 	w.draining = nil

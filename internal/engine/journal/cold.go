@@ -27,7 +27,7 @@ type cold struct {
 	dirty  int        // bytes written since the last sync
 	moves  []move     // records in the segment
 	from   []*segment // segments of the originals
-	held   int64      // dead bytes of the segments in the field from, which take space until the cold segment is adopted
+	held   int64      // unneeded bytes in the segments of the originals; freed only after adopt
 	zeroed bool       // the file was in use before, so the file system has allocated all of its blocks
 	sealed bool
 	named  bool // the file has its final name
@@ -44,9 +44,10 @@ type move struct {
 var errWaiting = errors.New("the cold segment is full")
 
 // chill copies a record of segment s to the cold segment. It returns false if the record must be
-// copied to the active segment instead: if it is not an entry, if too many emptied segments would
-// have to wait until the cold segment is full, if s is newer than the cold segment, or if the cold
-// segment cannot be written. It returns errWaiting if the entry must stay where it is for now.
+// copied to the active segment instead. This is so if the record is not an entry, if s is newer
+// than the cold segment, if the cold segment cannot be written, or if too much space would stay
+// occupied until the cold segment is adopted (see mayHold). It returns errWaiting if the entry must
+// stay where it is for now.
 func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 	if !c.record.kind.entry() || !s.moving && !r.mayHold(s) {
 		return false, nil
@@ -88,10 +89,11 @@ func (r *reclaimer) mayHold(s *segment) bool {
 }
 
 // beginCold prepares a file for a cold segment. The number of the cold segment is higher than those
-// of all segments in use, and the field building holds this number. A deletion that comes later
-// stores it in its tombstone (the record of the deletion), so that the tombstone outlives the cold
-// segment. For earlier deletions, beginCold passes an empty copy op through the queue: when the op
-// has returned, these deletions are in memory, so the entries of their logs are not copied.
+// of all segments in use, and the field building holds this number. A log that is deleted later
+// may have copies in the cold segment, so the tombstone (the record of the deletion) is needed as
+// long as the cold segment exists. Therefore tombstone.birth is at least this number. For earlier
+// deletions, beginCold passes an empty copy op through the queue: when the op has returned, these
+// deletions are in memory, so the entries of their logs are not copied.
 func (r *reclaimer) beginCold() bool {
 	if time.Now().Before(r.warm) {
 		return false
@@ -166,12 +168,12 @@ func (r *reclaimer) sealCold() {
 	k.sealed = true
 }
 
-// adopt makes a complete cold segment part of the journal. First a manifest (a list of segments)
-// that includes it becomes durable. Then memory refers to the copies, and only after that can the
-// originals be freed. The file gets its final name only when two segments with higher numbers are
-// in use. If a crash then comes before the manifest is durable, the next opening takes the file for
-// a freed segment, not for the newest one. adopt returns false if the segment cannot be adopted
-// yet, or was dropped.
+// adopt makes a complete cold segment part of the journal. It begins only when two segments with
+// higher numbers are in use. First it gives the file its final name. If a crash comes now, the next
+// opening takes the file for a freed segment, not for the newest one. Then a manifest (a list of
+// segments) that includes the segment becomes durable. Then memory refers to the copies, and only
+// after that can the originals be freed. adopt returns false if the segment cannot be adopted yet,
+// or was dropped.
 func (r *reclaimer) adopt() bool {
 	k := r.cold
 	all := r.j.store.allSegments()

@@ -2,15 +2,16 @@ package loop
 
 import "time"
 
-// The reasons for which a connection waits. A connection waits for at most one of them. A parked
-// response continues after its handler has returned (see Parked).
+// The reasons for which a connection waits. A connection waits for at most one of them.
 const (
 	forHead    = iota // a new connection waits for its first request
 	forRequest        // a connection that has had a request waits for the next one
 	forRest           // a part of a request has arrived
 	forClient         // the client has not accepted the whole response yet
-	forBeat           // the client of a parked response has got everything so far; after the wait it gets a sign of life
-	forReader         // the client of a parked response has not accepted everything yet
+	// The last two reasons are for parked responses, which continue after their handlers have
+	// returned (see Parked).
+	forBeat   // the client has got everything so far; after the wait it gets a sign of life
+	forReader // the client has not accepted everything yet
 	waits
 )
 
