@@ -18,7 +18,8 @@ type Loops struct {
 	options  Options
 	later    Later // the handler, if it implements Later; otherwise nil
 	all      []*loop
-	next     atomic.Uint32
+	added    atomic.Uint32 // number of new connections so far
+	parked   atomic.Uint32 // number of parked responses so far
 	stopping atomic.Bool
 	work     sync.WaitGroup
 }
@@ -41,7 +42,7 @@ func New(o Options) (*Loops, error) {
 // Add gives a connection to a loop. The loop takes over the connection's descriptor, so the caller
 // must not use the connection any more.
 func (ls *Loops) Add(from *net.TCPConn, place Place) {
-	c := &conn{place: place, l: ls.pick()}
+	c := &conn{place: place, l: ls.pick(&ls.added)}
 	c.remote = from.RemoteAddr().String()
 	if err := c.own(from); err != nil {
 		place.Leave()
@@ -50,7 +51,10 @@ func (ls *Loops) Add(from *net.TCPConn, place Place) {
 	c.l.post(message{add: c})
 }
 
-func (ls *Loops) pick() *loop { return ls.all[ls.next.Add(1)%uint32(len(ls.all))] }
+// pick returns the loops in turn. New connections and parked responses have a counter each. With a
+// common counter, a subscriber would take two turns, one for its connection and one for its response,
+// and every second loop could get all responses.
+func (ls *Loops) pick(turn *atomic.Uint32) *loop { return ls.all[turn.Add(1)%uint32(len(ls.all))] }
 
 // own takes over the descriptor of a connection.
 func (c *conn) own(from *net.TCPConn) error {
