@@ -124,7 +124,12 @@ func durable(dir, npm string, rounds int, span time.Duration) ([]figure, error) 
 			fmt.Printf("%-54s %12.0f %12s %7s %9.1f %9s %s\n", c.name, middle(values[0]), "", "", middle(cpus[0]), "", c.unit)
 		}
 	}
-	return figures, nil
+	fmt.Println()
+	many, err := durableMany(all[0])
+	for _, f := range many {
+		fmt.Printf("%-54s %12.0f %s\n", f.Name, f.Value, f.Unit)
+	}
+	return append(figures, many...), err
 }
 
 // durableAppends appends 1 KiB from 64 connections to one stream. If producers is true, each

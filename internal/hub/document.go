@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"weir"
 	"weir/internal/engine"
@@ -71,7 +74,41 @@ func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
 	if err := v.check(); err != nil {
 		return nil, fmt.Errorf("create stream %s: %w", s.ID, err)
 	}
-	return json.Marshal(v)
+	return v.encode(), nil
+}
+
+// encode returns the document as JSON. It does without encoding/json, which would be the most
+// expensive step in the creation of a stream.
+func (v *document) encode() []byte {
+	b := make([]byte, 0, 256)
+	text := func(member, value string) {
+		b = append(append(append(b, `,"`...), member...), `":`...)
+		b, _ = jsontext.AppendQuote(b, value) // the error says that the value is not valid UTF-8, and was corrected
+	}
+	number := func(member string, value int64) {
+		b = append(append(append(b, `,"`...), member...), `":`...)
+		b = strconv.AppendInt(b, value, 10)
+	}
+	text("project", string(v.Project))
+	text("name", v.Name)
+	number("created_at", v.CreatedAt)
+	number("retention_seconds", v.RetentionSeconds)
+	number("max_bytes", v.MaxBytes)
+	text("mode", string(v.Mode))
+	if v.TTLSeconds != 0 {
+		number("ttl_seconds", v.TTLSeconds)
+	}
+	if v.ExpiresAt != 0 {
+		number("expires_at", v.ExpiresAt)
+	}
+	if v.UsedAt != 0 {
+		number("used_at", v.UsedAt)
+	}
+	if v.Attributes != "" {
+		text("attributes", v.Attributes)
+	}
+	b[0] = '{' // in place of the comma
+	return append(b, '}')
 }
 
 // readDocument decodes and validates a stream document. Every reader of stream documents uses it

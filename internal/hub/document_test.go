@@ -152,6 +152,27 @@ func FuzzScanDocument(f *testing.F) {
 	})
 }
 
+// A document has the same content as one that encoding/json writes.
+func TestEncodeDocument(t *testing.T) {
+	texts := []string{"n", "", `quote " and back\\slash`, "é\u2028<html>&", "\x00\x7f\t\n", "not UTF-8: \xff"}
+	for _, text := range texts {
+		for _, n := range []int64{0, 1, 1 << 60} {
+			v := document{Project: "p", Name: text, CreatedAt: n, RetentionSeconds: 60, MaxBytes: 1 << 40, Mode: weir.Raw, TTLSeconds: n, ExpiresAt: n, UsedAt: n, Attributes: text}
+			standard, err := json.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, want document
+			if err := json.Unmarshal(v.encode(), &got); err != nil {
+				t.Fatalf("%s: %v", v.encode(), err)
+			}
+			if err := json.Unmarshal(standard, &want); err != nil || got != want {
+				t.Errorf("wrote %s, want the content of %s (%v)", v.encode(), standard, err)
+			}
+		}
+	}
+}
+
 // scanDocument reads the documents of nearly all streams.
 func TestScanDocument(t *testing.T) {
 	for _, attributes := range []string{"", `{"path":"chats/42","type":"application/json"}`, `"back\slash"`} {
