@@ -115,7 +115,7 @@ func (l *load) check() error {
 func (l *load) run(ctx context.Context, c *cobra.Command, cl *client.Client) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	l.stderr = terminalOf(c.ErrOrStderr())
+	l.stderr, l.r.began = terminalOf(c.ErrOrStderr()), true
 	l.event = json.RawMessage(`"` + strings.Repeat("x", int(l.bytes)-2) + `"`)
 	defer l.clean(context.WithoutCancel(ctx), cl)
 	for _, part := range []struct {

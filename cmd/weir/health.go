@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +36,7 @@ cannot be reached. Use this command as the health check of a container.`,
 				}
 				address = settings.LocalURL("http", listens)
 			}
-			address = withScheme(address)
+			address = settings.WithScheme(address)
 			u, err := url.Parse(address)
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 				return misuse{fmt.Errorf("--url %q: not an http or https address", address), c.CommandPath()}
@@ -60,18 +58,11 @@ cannot be reached. Use this command as the health check of a container.`,
 }
 
 func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) error {
-	transport := &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("--cacert: %w", err)
-		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("--cacert %s: no certificate in it", ca)
-		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+	trusted, err := trusting(ca)
+	if err != nil {
+		return err
 	}
+	transport := &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: trusted}
 	r, err := http.NewRequestWithContext(ctx, "GET", address+"/v1/health", nil)
 	if err != nil {
 		return err

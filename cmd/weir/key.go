@@ -86,11 +86,7 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 			if err := admin.Ask(c.Context(), *data, "POST", "/keys", spec, &made); err != nil {
 				return err
 			}
-			if *asJSON {
-				return json.NewEncoder(c.OutOrStdout()).Encode(made)
-			}
-			fmt.Fprintln(c.OutOrStdout(), made.Secret)
-			return nil
+			return printResult(c, *asJSON, made, "%s\n", made.Secret)
 		},
 	}
 	f := c.Flags()
@@ -115,11 +111,7 @@ func revokeKey(data *string, asJSON *bool) *cobra.Command {
 			if err := admin.Ask(c.Context(), *data, "POST", "/keys/"+url.PathEscape(got[0])+"/revoke", nil, &k); err != nil {
 				return err
 			}
-			if *asJSON {
-				return json.NewEncoder(c.OutOrStdout()).Encode(k)
-			}
-			fmt.Fprintf(c.OutOrStdout(), "revoked %s at %s\n", k.Masked, moment(k.RevokedAt))
-			return nil
+			return printResult(c, *asJSON, k, "revoked %s at %s\n", k.Masked, moment(k.RevokedAt))
 		},
 	}
 }

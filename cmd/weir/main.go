@@ -76,7 +76,9 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), migrateCommand(), healthCommand())
 	root.AddCommand(streamCommand(), publishCommand(), readCommand(), tailCommand(), benchCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{settings.WithoutKeys(err), c.CommandPath()} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return misuse{settings.FlagError(c.Flags(), err), c.CommandPath()}
+	})
 	return root
 }
 

@@ -41,11 +41,7 @@ func projectCommand() *cobra.Command {
 			if err := admin.Ask(c.Context(), data, "POST", "/projects", admin.NewProject{Name: got[0]}, &p); err != nil {
 				return err
 			}
-			if asJSON {
-				return json.NewEncoder(c.OutOrStdout()).Encode(p)
-			}
-			fmt.Fprintln(c.OutOrStdout(), p.ID)
-			return nil
+			return printResult(c, asJSON, p, "%s\n", p.ID)
 		},
 	}
 	return operator(group("project", "Manage the projects of the running server", ls, create), &data, &asJSON)
@@ -66,4 +62,13 @@ func operator(c *cobra.Command, data *string, asJSON *bool) *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// printResult prints the result of a command: the value as JSON, or a line of text.
+func printResult(c *cobra.Command, asJSON bool, value any, line string, a ...any) error {
+	if asJSON {
+		return json.NewEncoder(c.OutOrStdout()).Encode(value)
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), line, a...)
+	return err
 }

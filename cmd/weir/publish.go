@@ -124,7 +124,7 @@ func (p *publishing) run(ctx context.Context, c *cobra.Command, cl *client.Clien
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	t := terminalOf(c.ErrOrStderr())
-	o.OnRetry = notices(t, &p.batches)
+	o.OnRetry, p.r.began = notices(t, &p.batches), true
 	pub, err := cl.Publisher(ctx, id, o)
 	if err != nil {
 		return err
@@ -330,7 +330,7 @@ func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 		now := progress.Load()
 		switch first := told.Swap(now) != now; {
 		case client.CodeOf(err) == weir.RateLimited: // these pauses are long, so each is reported
-			t.say("weir: rate limited; retrying in %d s", int(wait.Round(time.Second).Seconds()))
+			t.sayLimited(wait)
 		case first:
 			t.say("weir: %v; retrying", err)
 		}

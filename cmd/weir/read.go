@@ -51,7 +51,7 @@ oldest stored batch. The output has the same form as that of weir tail, which al
 			case t.raw && t.r.json:
 				return misuse{errors.New("--raw and --json: choose one"), c.CommandPath()}
 			}
-			return t.r.run(c, func(ctx context.Context, cl *client.Client) error { return t.read(ctx, c, cl, id, o, limit) })
+			return t.r.run(c, func(ctx context.Context, cl *client.Client) error { return t.read(ctx, c, cl, id, &o, &limit) })
 		},
 	}
 	f := c.Flags()
@@ -79,8 +79,9 @@ func parseSince(s string) (time.Time, error) {
 	return at, nil
 }
 
-// read prints up to limit batches, or all if limit is 0.
-func (t *tailing) read(ctx context.Context, c *cobra.Command, cl *client.Client, id weir.StreamID, o client.PageOptions, limit int) error {
+// read prints up to limit batches, or all if limit is 0. After each batch it sets o and limit to what
+// is left, so that another call continues after a failed one.
+func (t *tailing) read(ctx context.Context, c *cobra.Command, cl *client.Client, id weir.StreamID, o *client.PageOptions, limit *int) error {
 	t.screen, t.stderr = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
 	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
 	if t.raw {
@@ -92,11 +93,10 @@ func (t *tailing) read(ctx context.Context, c *cobra.Command, cl *client.Client,
 			return errors.New("the stream is json; --raw is for raw streams")
 		}
 	}
-	if o.Limit = weir.MaxBatches; limit > 0 {
-		o.Limit = min(limit, o.Limit)
+	if o.Limit = weir.MaxBatches; *limit > 0 {
+		o.Limit = min(*limit, o.Limit)
 	}
-	printed := 0
-	for b, err := range cl.Batches(ctx, id, o) {
+	for b, err := range cl.Batches(ctx, id, *o) {
 		if err == nil {
 			err = t.print(b)
 		}
@@ -106,10 +106,12 @@ func (t *tailing) read(ctx context.Context, c *cobra.Command, cl *client.Client,
 		if err != nil {
 			return err
 		}
-		if b.Gap == nil {
-			printed++
+		if b.Gap != nil {
+			*o = client.PageOptions{From: b.Gap.To + 1}
+			continue
 		}
-		if limit > 0 && printed == limit {
+		*o = client.PageOptions{From: b.Seq + 1}
+		if *limit--; *limit == 0 {
 			return nil
 		}
 	}

@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,13 +26,14 @@ type remote struct {
 	ca    string
 	http1 bool
 	json  bool
+	began bool // the command has had an effect or printed something, so it must not start again
 }
 
 const defaultURL = "http://127.0.0.1:8080"
 
-// commandRetry is how long a command retries a single call. It is short, because a person waits for
-// the result.
-const commandRetry = 3 * time.Second
+// commandRetry is how long a command retries a single call without a message. It is short, because a
+// person waits for the result. Tests make it shorter.
+var commandRetry = 3 * time.Second
 
 // flags adds the flags of a remote to a command and its subcommands. Flags that the user did not
 // give are set from the environment before the command runs.
@@ -57,17 +55,11 @@ func (r *remote) flags(c *cobra.Command) *cobra.Command {
 
 // client creates the client of the service. An invalid flag is reported as wrong usage.
 func (r *remote) client(c *cobra.Command) (*client.Client, error) {
-	r.url = withScheme(r.url)
+	r.url = settings.WithScheme(r.url)
 	o := client.Options{URL: r.url, Key: client.Key(r.key), HTTP1: r.http1, UserAgent: "weir/" + build.This().Version, Retry: commandRetry}
-	if r.ca != "" {
-		pem, err := os.ReadFile(r.ca)
-		if err != nil {
-			return nil, misuse{fmt.Errorf("--cacert: %w", err), c.CommandPath()}
-		}
-		o.TLS = &tls.Config{RootCAs: x509.NewCertPool()}
-		if !o.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, misuse{fmt.Errorf("--cacert: no certificate in %s", r.ca), c.CommandPath()}
-		}
+	var err error
+	if o.TLS, err = trusting(r.ca); err != nil {
+		return nil, misuse{err, c.CommandPath()}
 	}
 	made, err := client.New(o)
 	if err != nil {
@@ -76,31 +68,48 @@ func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 	return made, nil
 }
 
+// trusting returns a configuration that trusts only the CA certificates in a file. If the name of the
+// file is empty, it returns nil, which means the system's CA certificates.
+func trusting(ca string) (*tls.Config, error) {
+	if ca == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, fmt.Errorf("--cacert: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--cacert: no certificate in %s", ca)
+	}
+	return &tls.Config{RootCAs: roots}, nil
+}
+
+// maxTries is how often run calls its function if the rate limit refuses each call.
+const maxTries = 5
+
 // run creates a client and calls the function do with it. If no service answers, the error names
-// the URL.
+// the URL. If the rate limit refuses a request, run waits as long as the service says, and calls do
+// again, unless do has set began.
 func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.Client) error) error {
 	cl, err := r.client(c)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	return r.explain(do(c.Context(), cl))
-}
-
-// withScheme adds a scheme to an address such as 127.0.0.1:8080. For this machine the scheme is http,
-// and for all others https, because a key must not be sent over a network without encryption.
-func withScheme(address string) string {
-	if strings.Contains(address, "://") || address == "" {
-		return address
+	for tries := 1; ; tries++ {
+		err := do(c.Context(), cl)
+		e, ok := errors.AsType[*client.Error](err)
+		if !ok || e.Code != weir.RateLimited || e.RetryAfter == 0 || r.began || tries == maxTries {
+			return r.explain(err)
+		}
+		terminalOf(c.ErrOrStderr()).sayLimited(e.RetryAfter)
+		select {
+		case <-time.After(e.RetryAfter):
+		case <-c.Context().Done():
+			return err
+		}
 	}
-	u, err := url.Parse("//" + address)
-	if err != nil {
-		return address
-	}
-	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || err == nil && ip.IsLoopback() {
-		return "http://" + address
-	}
-	return "https://" + address
 }
 
 // trustHint adds a hint to a certificate error: the flag that makes the command trust the

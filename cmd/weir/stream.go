@@ -70,11 +70,7 @@ func createStream(r *remote) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if r.json {
-					return json.NewEncoder(c.OutOrStdout()).Encode(s)
-				}
-				fmt.Fprintln(c.OutOrStdout(), s.ID)
-				return nil
+				return printResult(c, r.json, s, "%s\n", s.ID)
 			})
 		},
 	}
@@ -121,11 +117,7 @@ everything that is stored, and then the end of the stream. Open gaps are closed 
 		if err != nil {
 			return err
 		}
-		if r.json {
-			return json.NewEncoder(c.OutOrStdout()).Encode(s)
-		}
-		fmt.Fprintf(c.OutOrStdout(), "closed %s\n", id)
-		return nil
+		return printResult(c, r.json, s, "closed %s\n", id)
 	})
 }
 
@@ -145,11 +137,7 @@ Higher limits do not bring evicted batches back.`,
 		if err != nil {
 			return err
 		}
-		if r.json {
-			return json.NewEncoder(c.OutOrStdout()).Encode(s)
-		}
-		fmt.Fprintln(c.OutOrStdout(), s.ID)
-		return nil
+		return printResult(c, r.json, s, "%s\n", s.ID)
 	})
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, got []string) (err error) {
@@ -193,11 +181,7 @@ func removeStream(r *remote) *cobra.Command {
 		if err := cl.DeleteStream(ctx, id); err != nil {
 			return err
 		}
-		if r.json {
-			return json.NewEncoder(c.OutOrStdout()).Encode(map[string]weir.StreamID{"deleted": id})
-		}
-		fmt.Fprintf(c.OutOrStdout(), "deleted %s\n", id)
-		return nil
+		return printResult(c, r.json, map[string]weir.StreamID{"deleted": id}, "deleted %s\n", id)
 	})
 }
 

@@ -114,7 +114,12 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	if t.raw && s.Mode != weir.Raw {
 		return errors.New("the stream is json; --raw is for raw streams")
 	}
+	t.r.began = true
 	o := client.SubscriberOptions{From: from, OnRetry: func(err error, wait time.Duration) {
+		if client.CodeOf(err) == weir.RateLimited {
+			t.stderr.sayLimited(wait)
+			return
+		}
 		t.stderr.say("weir: %v; retrying in %v", err, wait.Round(100*time.Millisecond))
 	}}
 	if !t.follow {

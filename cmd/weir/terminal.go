@@ -66,6 +66,11 @@ func (t *terminal) say(format string, a ...any) {
 	fmt.Fprintln(t.w, text)
 }
 
+// sayLimited reports that a request will be repeated when the rate limit allows it.
+func (t *terminal) sayLimited(wait time.Duration) {
+	t.say("weir: rate limited; retrying in %.0f s", wait.Seconds())
+}
+
 // done removes the status line.
 func (t *terminal) done() {
 	t.mu.Lock()

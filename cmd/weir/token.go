@@ -51,11 +51,7 @@ func createToken(data *string, asJSON *bool) *cobra.Command {
 			if err := admin.Ask(c.Context(), *data, "POST", "/tokens", spec, &made); err != nil {
 				return err
 			}
-			if *asJSON {
-				return json.NewEncoder(c.OutOrStdout()).Encode(made)
-			}
-			fmt.Fprintln(c.OutOrStdout(), made.Secret)
-			return nil
+			return printResult(c, *asJSON, made, "%s\n", made.Secret)
 		},
 	}
 	c.Flags().StringVar(&spec.Name, "name", "", "a `note` on what the token is for")
@@ -71,11 +67,7 @@ func revokeToken(data *string, asJSON *bool) *cobra.Command {
 			if err := admin.Ask(c.Context(), *data, "POST", "/tokens/"+url.PathEscape(got[0])+"/revoke", nil, &t); err != nil {
 				return err
 			}
-			if *asJSON {
-				return json.NewEncoder(c.OutOrStdout()).Encode(t)
-			}
-			fmt.Fprintf(c.OutOrStdout(), "revoked %s at %s\n", t.Masked, moment(t.RevokedAt))
-			return nil
+			return printResult(c, *asJSON, t, "revoked %s at %s\n", t.Masked, moment(t.RevokedAt))
 		},
 	}
 }

@@ -66,7 +66,10 @@ func setKey(k fileKey, value any, f *pflag.FlagSet, from sources, at string) err
 	case k.table:
 		return errors.New("tables are not supported: write every key at the top level, by the name of its flag")
 	case flag == nil || !isKey(flag):
-		return fmt.Errorf("unknown setting%s", suggestion(k.name, f))
+		if best := similar(k.name, f, isKey); best != "" {
+			return fmt.Errorf("unknown setting; did you mean %q?", best)
+		}
+		return errors.New("unknown setting")
 	}
 	list, err := inFile(flag, value)
 	if err != nil {
@@ -186,19 +189,21 @@ func wants(f *pflag.Flag) string {
 	return "a string in quotes"
 }
 
-// suggestion proposes the known key that is most similar to an unknown key. It is empty if no key
-// is similar.
-func suggestion(name string, f *pflag.FlagSet) string {
-	best, least := "", 3 // propose only keys that differ by at most two edits
+// similar returns the name of the flag that is most similar to an unknown name, or "" if there is
+// none. It considers only the flags for which fits returns true.
+func similar(name string, f *pflag.FlagSet, fits func(*pflag.Flag) bool) string {
+	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	best, least := "", min(3, len(name)) // at most two edits, and fewer than the name has letters
 	f.VisitAll(func(f *pflag.Flag) {
-		if d := distance(strings.ToLower(strings.ReplaceAll(name, "_", "-")), f.Name); isKey(f) && d < least {
+		d := distance(name, f.Name)
+		if len(name) > 2 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name+"-")) {
+			d = min(d, 2) // such as perm for permissions, or retention-seconds for retention
+		}
+		if fits(f) && d < least {
 			best, least = f.Name, d
 		}
 	})
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return best
 }
 
 // distance returns the Levenshtein distance: the minimum number of single-letter edits that turn a

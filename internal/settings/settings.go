@@ -277,9 +277,36 @@ func LocalURL(scheme, address string) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// WithoutKeys returns the error of parsing a flag. If the value of the flag may contain an API key,
+// WithScheme adds a scheme to an address such as 127.0.0.1:8080. For this machine the scheme is http,
+// and for all others https, because a key must not be sent over a network without encryption.
+func WithScheme(address string) string {
+	if strings.Contains(address, "://") || address == "" {
+		return address
+	}
+	u, err := url.Parse("//" + address)
+	if err != nil {
+		return address
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || err == nil && ip.IsLoopback() {
+		return "http://" + address
+	}
+	return "https://" + address
+}
+
+// FlagError improves the error of parsing flags for the user: an unknown flag comes with the name of
+// a similar one, and a value that may contain an API key is removed.
+func FlagError(f *pflag.FlagSet, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if best := similar(unknown.GetSpecifiedName(), f, func(f *pflag.Flag) bool { return !f.Hidden }); best != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, best)
+		}
+	}
+	return withoutKeys(err)
+}
+
+// withoutKeys returns the error of parsing a flag. If the value of the flag may contain an API key,
 // it removes the value from the error.
-func WithoutKeys(err error) error {
+func withoutKeys(err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && bad.GetFlag().Name == bootstrapKeysFlag {
 		return fmt.Errorf("--%s: %w", bootstrapKeysFlag, bad.Unwrap())
 	}

@@ -89,7 +89,7 @@ func Environment(f *pflag.FlagSet) error {
 			return
 		}
 		if err := f.Set(flag.Name, v); err != nil {
-			all = append(all, fmt.Errorf("%s: %w", name, WithoutKeys(err)))
+			all = append(all, fmt.Errorf("%s: %w", name, withoutKeys(err)))
 		}
 	})
 	return all.orNil()
