@@ -75,6 +75,7 @@ type Log interface {
 	//
 	//	ErrFull         not appended: no space was left, and the judge was not asked
 	//	ErrClock        not appended: the clock of this node is wrong, and the judge was not asked
+	//	ErrOlder        not appended: another node runs an older version that could not read it
 	//	ErrDropped      not appended: the log was dropped
 	//	ErrClosed       not appended: the log or the store was closed
 	//	ErrBehind       not appended; every method returns it from then on, and the log must be
@@ -403,5 +404,7 @@ var (
 
 	ErrUnavailable = errors.New("the store does not answer")
 	ErrClock       = errors.New("the clock of this node is wrong")
+	ErrOlder       = errors.New("another node runs an older version of Weir")
+	ErrTooNew      = errors.New("too new: written by a newer version of Weir")
 	ErrBehind      = errors.New("the log fell behind other nodes and must be reopened")
 )

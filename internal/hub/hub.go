@@ -183,6 +183,10 @@ func clientError(id weir.StreamID, err error) error {
 		return weir.Errorf(weir.StorageUnavailable, "the store accepts no writes because an earlier write failed")
 	case errors.Is(err, engine.ErrClock):
 		return weir.Errorf(weir.StorageUnavailable, "the clock of this node is wrong, so it accepts no writes: nothing was stored")
+	case errors.Is(err, engine.ErrOlder):
+		return weir.Errorf(weir.StorageUnavailable, "another node of this cluster runs an older version that cannot read this: nothing was stored")
+	case errors.Is(err, engine.ErrTooNew): // before ErrBehind, which wraps it
+		return weir.Errorf(weir.StorageUnavailable, "a newer version has written to this stream, and this node must be upgraded to read it")
 	case errors.Is(err, engine.ErrUnavailable):
 		return weir.Errorf(weir.StorageUnavailable, "the store did not answer in time, and the request may have taken effect: retry it")
 	case errors.Is(err, engine.ErrBehind):

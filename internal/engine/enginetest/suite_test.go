@@ -23,6 +23,7 @@ var unchecked = map[string]string{
 	"ErrDamaged (wrapped): the entry is there but fails its check.":                                                                          "journal: TestOlderRecordDamaged",
 	"A damaged entry is never served.":                                                                          "journal: TestOlderRecordDamaged",
 	"ErrClock not appended: the clock of this node is wrong, and the judge was not asked":                       "jetstream: TestWrongClock",
+	"ErrOlder not appended: another node runs an older version that could not read it":                          "jetstream: TestTwoVersions",
 	"ErrUnavailable unknown: the store did not answer in time":                                                  "jetstream: TestNoQuorum",
 	"ErrUnavailable: the judge may not know everything.":                                                        "jetstream: TestNoQuorum",
 	"ErrUnavailable: the watchers may not have received every change.":                                          "jetstream: TestNoQuorum",

@@ -32,6 +32,7 @@ type group struct {
 	head     int        // header bytes used by the last message; 0 if no more records may be added to it
 	admitted int        // number of entries that the judge (engine.Judge) admitted
 	requests []*request // the requests that this write answers
+	newer    []*request // those of the requests whose entries another, older node could not read
 	// doubt is true if an earlier attempt to store the group got no answer, and the records found
 	// in the log do not show whether it was stored.
 	doubt bool
@@ -76,6 +77,9 @@ func (l *log) decide(requests []*request) *group {
 		case l.judge.Admit(r.entry):
 			g.admitted++
 			rec := record{kind: kind(r.entry.Kind), Header: r.entry.Header}
+			if rec.version() > l.e.common() {
+				g.newer = append(g.newer, r)
+			}
 			rec.Flags &= 15
 			l.add(g, rec, r.entry.Payload)
 		}

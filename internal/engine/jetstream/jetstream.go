@@ -63,6 +63,7 @@ type Options struct {
 	sure    time.Duration // how long a log that is not followed may go without proof that this node has missed no message; then the log is read again
 	lease   time.Duration // how long this node may rely on its copy of the documents after proof that the copy is up to date
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
+	reads   byte          // newest version of messages that this node reads
 }
 
 func (o *Options) defaults() {
@@ -91,6 +92,9 @@ func (o *Options) defaults() {
 	if o.lease == 0 {
 		o.lease = leaseFor
 	}
+	if o.reads == 0 {
+		o.reads = tagged
+	}
 	if o.rivalry == 0 {
 		o.rivalry = rivalry
 	}
@@ -118,6 +122,7 @@ type Engine struct {
 	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
+	lowest atomic.Uint32 // see the method common
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
@@ -146,6 +151,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
 	e.clock.init(o.Now)
+	e.lowest.Store(uint32(o.reads))
 	e.room.disks = map[uint64]time.Time{}
 	var id [8]byte
 	rand.Read(id[:])

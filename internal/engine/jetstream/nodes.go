@@ -36,6 +36,7 @@ type Nodes struct {
 type sign struct {
 	at    time.Time
 	about string // how the node last described itself
+	reads byte   // newest version of messages that the node reads
 }
 
 // Self describes a process that joins the nodes. Name must be unique among the nodes. The engine
@@ -75,10 +76,12 @@ const (
 	meetFor = 2 * stillEvery
 
 	// Header fields: the name of the node that sends a message, the time of its clock in
-	// milliseconds since 1970, its description, and a request that all nodes answer at once.
+	// milliseconds since 1970, its description, the newest version of messages that it reads, and a
+	// request that all nodes answer at once.
 	speaker   = "Weir-Node"
 	clockTime = "Weir-Clock"
 	aboutNode = "Weir-About"
+	reads     = "Weir-Reads"
 	rollCall  = "Weir-Roll-Call"
 )
 
@@ -102,7 +105,8 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 		if about == "" {
 			about = n.heard[from].about
 		}
-		n.heard[from] = sign{time.Now(), about}
+		n.heard[from] = sign{time.Now(), about, readsOf(m.Header)}
+		n.agree()
 		n.mu.Unlock()
 		if ms, err := strconv.ParseInt(m.Header.Get(clockTime), 10, 64); err == nil {
 			e.clock.hear(from, time.UnixMilli(ms))
@@ -159,7 +163,7 @@ func (n *Nodes) announce() {
 
 // say sends a message to all nodes. The message is lost if no server is connected.
 func (n *Nodes) say(words []byte, about string, ask bool) {
-	h := nats.Header{speaker: {n.self.Name}, clockTime: {strconv.FormatInt(n.e.opts.Now().UnixMilli(), 10)}}
+	h := nats.Header{speaker: {n.self.Name}, clockTime: {strconv.FormatInt(n.e.opts.Now().UnixMilli(), 10)}, reads: {strconv.Itoa(int(n.e.opts.reads))}}
 	if about != "" {
 		h.Set(aboutNode, about)
 	}
@@ -218,7 +222,32 @@ func (n *Nodes) Known() int {
 // forget forgets nodes that have been silent for long. The caller holds n.mu.
 func (n *Nodes) forget() {
 	maps.DeleteFunc(n.heard, func(_ string, s sign) bool { return time.Since(s.at) >= missedFor })
+	n.agree()
 }
+
+// readsOf returns the newest version of messages that the sender of a message reads. The first
+// programs did not announce it. The newest version that they read is tagged.
+func readsOf(h nats.Header) byte {
+	version, err := strconv.ParseUint(h.Get(reads), 10, 8)
+	if err != nil {
+		return tagged
+	}
+	return byte(version)
+}
+
+// agree determines the newest version that all nodes read. A node that is silent counts for as long
+// as it is remembered, because it may come back with the same version. The caller holds n.mu.
+func (n *Nodes) agree() {
+	lowest := n.e.opts.reads
+	for _, s := range n.heard {
+		lowest = min(lowest, s.reads)
+	}
+	n.e.lowest.Store(uint32(lowest))
+}
+
+// common returns the newest version of messages that all nodes read. A message of a newer version
+// must not be written: an older node could not open the log any more.
+func (e *Engine) common() byte { return byte(e.lowest.Load()) }
 
 // Peers returns all nodes that were present within the last hour, this one included, in order of
 // their names.

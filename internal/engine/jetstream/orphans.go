@@ -74,7 +74,7 @@ func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64
 	if err != nil {
 		return false, err
 	}
-	if r, err := decode(m.header, m.seq); err == nil && r[0].kind == dropped {
+	if r, err := decode(m.header, m.seq, e.opts.reads); err == nil && r[0].kind == dropped {
 		if n == 1 {
 			return false, nil
 		}

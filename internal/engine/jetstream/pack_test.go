@@ -102,7 +102,7 @@ func TestRecords(t *testing.T) {
 	if raw, err := base64.RawURLEncoding.DecodeString(text); err != nil || raw[0] != tagged {
 		t.Errorf("a message that closes a stream has version %d, %v; older programs must refuse it", raw[0], err)
 	}
-	got, err := decode(nats.Header{field: {text}}, 11)
+	got, err := decode(nats.Header{field: {text}}, 11, tagged)
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("decoded %+v, %v; want %d records", got, err, len(want))
 	}
@@ -113,7 +113,7 @@ func TestRecords(t *testing.T) {
 	}
 	for i := range text {
 		for _, wrong := range []string{text[:i], text[:i] + "~" + text[i+1:], text[:i] + string(text[i]^1) + text[i+1:]} {
-			if got, err := decode(nats.Header{field: {wrong}}, 11); err == nil {
+			if got, err := decode(nats.Header{field: {wrong}}, 11, tagged); err == nil {
 				t.Errorf("decode(%s) = %+v, want an error", wrong, got)
 			}
 		}

@@ -84,18 +84,24 @@ func (r *record) most() int {
 	return 72 + len(r.ContentType) + len(r.Key) + len(r.Publisher) + len(r.Tag)
 }
 
+// version returns the lowest version of a message that can hold the record.
+func (r *record) version() byte {
+	switch {
+	case r.Flags&engine.Ends != 0 || r.Tag != "":
+		return tagged
+	case r.Publisher != "":
+		return named
+	}
+	return unnamed
+}
+
 // encode returns the header field of a message with these records. The positions of the records
 // must be consecutive.
 func encode(all ...record) string {
 	size, version := 32, byte(unnamed)
 	for i := range all {
 		size += all[i].most()
-		if all[i].Publisher != "" {
-			version = max(version, named)
-		}
-		if all[i].Flags&engine.Ends != 0 || all[i].Tag != "" {
-			version = tagged
-		}
+		version = max(version, all[i].version())
 	}
 	b := append(make([]byte, 0, size), version)
 	b = binary.AppendUvarint(b, all[0].position)
@@ -132,8 +138,9 @@ func appendText(b []byte, s string) []byte {
 }
 
 // decode reads the records that a message describes. The parameter js is the sequence of the
-// message in its JetStream stream.
-func decode(h nats.Header, js uint64) ([]message, error) {
+// message in its JetStream stream, and reads is the newest version that this node reads. If the
+// message has a newer version, the error is engine.ErrTooNew.
+func decode(h nats.Header, js uint64, reads byte) ([]message, error) {
 	b, err := base64.RawURLEncoding.DecodeString(h.Get(field))
 	if err != nil || len(b) < 6 {
 		return nil, errRecord
@@ -143,8 +150,11 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 		return nil, errRecord
 	}
 	version := body[0]
-	if version < unnamed || version > tagged {
-		return nil, fmt.Errorf("message has format version %d, this program reads %d to %d", version, unnamed, tagged)
+	if version > reads {
+		return nil, fmt.Errorf("%w: a message has format version %d, this node reads versions up to %d", engine.ErrTooNew, version, reads)
+	}
+	if version < unnamed {
+		return nil, errRecord
 	}
 	d := decoder{b: body[1:]}
 	position, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()

@@ -308,7 +308,7 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := decode(h, 1); err != nil || r[0].kind != dropped {
+	if r, err := decode(h, 1, tagged); err != nil || r[0].kind != dropped {
 		t.Errorf("the last message of the log is %+v, %v; want the end marker", r, err)
 	}
 }

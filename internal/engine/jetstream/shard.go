@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +71,12 @@ func (s *shard) take(m *nats.Msg, seq uint64) {
 	if l == nil || !l.hears() {
 		return
 	}
-	records, err := decode(m.Header, seq)
+	records, err := decode(m.Header, seq, s.e.opts.reads)
+	if errors.Is(err, engine.ErrTooNew) {
+		// A record far ahead makes the worker read the message itself. The worker gets the same
+		// error, and the log fails with it.
+		records, err = []message{{record: record{kind: part, position: math.MaxUint64}, js: seq}}, nil
+	}
 	if err != nil {
 		s.e.opts.Logger.Error("message ignored: header field cannot be read", "subject", m.Subject, "error", err)
 		return
@@ -131,7 +137,7 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 			holes++
 		}
 		switch {
-		case err == nil || errors.Is(err, engine.ErrUnavailable):
+		case err == nil || errors.Is(err, engine.ErrUnavailable) || errors.Is(err, engine.ErrTooNew):
 			return all, err
 		case s.e.ctx.Err() != nil:
 			return nil, engine.ErrClosed
@@ -163,7 +169,10 @@ func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) 
 	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
 		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: afterAtOnce, MaxBytes: afterBytes})
 		for _, m := range got {
-			records, err := decode(m.header, m.seq)
+			records, err := decode(m.header, m.seq, s.e.opts.reads)
+			if errors.Is(err, engine.ErrTooNew) {
+				return nil, err
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
 			}
@@ -220,7 +229,7 @@ func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64
 			if err != nil {
 				return nil, err
 			}
-			records, err := decode(m.Headers(), meta.Sequence.Stream)
+			records, err := decode(m.Headers(), meta.Sequence.Stream, s.e.opts.reads)
 			if err != nil {
 				return nil, err
 			}

@@ -293,12 +293,13 @@ func (l *log) contiguous(found []message) error {
 }
 
 // readMissing reads the records after the last message that the judge knows. It returns ErrDamaged
-// if that message was removed and no later one exists. If no server answers, it tries again,
+// if that message was removed and no later one exists, and ErrTooNew if a newer version wrote one of
+// the records. If no server answers, it tries again,
 // because no other work on the log is possible until it succeeds.
 func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
 		found, err := l.shard.recordsAfter(ctx, l.subject, l.last)
-		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrTooNew) || errors.Is(err, engine.ErrClosed) {
 			return found, err
 		}
 		select {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"weir/internal/engine"
 )
 
 // Keys in the metadata of JetStream streams. The format and the number of shards are in the metadata
@@ -61,6 +63,9 @@ func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	}
 	got := info.Config
 	if f := got.Metadata[formatKey]; f != format {
+		if n, err := strconv.Atoi(f); err == nil && n > 1 {
+			return 0, fmt.Errorf("%w: stream %s has format %d, this program reads format %s", engine.ErrTooNew, docs.Name, n, format)
+		}
 		return 0, fmt.Errorf("stream %s has format %q, this program reads %q", docs.Name, f, format)
 	}
 	n, err := strconv.Atoi(got.Metadata[shardsKey])

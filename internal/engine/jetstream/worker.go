@@ -303,6 +303,12 @@ func (l *log) write(requests []*request) {
 		}
 		requests = l.fitting(requests)
 		g := l.decide(requests)
+		if len(g.newer) > 0 {
+			if requests = l.withoutNewer(g); len(requests) == 0 {
+				return
+			}
+			continue
+		}
 		if len(g.msgs) == 0 {
 			answer(g.requests, nil)
 			return
@@ -345,6 +351,18 @@ func (l *log) write(requests []*request) {
 		requests = l.takeGroup(g.requests) // more requests may have arrived
 		l.mu.Unlock()
 	}
+}
+
+// withoutNewer refuses the entries of a group that other nodes could not read, because these nodes
+// run an older version. It takes back the decisions about the whole group, and returns the other
+// requests.
+func (l *log) withoutNewer(g *group) []*request {
+	if failed := l.rewind(g, nil); failed != nil {
+		answer(g.requests, failed)
+		return nil
+	}
+	answer(g.newer, fmt.Errorf("%w, which reads messages up to version %d", engine.ErrOlder, l.e.common()))
+	return slices.DeleteFunc(g.requests, func(r *request) bool { return slices.Contains(g.newer, r) })
 }
 
 // certain waits until the node knows whether the log's document exists. A node that received
