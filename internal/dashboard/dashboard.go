@@ -184,7 +184,9 @@ func (d *Dashboard) Close(ctx context.Context) {
 	d.figures.mu.Unlock()
 	d.keepFigures(ctx)
 	d.keepRefusals(ctx)
-	d.sessions.spread(ctx)
+	if err := d.sessions.keep(ctx); err != nil {
+		d.Logger.Warn("failed to store changes of sessions", "error", err)
+	}
 	d.programs.keep(ctx, d, true)
 }
 

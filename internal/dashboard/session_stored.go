@@ -21,7 +21,8 @@ const (
 	// storeUseEvery is how old the last use in a document may get while its session is in use. It
 	// must be much shorter than idleFor, because other nodes end the session by this time.
 	storeUseEvery = 4 * time.Minute
-	// sessionPatience is how long a request waits until the store has written a session.
+	// sessionPatience is how long a request waits for the store to write sessions. Without it, a
+	// sign-in on a node that is cut off would take much longer.
 	sessionPatience = 3 * time.Second
 )
 
@@ -136,16 +137,17 @@ func (s *sessions) write(ctx context.Context, e *session) error {
 
 // spread ends sessions on all nodes after the caller has ended them on this node.
 func (s *sessions) spread(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionPatience)
-	defer cancel()
-	if err := s.keep(ctx); err != nil {
+	if err := s.keep(context.WithoutCancel(ctx)); err != nil {
 		s.logger.Warn("failed to end sessions on the other nodes; the next attempt is in a minute", "error", err)
 	}
 }
 
 // keep writes what the store does not know yet: it deletes the documents of sessions that
-// are over, and stores the last use of the others. It returns the first error and stops there.
+// are over, and stores the last use of the others. It stops at the first error, and after
+// sessionPatience: the next call does the rest.
 func (s *sessions) keep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
+	defer cancel()
 	_, account := s.account.hash()
 	over, used := s.unwritten(account)
 	for _, e := range over {

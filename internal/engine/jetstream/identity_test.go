@@ -52,6 +52,18 @@ func setMetadata(t *testing.T, js jetstream.JetStream, stream, key, value string
 	}
 }
 
+// again deletes a stream and creates it again with the same settings and metadata.
+func again(t *testing.T, js jetstream.JetStream, stream string) {
+	t.Helper()
+	c := settingsOf(t, js, stream)
+	if err := js.DeleteStream(ctx, stream); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func settingsOf(t *testing.T, js jetstream.JetStream, stream string) jetstream.StreamConfig {
 	t.Helper()
 	info, err := js.Stream(ctx, stream)
@@ -78,6 +90,21 @@ func TestMissingPart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "stream KV_%s-docs is missing"},
+		"shard created again with the same metadata": {func(t *testing.T, js jetstream.JetStream, store string) {
+			again(t, js, store+"-log-1")
+		}, "stream %s-log-1: it was created again or purged"},
+		"documents created again with the same metadata": {func(t *testing.T, js jetstream.JetStream, store string) {
+			again(t, js, "KV_"+store+"-docs")
+		}, "stream KV_%s-docs: it was created again or purged"},
+		"purged shard": {func(t *testing.T, js jetstream.JetStream, store string) {
+			s, err := js.Stream(ctx, store+"-log-0")
+			if err == nil {
+				err = s.Purge(ctx)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, "stream %s-log-0: it was created again or purged"},
 		"shard of another store": {func(t *testing.T, js jetstream.JetStream, store string) {
 			setMetadata(t, js, store+"-log-0", storeKey, "another")
 		}, "stream %s-log-0 belongs to another store"},
@@ -114,6 +141,31 @@ func TestMissingPart(t *testing.T) {
 	}
 }
 
+// A shard is deleted and created again while a node runs. The node does not take the new shard for
+// the old one: it neither appends to a log nor opens one as if it were empty.
+func TestShardCreatedAgainWhileRunning(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Minute})
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := openUnattended(t, e, doc.Created)
+	put(t, l, "1", "2", "3")
+	again(t, manager(t, s), "store-log-0")
+	if err := l.Append(ctx, text("4")); err == nil {
+		t.Error("the node appended to a shard that was created again")
+	}
+	l.Close()
+	if l, err := e.Open(ctx, doc.Created, &follower{}); !errors.Is(err, engine.ErrDamaged) {
+		t.Errorf("open a log of a shard that was created again: %v, want ErrDamaged", err)
+		if err == nil {
+			l.Close()
+		}
+	}
+}
+
 // A start that was interrupted before all shards existed is completed by the next start.
 func TestInterruptedFirstStart(t *testing.T) {
 	s := server(t, quickDir(t))
@@ -141,6 +193,7 @@ func TestAdopt(t *testing.T) {
 	for _, stream := range streams {
 		setMetadata(t, js, stream, storeKey, "")
 	}
+	remark(t, js, streams[0], markedKey, "")
 	for range 2 {
 		e := node(t, s, Options{Name: "store", Shards: 2, Patience: time.Minute})
 		l, _ := openUnattended(t, e, id)

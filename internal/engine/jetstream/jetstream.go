@@ -123,6 +123,7 @@ type Engine struct {
 	node   uint64
 	groups atomic.Uint64
 	lowest atomic.Uint32 // see the method common
+	marked bool          // all streams of the store have a marker; see marker.go
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
@@ -181,6 +182,14 @@ func (e *Engine) begin(ctx context.Context) error {
 	n, err := e.ensureStreams(ctx)
 	if err != nil {
 		return err
+	}
+	// A store of an earlier version may be full. It gets its markers when it is opened with space.
+	if err := e.ensureMarkers(ctx, n); errors.Is(err, engine.ErrFull) {
+		e.opts.Logger.Warn("the streams of the store could not be marked", "error", err)
+	} else if err != nil {
+		return err
+	} else {
+		e.marked = true
 	}
 	for i := range n {
 		s := &shard{}

@@ -120,6 +120,8 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	}
 	if len(all) > 0 {
 		l.floor = all[0].js
+	} else if err := l.shard.intact(ctx); err != nil {
+		return err
 	}
 	var note []byte
 	var trimmed *message
