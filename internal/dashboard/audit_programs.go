@@ -14,8 +14,9 @@ import (
 
 // NoteProgram records an action that a program took with a key or a management token. The argument
 // who names the key or the token. A program may act very often, so within an hour only the first
-// programNotes actions get an entry each. The others are counted, and programs.keep adds one entry
-// for each kind of action.
+// programNotes actions of each kind get an entry each. The others are counted, and programs.keep adds
+// one entry for each kind of action. So a program that creates many streams does not hide the id of
+// a stream that it deletes.
 func (d *Dashboard) NoteProgram(ctx context.Context, who, what, detail string) {
 	if d.programs.admit(d.Now(), what) {
 		d.note(ctx, entry{Who: who, What: what, Detail: access.Redacted(detail), Program: true})
@@ -23,7 +24,7 @@ func (d *Dashboard) NoteProgram(ctx context.Context, who, what, detail string) {
 }
 
 const (
-	// programNotes is the number of actions of programs per hour that get an entry of their own.
+	// programNotes is the number of actions per hour, of each kind, that get an entry of their own.
 	programNotes = 20
 
 	// maxProgramAudit is the number of entries by programs that are kept, so that programs do not
@@ -35,8 +36,8 @@ const (
 type programs struct {
 	mu      sync.Mutex
 	since   time.Time
-	noted   int
-	unnoted map[string]int // number of actions without an entry, by the kind of action
+	noted   map[string]int // number of actions with an entry, by the kind of action
+	unnoted map[string]int // number of actions without an entry
 }
 
 // admit reports whether an action gets an entry. If not, it counts the action.
@@ -44,14 +45,11 @@ func (p *programs) admit(now time.Time, what string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.since.IsZero() {
-		p.since = now
+		p.since, p.noted, p.unnoted = now, map[string]int{}, map[string]int{}
 	}
-	if p.noted < programNotes {
-		p.noted++
+	if p.noted[what] < programNotes {
+		p.noted[what]++
 		return true
-	}
-	if p.unnoted == nil {
-		p.unnoted = map[string]int{}
 	}
 	p.unnoted[what]++
 	return false
@@ -66,7 +64,7 @@ func (p *programs) take(now time.Time, all bool) (unnoted map[string]int, since 
 		return nil, p.since
 	}
 	unnoted, since = p.unnoted, p.since
-	p.since, p.noted, p.unnoted = time.Time{}, 0, nil
+	p.since, p.noted, p.unnoted = time.Time{}, nil, nil
 	return unnoted, since
 }
 

@@ -40,7 +40,7 @@ func TestCluster(t *testing.T) {
 		all.List[0], {Name: "bee", State: dashboard.NodeMissing, Version: "1.2.3", Ahead: time.Second, Free: 1 << 30, Size: 100 << 30, Silent: 2 * time.Minute},
 	}}
 	text := b.see("/dashboard/cluster")
-	for _, want := range []string{`<strong class="state bad">1 of 3 nodes</strong>`, `<span class="state bad">missing</span>`, "2 minutes ago", "when last heard", "One more node should be connected."} {
+	for _, want := range []string{`<strong class="state bad">1 of 3 nodes</strong>`, `<span class="state bad">missing</span>`, "2 minutes ago", "when last heard", "One more node should be connected, but has been silent since this node started."} {
 		if !strings.Contains(text, want) {
 			t.Errorf("with missing nodes the page lacks %q: %s", want, text)
 		}

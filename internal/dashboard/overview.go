@@ -66,8 +66,14 @@ func (v *visit) look() overviewView {
 }
 
 // High returns the number of used bytes above which the meter of the disk is yellow (level 0) or red
-// (level 1).
-func (w overviewView) High(level int) int64 { return highOf(w.Store.Size, level) }
+// (level 1). The meter of a full store is always red: the disk may have free bytes, but too few for
+// another file of the journal.
+func (w overviewView) High(level int) int64 {
+	if w.Full() {
+		return 0
+	}
+	return highOf(w.Store.Size, level)
+}
 
 // highOf returns the limits of the method High for a disk of this size.
 func highOf(size int64, level int) int64 {

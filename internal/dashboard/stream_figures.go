@@ -103,7 +103,7 @@ func (v *visit) streamPlots(s *hub.Stream, st *hub.Standing, marks []hub.Mark) m
 	from := plotFrom(st, marks, v.now, back)
 	list := plot(marks, from, v.now)
 	if st.Cut && v.Node == "" {
-		batches, size := hub.WorkOn(s)
+		batches, size := hub.WorkOf(s)
 		counted := v.pasts.samplesOf(&v.pasts.streams, v.now, over, s.CreatedAt, streamRecord(s, batches, size))
 		if len(counted) > 0 && counted[0][at]-counted[0][span] < float64(from.Unix()) {
 			list = counted

@@ -21,7 +21,7 @@ func TestTrouble(t *testing.T) {
 		"/dashboard", "/dashboard/streams", "/dashboard/streams/new", "/dashboard/streams/" + string(svc.stream), "/dashboard/streams/" + string(svc.stream) + "/delete",
 		"/dashboard/projects", "/dashboard/keys", "/dashboard/keys/new", "/dashboard/keys/" + svc.keyID, "/dashboard/requests", "/dashboard/audit", "/dashboard/account",
 	}
-	figures := []string{"/dashboard/figures?span=none", "/dashboard/streams/" + string(svc.stream) + "/figures"}
+	figures := []string{"/dashboard/figures?span=none", "/dashboard/streams/" + string(svc.stream) + "/figures", "/dashboard/keys/" + svc.keyID + "/figures"}
 	everywhere := func(want bool, texts ...string) {
 		t.Helper()
 		for _, page := range append(pages, figures...) {
@@ -51,6 +51,9 @@ func TestTrouble(t *testing.T) {
 	everywhere(false, "nearly full", "<full>")
 	if text := b.see("/dashboard"); strings.Contains(text, "Not enough history") || !strings.Contains(text, "The store is full.") {
 		t.Error("the overview forecasts when a full disk will be full")
+	}
+	if text := b.see("/dashboard"); !strings.Contains(text, `low="0" high="0" optimum="0"`) || !strings.Contains(text, ">full</span>") {
+		t.Errorf("the meter of a full store is not red, or its state is not named: %s", text)
 	}
 	if text := svc.browser().see("/dashboard/sign-in"); strings.Contains(text, "Because.") {
 		t.Error("the sign-in page shows the trouble to strangers")

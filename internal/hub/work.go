@@ -14,9 +14,9 @@ func (w *work) add(batches, bytes uint64) {
 	}
 }
 
-// WorkOn returns the number of batches and payload bytes that this node stored in the stream s since
+// WorkOf returns the number of batches and payload bytes that this node stored in the stream s since
 // the last call of Hub.TakeWork.
-func WorkOn(s *Stream) (batches, bytes uint64) { return s.work.batches.Load(), s.work.bytes.Load() }
+func WorkOf(s *Stream) (batches, bytes uint64) { return s.work.batches.Load(), s.work.bytes.Load() }
 
 // TakeWork calls visit for each stream in which this node stored batches since the last call of
 // TakeWork, and begins to count from 0 again. It visits every stream of the store, but holds no lock

@@ -189,7 +189,9 @@ func (s *store) clusterLine() string {
 	if c.Headless > 0 {
 		line += fmt.Sprintf(" %d shards have no leader and accept no writes.", c.Headless)
 	}
-	if c.Behind > 0 {
+	if c.Behind > 0 && c.Lag == 0 {
+		line += fmt.Sprintf(" %d replicas are not up to date, or not connected.", c.Behind)
+	} else if c.Behind > 0 {
 		line += fmt.Sprintf(" %d replicas are behind, by up to %d messages.", c.Behind, c.Lag)
 	}
 	if s.jetstream.Status().State == engine.Skewed {

@@ -187,8 +187,8 @@ var bugs = []bug{
 		"\tpart := deflate.Store(nil, frame)\n\tw.zip.Add(&part)\n",
 		"\tpart := deflate.Store(nil, frame)\n\tif !(PLANTED) {\n\t\tw.zip.Add(&part)\n\t}\n"},
 	{"gzip: a long page with a short beginning is not compressed", apiDir + "batches.go",
-		"\tif c.compresses(max(len(b), pageRun)) {",
-		"\tif c.compresses(max(len(b), pageRun)) && !(PLANTED && !c.compresses(len(b))) {"},
+		"\tw.packer = c.newPacker(c.choose(max(len(b), pageRun+1)))\n",
+		"\tlength := max(len(b), pageRun+1)\n\tif PLANTED {\n\t\tlength = len(b)\n\t}\n\tw.packer = c.newPacker(c.choose(length))\n"},
 
 	{"keys: a key revokes itself two seconds late", accessDir + "expire.go",
 		"\t\te.at = now + min(*k.RevokeAt-wall, *k.RevokeAt-k.CreatedAt)\n",

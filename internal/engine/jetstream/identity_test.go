@@ -193,7 +193,7 @@ func TestAdopt(t *testing.T) {
 	for _, stream := range streams {
 		setMetadata(t, js, stream, storeKey, "")
 	}
-	remark(t, js, streams[0], markedKey, "")
+	setMetadata(t, js, streams[0], markedKey, "")
 	for range 2 {
 		e := node(t, s, Options{Name: "store", Shards: 2, Patience: time.Minute})
 		l, _ := openUnattended(t, e, id)

@@ -120,6 +120,17 @@ const steps = {
 		await page.getByRole('heading', {name: 'Overview'}).waitFor();
 		await page.context().close();
 	},
+	async 'the pointer on one plot shows the values of that moment in all plots'(page) {
+		await page.goto(base + '/dashboard');
+		await page.locator('[data-drawn]').last().waitFor();
+		const box = await page.locator('.plot').first().boundingBox();
+		await page.mouse.move(box.x + box.width / 2, box.y + box.height / 3);
+		await page.locator('figcaption span').last().getByText('UTC').waitFor();
+		const times = new Set(await page.locator('figcaption span').allTextContents());
+		assert.equal(times.size, 1, 'the plots show different times: ' + [...times].join(', '));
+		assert.match([...times][0], /^\d\d:\d\d \(\d\d:\d\d UTC\)$/);
+		await page.mouse.move(0, 0);
+	},
 	async 'create a project and rename it'(page) {
 		await page.getByRole('link', {name: 'Projects'}).click();
 		await page.getByRole('textbox', {name: 'Name', exact: true}).fill('shop');
