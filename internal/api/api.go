@@ -235,6 +235,7 @@ func (c *call) finish() { c.end(recover()) }
 // end does the work of finish. The parameter p is the value of the panic that ended the call, or nil.
 func (c *call) end(p any) {
 	c.loan.End()
+	c.encoder.End()
 	if p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			c.count()

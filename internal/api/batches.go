@@ -119,8 +119,9 @@ func (c *call) sendPage(mode weir.Mode, page *hub.Page, wait func() error) error
 	if c.isHead() {
 		return nil
 	}
-	w.loan = c.loan
+	w.loan, w.encoder = c.loan, c.encoder
 	w.loan.Watch(true)
+	w.encoder.Watch(true)
 	for err == nil && !page.IsDone() {
 		c.sendRun(&w, &b)
 		b, err = c.readRun(b[:0], mode, page)
@@ -163,14 +164,14 @@ func (c *call) reserve(bytes int) error {
 }
 
 // borrowToSend sets the size of the memory that the call has borrowed. The memory is for the part
-// of the response that is read next; the memory for an encoder comes in addition.
+// of the response that is read next.
 func (c *call) borrowToSend(size int64) error {
 	if c.loan == nil {
 		control := http.NewResponseController(c.w)
 		c.loan = c.h.Batches.Open(c.holder(), -1, func() { _ = control.SetWriteDeadline(longAgo) })
 	}
-	c.loan.Shrink(size + c.encoder)
-	return c.borrow(size + c.encoder)
+	c.loan.Shrink(size)
+	return c.borrow(size)
 }
 
 // sendRun sends a part of the response. If the client does not accept it, sendRun cuts the response

@@ -44,7 +44,8 @@ type call struct {
 	proposed hub.Publish // the publish that an endpoint proposes to the hub
 
 	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
-	encoder  int64        // the part of the loan that is for the encoder of a compressed response
+	encoder  *budget.Loan // memory borrowed for the encoder of a compressed response; nil if there is none
+	stored   bool         // a visit stored a batch; see Visit.Stored
 	status   int          // HTTP status of the response
 	fault    *fault       // the error that the request was refused with; nil if it was not refused
 	message  string       // the message of that error, for the request log

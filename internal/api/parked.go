@@ -13,11 +13,12 @@ import (
 	"weir/internal/hub"
 )
 
-// This file lets an event loop hold the connections of subscribers. Such a subscriber is parked: it
-// has no goroutine and no buffers, only a value of type subscriber and a hub.Subscription. The loop sends the subscriber batches of the tail (the recent
-// batches that the hub keeps in memory), heartbeats, and the end of the subscription. For anything
-// that may have to wait, such as reading the log or borrowing memory, a goroutine serves the
-// subscriber until it can be parked again.
+// This file lets an event loop hold the connections of subscribers. Such a subscriber is parked:
+// while it waits, it has no goroutine and no buffers, only a value of type subscriber and a
+// hub.Subscription. The loop sends the subscriber batches of the tail (the recent batches that the
+// hub keeps in memory), heartbeats, and the end of the subscription. For anything that may have to
+// wait, such as reading the log or borrowing memory, a goroutine serves the subscriber until it can
+// be parked again.
 
 // parkingWriter is a response writer whose response an event loop can continue.
 type parkingWriter interface {

@@ -195,14 +195,14 @@ func (c *call) count() {
 	}
 }
 
-// work describes the call for the figures of its key. A POST outside /v1 appends a batch (visit.go).
+// work describes the call for the figures of its key.
 func (c *call) work() access.Work {
 	w := access.Work{Requests: 1, Bytes: uint64(max(c.received, 0))}
 	switch kind := c.route.kind; {
 	case c.status >= 400:
 		w.Refused = 1
 	case (kind == nextRoute || kind == atRoute) && c.status == http.StatusAccepted,
-		kind == besideRoute && c.r.Method == http.MethodPost && c.status >= 200:
+		c.stored:
 		w.Batches = 1
 	}
 	return w

@@ -71,6 +71,9 @@ func (v *Visit) Stream(id weir.StreamID, action access.Action) (*hub.Stream, err
 // Set sets a header field of the response.
 func (v *Visit) Set(name, value string) { v.c.w.Header().Set(name, value) }
 
+// Stored records that the visit stored a batch, for the figures of the key.
+func (v *Visit) Stored() { v.c.stored = true }
+
 // Cache sets the Cache-Control header field, which is no-store otherwise.
 func (v *Visit) Cache(value string) { v.c.cache = value }
 

@@ -20,6 +20,7 @@ type writer struct {
 	ended   context.Context // once this context is done, nothing more is written
 	lasting bool            // the deadline may stay set between writes: false for HTTP/2
 	until   time.Time       // the deadline that is set; zero if none is
+	encoder *budget.Loan    // memory borrowed for the encoder of a compressed response; nil if there is none
 	loan    *budget.Loan    // memory borrowed from the budget for the bytes that are sent; nil if there is none
 	zip     *deflate.Member // the state of a compressed subscription; nil if it is not compressed
 	packer  packer          // compresses a long response to a GET request; nil if it is not compressed
@@ -58,6 +59,7 @@ func (w *writer) writePiece(b []byte) error {
 		return err
 	}
 	w.loan.Moved(len(b))
+	w.encoder.Moved(len(b))
 	return nil
 }
 
@@ -113,7 +115,7 @@ func (w *writer) arm() error {
 
 // over returns an error if nothing more may be written.
 func (w *writer) over() error {
-	if w.loan.IsCut() {
+	if w.loan.IsCut() || w.encoder.IsCut() {
 		return os.ErrDeadlineExceeded // the client was too slow
 	}
 	return w.ended.Err()

@@ -22,8 +22,9 @@ const (
 // a smaller response would save less than a packet.
 const leastZipped = 1 << 10
 
-// zipBuffers is a pool of buffers for compressed pieces.
-var zipBuffers = sync.Pool{New: func() any { b := make([]byte, 0, piece); return &b }}
+// zipBuffers is a pool of buffers for compressed pieces. A piece that cannot be compressed becomes a
+// few bytes longer.
+var zipBuffers = sync.Pool{New: func() any { b := make([]byte, 0, piece+1<<10); return &b }}
 
 // varyEncoding is the value of Vary for a response that depends on Accept-Encoding.
 var varyEncoding = []string{"Accept-Encoding"}
@@ -110,8 +111,9 @@ func (c *call) sendPacked(k coding, contentType string, parts ...[]byte) {
 	w := c.writer()
 	w.packer = c.newPacker(k)
 	c.head(http.StatusOK, contentType, none, none)
-	w.loan = c.loan
+	w.loan, w.encoder = c.loan, c.encoder
 	w.loan.Watch(true)
+	w.encoder.Watch(true)
 	var err error
 	for _, part := range parts {
 		if err == nil {

@@ -7,12 +7,10 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-
-	"weir/internal/budget"
 )
 
 // This file compresses responses to GET requests with zstd (D37). A response is one frame, because
-// several clients, such as the zlib module of Node.js, drop everything after the first frame.
+// a client may read only the first frame.
 //
 // Subscriptions are never compressed with zstd. Subscribers share compressed batches, and a zstd
 // block cannot be shared: it may refer to the last three distances that the blocks before it used,
@@ -86,9 +84,10 @@ func (s *zstdStream) end(b []byte) []byte {
 	return s.out.b
 }
 
-// borrowEncoder borrows the memory of an encoder from the budget, in addition to what the call has
-// borrowed, and reports whether there was enough. It does not wait: the response can do without
-// zstd.
+// borrowEncoder borrows the memory of an encoder from the budget, and reports whether there was
+// enough. It does not wait: the response can do without zstd. The encoder has a loan of its own. As
+// part of c.loan, it would make that loan a large one, and each run of a page would have to wait
+// until there is memory for large loans.
 func (c *call) borrowEncoder() bool {
 	now, cancel := context.WithCancel(c.r.Context())
 	cancel()
@@ -97,12 +96,6 @@ func (c *call) borrowEncoder() bool {
 	if loan.Grow(now, zstdMemory) != nil {
 		return false
 	}
-	c.encoder = zstdMemory
-	if c.loan == nil {
-		c.loan = loan
-		return true
-	}
-	budget.Move(loan, c.loan, zstdMemory)
-	loan.End()
+	c.encoder = loan
 	return true
 }

@@ -66,6 +66,8 @@ func (c *call) append() error {
 	tail := ack.Seq + 1
 	if ack.Duplicate {
 		tail = ack.Cursor + 1
+	} else {
+		c.Stored()
 	}
 	if w != nil && w.Producer != "" {
 		c.known(p.Known)
