@@ -23,7 +23,8 @@ func (c *conn) enter() {
 		c.close()
 		return
 	}
-	c.proceed(false)
+	c.woken.Store(true)
+	c.l.woken = append(c.l.woken, c) // served a few at a time, like those that were woken, because many clients may reconnect at once
 }
 
 // handleParked handles events of a connection with a parked response. Data that the client sends
