@@ -152,6 +152,9 @@ func (n *Nodes) announce() {
 			}
 			n.say(b, about, false)
 			n.reportClock()
+			n.mu.Lock()
+			n.forget()
+			n.mu.Unlock()
 		}
 		select {
 		case <-tick.C:

@@ -80,6 +80,23 @@ func TestTwoVersions(t *testing.T) {
 	}
 }
 
+// A node that has been silent for long no longer counts, even if no page lists the nodes.
+func TestOlderNodeIsForgotten(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Minute})
+	n, err := e.Join(Self{Name: "a", Words: func() []byte { return nil }, Hear: func([]byte) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Leave()
+	n.mu.Lock()
+	n.heard["b"] = sign{at: time.Now().Add(-missedFor), reads: named}
+	n.agree()
+	n.mu.Unlock()
+	awaitTrue(t, func() bool { return e.common() == tagged })
+}
+
 // An older node meets a message of a newer version, because the newer node did not know of it. The
 // older node says that the message is too new: at once, and not as if data were damaged. This holds
 // for a log that it has open, and for one that it opens.
