@@ -262,6 +262,11 @@ func (v *visit) changePassword() error {
 }
 
 func (v *visit) signOutEverywhere() error {
+	if v.Documents.Shared() && v.Lease() == nil {
+		if err := v.Access.CatchUpTogether(); err != nil { // sessions that have just begun on other nodes must end too
+			return err
+		}
+	}
 	_, account := v.account.hash()
 	n := v.sessions.endOthers(account, v.session)
 	v.sessions.spread(v.r.Context())

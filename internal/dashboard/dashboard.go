@@ -123,7 +123,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		return nil, fmt.Errorf("open dashboard: %w", err)
 	}
 	d.sessions = sessions{
-		docs: o.Documents, account: &d.account, catchUp: o.Access.CatchUpTogether, lease: o.Lease, logger: o.Logger,
+		docs: o.Documents, account: &d.account, catchUp: o.Access.CatchUpTogether, lease: o.Lease, writes: o.Writes, logger: o.Logger,
 		now: o.Now, all: map[digest]*session{},
 	}
 	d.throttle = newThrottle(o.Now)

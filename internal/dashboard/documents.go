@@ -9,8 +9,8 @@ const (
 	AccountKey = "dashboard/account"
 
 	// SessionPrefix is the prefix of the keys of sessions. Each session is one document. All nodes
-	// that share a store share the sessions. A copy of a store leaves them out, because a browser
-	// that is signed in to one store must not be signed in to another.
+	// that share a store share the sessions. A copy of one store in another leaves them out,
+	// because a browser that is signed in to one store must not be signed in to the other.
 	SessionPrefix = "dashboard/session/"
 
 	// RefusalsKey is the key of the document with refused sign-ins. In a cluster each node has its

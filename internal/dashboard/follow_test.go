@@ -19,7 +19,7 @@ func following(t *testing.T, docs engine.Documents) *Dashboard {
 	d := &Dashboard{Options: Options{Documents: docs, Logger: slog.New(slog.DiscardHandler), Now: time.Now}}
 	d.sessions = sessions{
 		docs: docs, account: &d.account, catchUp: func() error { return docs.CatchUp(t.Context()) }, lease: func() error { return nil },
-		logger: d.Logger, now: time.Now, all: map[digest]*session{},
+		writes: func() bool { return true }, logger: d.Logger, now: time.Now, all: map[digest]*session{},
 	}
 	d.revisions.of, d.audit.excess = map[string]engine.Revision{}, map[string]struct{}{}
 	if err := d.follow(t.Context()); err != nil {

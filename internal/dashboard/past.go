@@ -125,7 +125,7 @@ func (l *slots) merge(s slot, most int) {
 }
 
 // joined merges two lists of records that are sorted by id, and adds up the records of the same id.
-// If the result would be longer than the parameter most, it has only ids of the list a.
+// It drops ids that only b has once the result would be longer than the parameter most.
 func joined(a, b []record, most int) []record {
 	both := make([]record, 0, len(a)+len(b))
 	for len(a) > 0 || len(b) > 0 {
@@ -145,7 +145,7 @@ func joined(a, b []record, most int) []record {
 			both, a, b = append(both, sum), a[1:], b[1:]
 		}
 	}
-	return slices.Clip(both)
+	return slices.Clone(both) // without the room for ids that both lists have
 }
 
 // trim drops the slots that ended before the given time, and the oldest slots as long as there are

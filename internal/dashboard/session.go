@@ -57,6 +57,7 @@ type sessions struct {
 	account *account
 	catchUp func() error // waits until this node knows the sessions of other nodes
 	lease   func() error // Options.Lease
+	writes  func() bool  // Options.Writes
 	logger  *slog.Logger
 	now     func() time.Time
 
@@ -109,9 +110,9 @@ func (s *sessions) live(account engine.Revision, now time.Time) (all []*session)
 }
 
 // find returns the session of a token and marks it as used. It returns nil if the session is not
-// valid. The result known is false if this node has never heard of the session, or has forgotten
-// it.
-func (s *sessions) find(token string, account engine.Revision) (e *session, known bool) {
+// valid, or if it began on another node while this node is cut off (isCut). The result known is
+// false if this node has never heard of the session, or has forgotten it.
+func (s *sessions) find(token string, account engine.Revision, isCut bool) (e *session, known bool) {
 	sum := sha256.Sum256([]byte(token))
 	now := s.now()
 	s.mu.Lock()
@@ -120,7 +121,7 @@ func (s *sessions) find(token string, account engine.Revision) (e *session, know
 	if e == nil {
 		return nil, false
 	}
-	if !e.isLive(account, now) {
+	if !e.isLive(account, now) || isCut && !e.here {
 		return nil, true
 	}
 	e.mu.Lock()

@@ -88,17 +88,14 @@ func (s *sessions) of(token string) *session {
 		return nil
 	}
 	_, account := s.account.hash()
-	e, known := s.find(token, account)
 	isCut := s.lease() != nil
+	e, known := s.find(token, account, isCut)
 	if !known && s.docs.Shared() && !isCut {
 		if s.catchUp() != nil {
 			return nil
 		}
 		_, account = s.account.hash()
-		e, _ = s.find(token, account)
-	}
-	if e != nil && isCut && !e.here {
-		return nil
+		e, _ = s.find(token, account, false)
 	}
 	return e
 }
@@ -137,9 +134,22 @@ func (s *sessions) write(ctx context.Context, e *session) error {
 
 // spread ends sessions on all nodes after the caller has ended them on this node.
 func (s *sessions) spread(ctx context.Context) {
-	if err := s.keep(context.WithoutCancel(ctx)); err != nil {
-		s.logger.Warn("failed to end sessions on the other nodes; the next attempt is in a minute", "error", err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionPatience)
+	defer cancel()
+	_, account := s.account.hash()
+	over, _ := s.unwritten(account)
+	if err := s.removeAll(ctx, over); err != nil {
+		s.logger.Warn("failed to delete sessions that have ended; the next attempt is in a minute", "error", err)
 	}
+}
+
+func (s *sessions) removeAll(ctx context.Context, over []*session) error {
+	for _, e := range over {
+		if err := s.remove(ctx, e); err != nil {
+			return fmt.Errorf("delete session %s: %w", e.ID, err)
+		}
+	}
+	return nil
 }
 
 // keep writes what the store does not know yet: it deletes the documents of sessions that
@@ -150,10 +160,11 @@ func (s *sessions) keep(ctx context.Context) error {
 	defer cancel()
 	_, account := s.account.hash()
 	over, used := s.unwritten(account)
-	for _, e := range over {
-		if err := s.remove(ctx, e); err != nil {
-			return fmt.Errorf("delete session %s: %w", e.ID, err)
-		}
+	if err := s.removeAll(ctx, over); err != nil {
+		return err
+	}
+	if !s.writes() {
+		return nil // an update would use up the space that is reserved for revoking keys
 	}
 	for _, e := range used {
 		if err := s.write(ctx, e); err != nil {

@@ -92,6 +92,27 @@ func (n *twoNodes) stored() int {
 	return len(docs)
 }
 
+// While the store is full, the use of a session is not stored, because that would use up the space
+// that is reserved for revoking keys. A session that ends is still deleted.
+func TestUseOfASessionOnAFullStore(t *testing.T) {
+	n := newTwoNodes(t)
+	token, e := n.signIn(n.here)
+	n.here.sessions.writes = func() bool { return false }
+	n.now = n.now.Add(2 * storeUseEvery)
+	if n.here.sessions.of(token) == nil {
+		t.Fatal("the session is not valid")
+	}
+	before := n.store.writes.Load()
+	n.keep(n.here)
+	if got := n.store.writes.Load(); got != before {
+		t.Errorf("%d writes, want none", got-before)
+	}
+	e.end()
+	if n.keep(n.here); n.stored() != 0 {
+		t.Error("the document of the ended session is still stored")
+	}
+}
+
 // A session that is used all the time is written when it begins and then every few minutes, not per
 // request. These writes keep it alive on the other node, where no browser uses it. When it has expired,
 // either node deletes its document.

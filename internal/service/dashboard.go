@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"weir"
 	"weir/internal/build"
@@ -30,7 +29,7 @@ func (svc *Service) openDashboard(b build.Info) error {
 	var err error
 	svc.Dashboard, err = dashboard.Open(ctx, dashboard.Options{
 		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Node: svc.store.node, BaseURL: svc.URL(), At: svc.office.url(), Curl: svc.trusting(),
-		Version: b.Version, Commit: b.Commit, Started: time.Now(), Now: now, Lease: svc.store.lease(),
+		Version: b.Version, Commit: b.Commit, Now: now, Lease: svc.store.lease(),
 		Troubles: func() []dashboard.Trouble { return svc.store.troubles(svc.engine.Status(), svc.store.lease()) },
 		Store:    svc.storeFigures, Cluster: svc.store.clusterLine, Nodes: svc.store.nodesShown(), Health: svc.health, Logger: svc.logger,
 		Writes: func() bool { return svc.engine.Status().State == engine.Ready },

@@ -23,6 +23,14 @@ export const manualSteps = ({base, open, inspect}) => ({
 		await page.getByRole('status').getByText('Nothing found').waitFor();
 		await page.getByRole('searchbox').fill('x-ratelimit-reset');
 		await links.first().waitFor();
+		await page.locator('form[role=search] ul').click({position: {x: 1, y: 1}});
+		assert.ok(await links.first().isVisible(), 'a click beside a result hides the list');
+		await page.getByRole('searchbox').fill('');
+		await links.first().waitFor({state: 'hidden'});
+		await page.keyboard.press('Enter');
+		await page.getByRole('searchbox').fill('grace period'); // by now, Enter would have opened a page
+		await links.first().waitFor();
+		assert.match(page.url(), /\/docs\/keys#revoke-and-rotate$/);
 		await page.context().close();
 	},
 	async 'copy a block of the manual'() {
