@@ -105,7 +105,7 @@ field.addEventListener('click', show);
 form.addEventListener('submit', async event => { // Enter opens the best result
 	event.preventDefault();
 	await show();
-	found.querySelector('a')?.click();
+	if (!found.hidden) found.querySelector('a')?.click();
 });
 form.addEventListener('keydown', event => {
 	if (event.key === 'Escape') {
@@ -124,6 +124,9 @@ form.addEventListener('keydown', event => {
 	stops[Math.min(stops.length - 1, Math.max(0, stops.indexOf(document.activeElement) + step))].focus();
 });
 form.addEventListener('focusout', event => { if (!form.contains(event.relatedTarget)) close(); });
+// The field keeps the focus. Safari does not focus a link that is clicked, so focusout would hide the
+// list before the click.
+found.addEventListener('mousedown', event => event.preventDefault());
 found.addEventListener('click', event => { // the page stays open if the result is on this page
 	if (event.target.closest('a')) close();
 });
