@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -77,22 +76,6 @@ func allFlags(c *cobra.Command) (names []string) {
 // touches it.
 const ballast = 32 << 20
 
-// smallHeap is the largest heap, ballast included, that is collected at once when the server is
-// ready.
-const smallHeap = 128 << 20
-
-// returnStartMemory returns the memory that only the start needed to the system, such as the 19 MiB
-// for the hash of the first password. If the heap is large, returnStartMemory does nothing, because
-// a garbage collection would take CPU time from the first clients. The service then returns the
-// memory when it is at rest.
-func returnStartMemory() {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	if m.HeapAlloc < smallHeap {
-		debug.FreeOSMemory()
-	}
-}
-
 // welcome shows the key and the password that the first start created. If the output is not a
 // terminal, they might end up in a log, so welcome writes them to a file instead. If the file
 // cannot be written, the operator can still create a key and set a password.
@@ -125,7 +108,7 @@ func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out i
 	welcome(svc, out, logger)
 	notify("READY=1")
 	logger.Info("ready", svc.Addresses()...)
-	returnStartMemory()
+	service.ReturnStartMemory()
 	select {
 	case sig := <-signals:
 		logger.Info("stopping", "signal", sig.String())

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -74,5 +75,21 @@ func returnMemory(stop <-chan struct{}) {
 		case <-stop:
 			return
 		}
+	}
+}
+
+// smallHeap is the largest heap that is collected at once when the server is ready. The ballast of
+// the program counts.
+const smallHeap = 128 << 20
+
+// ReturnStartMemory returns the memory that only the start needed to the system, such as the 19 MiB
+// for the hash of the first password. If the heap is large, ReturnStartMemory does nothing, because
+// a garbage collection would take CPU time from the first clients. The service then returns the
+// memory when it is at rest.
+func ReturnStartMemory() {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc < smallHeap {
+		debug.FreeOSMemory()
 	}
 }
