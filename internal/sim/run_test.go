@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -180,17 +181,23 @@ func build(t *testing.T, path string, args ...string) string {
 	return path
 }
 
+// longest is how long one simulation may take. On an idle machine, a simulation takes less than a
+// second.
+const longest = 2 * time.Minute
+
 // child prepares a process in which simulations are deterministic: one thread, no preemption, and no
 // garbage collection while a simulation runs, unless the simulation takes far more memory than usual.
 func child(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, append([]string{"-test.run=^TestSim$", "-test.timeout=0", "-worker"}, args...)...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=4GiB", "GODEBUG=asyncpreemptoff=1")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // prints what each goroutine waits for
+	cmd.WaitDelay = time.Minute
 	return cmd
 }
 
 // launch runs one simulation and returns its violation. It prints the trace if show is true.
 func launch(t *testing.T, program string, c config, show bool) string {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	args := c.args()
 	if show {
@@ -207,7 +214,11 @@ func launch(t *testing.T, program string, c config, show bool) string {
 var (
 	badLine   = regexp.MustCompile(`(?m)^bad \d+ (.*)$`)
 	panicLine = regexp.MustCompile(`(?m)^(panic|fatal error): .*$`)
+	lockLine  = regexp.MustCompile(`(?m)^goroutine .*\[sync\..*(?:\n.+)*?\n(weir/.*)\(`)
 )
+
+// hangs begins the message for a simulation that does not end.
+const hangs = "does not end"
 
 func verdict(out string, err error) string {
 	if m := badLine.FindStringSubmatch(out); m != nil {
@@ -219,7 +230,13 @@ func verdict(out string, err error) string {
 	if m := panicLine.FindString(out); m != "" {
 		return m
 	}
-	return err.Error()
+	if !strings.Contains(out, "SIGQUIT: quit") {
+		return err.Error()
+	}
+	if m := lockLine.FindStringSubmatch(out); m != nil {
+		return hangs + ": waits for a lock in " + m[1]
+	}
+	return hangs
 }
 
 // drive starts the workers and reports the violations that they find.
@@ -239,7 +256,7 @@ func drive(t *testing.T) {
 	p.progress(true)
 	for _, f := range p.found {
 		c, message := f.config, f.message
-		if !*keep {
+		if !*keep && !strings.HasPrefix(message, hangs) {
 			c, message = shrink(t, p.program, c, message)
 		}
 		t.Errorf("seed %d: %s\n  smaller: %s\n  repeat it with: make sim ARGS=%q", f.config.seed, f.message, message, strings.Join(c.args(), " "))
@@ -298,7 +315,7 @@ func (p *pool) worker(from uint64, share int) {
 func (p *pool) follow(args []string) (last uint64, ran int, err error) {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	defer cancel()
-	stuck := time.AfterFunc(5*time.Minute, cancel)
+	stuck := time.AfterFunc(longest, cancel)
 	defer stuck.Stop()
 	cmd := child(ctx, p.program, args...)
 	out, err := cmd.StdoutPipe()
@@ -319,7 +336,7 @@ func (p *pool) follow(args []string) (last uint64, ran int, err error) {
 		case "run":
 			last, _ = strconv.ParseUint(number, 10, 64)
 			ran++
-			stuck.Reset(5 * time.Minute)
+			stuck.Reset(longest)
 			p.one()
 		case "bad":
 			p.add(last, message)

@@ -212,10 +212,8 @@ func (p *preparer) make() (err error) {
 	}
 	p.mu.Unlock()
 	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if err != nil && p.number == number+1 { // no other segment has got a number since, so the next one can get this number
-			p.number = number
+		if err != nil {
+			p.giveBack(number)
 		}
 	}()
 	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), onRelease: p.give}
@@ -252,19 +250,34 @@ func (p *preparer) fill() error {
 		return nil
 	}
 	p.blank = p.blank[1:]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.ready)
-	if err == nil || n == 0 || p.ready[n-1] != s {
+	if err == nil || !p.withdraw(s) {
 		return nil // an error is ignored if the segment is already in use, because a later write to the bad blocks will report it
-	}
-	p.ready = p.ready[:n-1]
-	if p.number == s.number+1 { // no other segment has got a number since, so the next one can get this number
-		p.number = s.number
 	}
 	s.file.Close()
 	p.j.fs.Remove(s.name)
+	p.giveBack(s.number)
 	return spoiltFile{fmt.Errorf("fill %s: %w", s.name, err)}
+}
+
+// withdraw takes the newest segment back unless it is in use already.
+func (p *preparer) withdraw(s *segment) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.ready)
+	if n == 0 || p.ready[n-1] != s {
+		return false
+	}
+	p.ready = p.ready[:n-1]
+	return true
+}
+
+// giveBack makes the next segment get this number, unless another segment has got a number since.
+func (p *preparer) giveBack(number uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.number == number+1 {
+		p.number = number
+	}
 }
 
 // mostSpoilt is the number of unwritable files in a row that are replaced without a pause. After

@@ -109,18 +109,26 @@ func TestFillingKeepsOutOfGroups(t *testing.T) {
 }
 
 // A disk error while a segment is filled does no harm: a segment that is not in use is replaced,
-// and one in use is no longer filled.
+// and one in use is no longer filled. A segment is removed without a lock, because the disk may take
+// a long time for it.
 func TestFillingFails(t *testing.T) {
 	for _, name := range []string{segmentName(1), segmentName(2)} {
 		fs := faulty.New()
 		var failed atomic.Bool
+		var w *world
+		opened := make(chan struct{})
 		fs.OnCall(func(c faulty.Call) error {
-			if isFill(c) && c.Name == name && failed.CompareAndSwap(false, true) {
+			switch {
+			case isFill(c) && c.Name == name && failed.CompareAndSwap(false, true):
 				return syscall.EIO
+			case c.Kind == faulty.Remove && c.Name == name:
+				<-opened
+				w.j.prepare.shortage() // blocks for ever if the preparer holds its lock
 			}
 			return nil
 		})
-		w := openBlank(t, fs)
+		w = openBlank(t, fs)
+		close(opened)
 		if err := w.create("a", "x"); err != nil {
 			t.Fatal(err)
 		}
