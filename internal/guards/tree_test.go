@@ -2,12 +2,15 @@ package guards
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -32,33 +35,16 @@ type source struct {
 	ast  *ast.File
 }
 
-// skipped are files and directories that guards do not check, because tools create them. All but
-// .git are also in .gitignore.
-var skipped = []string{".git", "bin", "weir-data", "node_modules", "bench/results", "clients/js/types"}
-
 // vendored are files that other projects wrote. Guards about style leave them alone.
 var vendored = []string{"LICENSE", "internal/dashboard/assets/uplot.js", "internal/dashboard/assets/uplot.css", "internal/dashboard/assets/uplot.LICENSE"}
 
-func load(t *testing.T, files fs.FS) *tree {
+func load(t *testing.T, files fs.FS, names []string) *tree {
 	t.Helper()
 	tr := &tree{files: files, fset: token.NewFileSet(), text: map[string][]byte{}}
-	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	for _, name := range names {
+		if err := tr.add(name); err != nil {
+			t.Fatal(err)
 		}
-		if slices.Contains(skipped, name) || slices.Contains(skipped, d.Name()) {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil // in a worktree .git is a file
-		}
-		if !d.Type().IsRegular() {
-			return nil
-		}
-		return tr.add(name)
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return tr
 }
@@ -66,6 +52,9 @@ func load(t *testing.T, files fs.FS) *tree {
 // add reads a file, unless it is binary, and parses it if it is Go.
 func (tr *tree) add(name string) error {
 	b, err := fs.ReadFile(tr.files, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // deleted, and the deletion is not committed
+	}
 	if err != nil {
 		return err
 	}
@@ -95,10 +84,21 @@ var (
 	whole *tree
 )
 
-// project returns the tree of this project. The files are read once for all tests.
+// project returns the tree of this project: all files but those that .gitignore lists, because tools
+// write such files, possibly at this moment. The files are read once for all tests.
 func project(t *testing.T) *tree {
 	t.Helper()
-	once.Do(func() { whole = load(t, os.DirFS("../..")) })
+	once.Do(func() {
+		cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal("the guards need a git repository: git ls-files: ", err)
+		}
+		names := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
+		slices.Sort(names)
+		whole = load(t, os.DirFS("../.."), names)
+	})
 	if whole == nil || !strings.HasPrefix(string(whole.text["go.mod"]), "module weir\n") {
 		t.Fatal("../.. is not the root of the module, or could not be read")
 	}
@@ -118,7 +118,7 @@ func planted(t *testing.T, archive string) *tree {
 			files[name].Data = append(files[name].Data, line...)
 		}
 	}
-	return load(t, files)
+	return load(t, files, slices.Sorted(maps.Keys(files)))
 }
 
 // passes reports every complaint that a guard has about the project.
