@@ -34,9 +34,9 @@ const (
 	secureFlashName = "__Host-weir_flash"
 	// flashLasts is how long the browser keeps the cookie. The next page usually follows at once.
 	flashLasts = 10 * time.Minute
-	// maxNotice is the length of the longest message in bytes. Browsers ignore cookies of more than
-	// 4096 bytes.
-	maxNotice = 1500
+	// maxNotice is the length of the longest message in bytes of JSON, where one character may take
+	// six bytes. Browsers ignore cookies of more than 4096 bytes.
+	maxNotice = 2000
 )
 
 // sealing returns the cipher for the cookie of a session.
@@ -102,13 +102,20 @@ func (v *visit) keep(id, secret string) { v.next.ID, v.next.Secret = id, secret 
 
 // say leaves a message for the next page.
 func (v *visit) say(bad bool, text string) {
-	if len(text) > maxNotice {
-		text = text[:maxNotice]
-		for !utf8.ValidString(text) {
-			text = text[:len(text)-1]
+	v.next.Notice = &notice{bad, cut(text, maxNotice)}
+}
+
+// cut returns the beginning of a text that takes at most n bytes as JSON.
+func cut(text string, n int) string {
+	for i := 0; i < len(text); {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		quoted, err := json.Marshal(text[i : i+size])
+		if n -= len(quoted) - len(`""`); err != nil || n < 0 {
+			return text[:i]
 		}
+		i += size
 	}
-	v.next.Notice = &notice{bad, text}
+	return text
 }
 
 // reveal returns the secret of a new key the first time its page is seen, and the empty string
