@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	toManual    = regexp.MustCompile(`<a href="(/docs[^"#]*)(?:#([^"]*))?">(?:Manual|the manual)</a>`)
+	toManual    = regexp.MustCompile(`<a href="(/docs[^"]*)">(?:Manual|the manual)</a>`)
 	toDashboard = regexp.MustCompile(`<a href="(/dashboard[^"]*)">Dashboard: `)
 )
 
@@ -25,28 +25,38 @@ func TestManualLinks(t *testing.T) {
 			t.Errorf("%s has no link to the manual", page)
 			return
 		}
-		if read[m[1]] == "" {
-			read[m[1]] = b.see(m[1])
+		if m[1] != want {
+			t.Errorf("%s links to %s, want %s", page, m[1], want)
 		}
-		if m[1] != want || m[2] != "" && !strings.Contains(read[m[1]], ` id="`+m[2]+`"`) {
-			t.Errorf("%s links to %s#%s", page, m[1], m[2])
+		path, anchor, _ := strings.Cut(m[1], "#")
+		if read[path] == "" {
+			read[path] = b.see(path)
+		}
+		if anchor != "" && !strings.Contains(read[path], ` id="`+anchor+`"`) {
+			t.Errorf("%s links to %s, but the manual has no such section", page, m[1])
 		}
 	}
 	for page, want := range map[string]string{
-		"/dashboard": "/docs/dashboard", "/dashboard/streams": "/docs/dashboard", "/dashboard/streams/new": "/docs/dashboard", stream: "/docs/dashboard",
-		stream + "/delete": "/docs/dashboard", stream + "/connect": "/docs/dashboard", "/dashboard/projects": "/docs/dashboard", "/dashboard/keys": "/docs/keys",
-		"/dashboard/keys/new": "/docs/keys", "/dashboard/requests": "/docs/dashboard", "/dashboard/audit": "/docs/dashboard", "/dashboard/account": "/docs/dashboard",
+		"/dashboard": "#overview", "/dashboard/streams": "#streams", "/dashboard/streams/new": "#streams", stream: "#one-stream-and-its-events",
+		stream + "/delete": "#streams", stream + "/connect": "#one-stream-and-its-events", "/dashboard/projects": "#projects-and-keys",
+		"/dashboard/requests": "#requests", "/dashboard/audit": "#audit-log", "/dashboard/account": "#sign-in",
 	} {
-		check(page, b.see(page), want)
+		check(page, b.see(page), "/docs/dashboard"+want)
 	}
-	check("/dashboard/sign-in", svc.browser().see("/dashboard/sign-in"), "/docs/dashboard")
+	check("/dashboard/keys", b.see("/dashboard/keys"), "/docs/keys")
+	check("/dashboard/keys/new", b.see("/dashboard/keys/new"), "/docs/keys#create-keys")
+	check("/dashboard/sign-in", svc.browser().see("/dashboard/sign-in"), "/docs/dashboard#sign-in")
 
 	links := regexp.MustCompile(`<a href="(/docs[a-z/-]*)"`).FindAllStringSubmatch(b.see("/docs"), -1)
+	wants := map[string]string{"/docs": "/dashboard", "/docs/keys": "/dashboard/keys", "/docs/errors": "/dashboard/requests", "/docs/publishing": "/dashboard/streams"}
 	for _, l := range links {
 		m := toDashboard.FindStringSubmatch(b.see(l[1]))
 		if m == nil {
 			t.Errorf("%s has no link to the dashboard", l[1])
 			continue
+		}
+		if want := wants[l[1]]; want != "" && m[1] != want {
+			t.Errorf("%s links to %s, want %s", l[1], m[1], want)
 		}
 		if status, _, _ := b.get(m[1]); status != http.StatusOK {
 			t.Errorf("%s links to %s: status %d", l[1], m[1], status)
