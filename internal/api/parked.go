@@ -88,7 +88,7 @@ func (s *subscriber) park(w *writer) bool { return s.parks && s.sub.IsIdle() && 
 // than a run, and would hold two goroutines and two buffers besides.
 func (s *subscriber) leave(w *writer) bool {
 	to, ok := w.w.(parkingWriter)
-	return ok && s.parks && s.sub.CanPark() && to.Park(s)
+	return ok && s.parks && to.Park(s)
 }
 
 // Enter implements parked.

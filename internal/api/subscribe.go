@@ -55,7 +55,7 @@ func (c *call) subscribe(s *hub.Stream) error {
 		c.head(http.StatusOK, typeStream, none, none)
 	}
 	return c.stay(s, from, head, func(s *subscriber, w *writer) error {
-		s.parks = true
+		s.parks = s.sub.CanPark()
 		return s.begin(w)
 	})
 }

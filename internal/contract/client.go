@@ -106,7 +106,7 @@ func (t *T) do(method, path string, options ...Option) *Answer {
 		t.Fatalf("%s %s: read the response: %v", method, path, err)
 	}
 	if method != http.MethodHead {
-		if b, err = decompress(resp.Header.Get("Content-Encoding"), b); err != nil {
+		if b, err = Decompress(resp.Header.Get("Content-Encoding"), b); err != nil {
 			t.Fatalf("%s %s: decompress the response: %v", method, path, err)
 		}
 	}

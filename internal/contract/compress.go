@@ -16,9 +16,9 @@ import (
 // gzipped asks for a response that is compressed with gzip.
 var gzipped = WithHeader("Accept-Encoding", "gzip")
 
-// decompress decompresses the body of a response with this content coding. The body must be exactly
+// Decompress decompresses the body of a response with this content coding. The body must be exactly
 // one gzip member or one zstd frame.
-func decompress(coding string, b []byte) ([]byte, error) {
+func Decompress(coding string, b []byte) ([]byte, error) {
 	switch coding {
 	case "gzip":
 		return unzip(b)

@@ -8,8 +8,8 @@ import (
 	"weir"
 )
 
-// What is kept about single streams and keys is bounded, even if other ones are active every minute.
-// The newest and the busiest are kept.
+// The memory for the plots of single streams and keys is bounded, even if others are active every
+// minute. The newest and the busiest are kept.
 func TestPastIsBounded(t *testing.T) {
 	const most = 4000
 	var p past

@@ -29,11 +29,8 @@ var ErrBusy = errors.New("the next batches are not in memory")
 // subscription can be parked, because it has to read the batches of other nodes from the log.
 func (s *Subscription) CanPark() bool { return !s.f.hub.shared }
 
-// IsIdle reports whether there is nothing to send now, and the subscription can be parked.
+// IsIdle reports whether there is nothing to send now.
 func (s *Subscription) IsIdle() bool {
-	if !s.CanPark() {
-		return false
-	}
 	step, _, err := s.look()
 	return err == nil && step.Kind == stream.Wait
 }

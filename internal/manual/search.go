@@ -2,7 +2,6 @@ package manual
 
 import (
 	"encoding/json"
-	"fmt"
 	"html"
 	"regexp"
 	"strings"
@@ -45,7 +44,12 @@ func indexed(l leaf, c content) indexedPage {
 	}
 	outer := ""
 	for _, m := range begin.FindAllStringSubmatchIndex(body, -1) {
-		group := func(n int) string { return string(begin.ExpandString(nil, fmt.Sprintf("${%d}", n), body, m)) }
+		group := func(n int) string {
+			if m[2*n] < 0 {
+				return ""
+			}
+			return body[m[2*n]:m[2*n+1]]
+		}
 		level, id, title, code := group(1), group(2), words(group(3)), group(4)
 		switch {
 		case code != "":

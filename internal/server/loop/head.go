@@ -108,10 +108,11 @@ func mayBePlain(raw []byte) bool {
 
 // plainHead checks that raw begins with the complete head of an HTTP/1.1 request to a path, with
 // the method POST or PUT, and that every line of the head is printable ASCII and ends with CR LF. If
-// so, it returns the header fields, with the blank line. Otherwise it returns nil. plainHead is
-// strict on purpose.
-// HTTP parsers disagree on bare line feeds, folded lines, spaces before a colon and control
-// characters, and attackers use these for request smuggling. So only net/http decides about them.
+// so, it returns the header fields, with the blank line. Otherwise it returns nil.
+//
+// plainHead is strict on purpose. HTTP parsers disagree on bare line feeds, folded lines, spaces
+// before a colon and control characters, and attackers use these for request smuggling. So only
+// net/http decides about them.
 func plainHead(raw []byte) []byte {
 	if plainStart(raw) == nil {
 		return nil
