@@ -87,7 +87,7 @@ func (s *store) openAgain(ctx context.Context) (*jetstream.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	e, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: s.replicas(), Logger: s.logger})
+	e, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: s.replicas(), Logger: s.logger, Beside: s.jetstream})
 	if err != nil {
 		nc.Close()
 		return nil, err

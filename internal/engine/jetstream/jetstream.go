@@ -52,6 +52,10 @@ type Options struct {
 	// Fault returns why the NATS server inside this process has stopped storing data, or nil if it
 	// stores data. Fault may be nil.
 	Fault func() error
+	// Beside is another engine of this process that uses the same store and has joined the cluster.
+	// The new engine does not join, but it knows from Beside which versions all nodes can read.
+	// Beside may be nil.
+	Beside *Engine
 
 	// The fields below are set by tests only. To follow a log means to receive its messages as soon
 	// as they are stored; see attend.go.
@@ -122,8 +126,8 @@ type Engine struct {
 	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
-	lowest atomic.Uint32 // see the method common
-	marked bool          // all streams of the store have a marker; see marker.go
+	lowest *atomic.Uint32 // see the method common
+	marked bool           // all streams of the store have a marker; see marker.go
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
@@ -152,7 +156,12 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
 	e.clock.init(o.Now)
-	e.lowest.Store(uint32(o.reads))
+	if o.Beside != nil {
+		e.lowest = o.Beside.lowest
+	} else {
+		e.lowest = new(atomic.Uint32)
+		e.lowest.Store(uint32(o.reads))
+	}
 	e.room.disks = map[uint64]time.Time{}
 	var id [8]byte
 	rand.Read(id[:])

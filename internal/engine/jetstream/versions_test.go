@@ -71,6 +71,20 @@ func TestTwoVersions(t *testing.T) {
 		t.Errorf("the older node reads %q", got)
 	}
 
+	// An engine beside that of the newer node, as a migration opens it, knows of the older node too.
+	beside := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Minute, Beside: newer})
+	other, err := beside.Create(ctx, "b", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copying, err := beside.Open(ctx, other.Created, struct{ engine.Judge }{&follower{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := copying.Append(ctx, tags("refused")); !errors.Is(err, engine.ErrOlder) {
+		t.Errorf("append through an engine beside that of the newer node: %v, want ErrOlder", err)
+	}
+
 	leave()
 	o.reads = tagged
 	defer join(t, node(t, s, o), "b")() // the upgraded node has the same name

@@ -357,11 +357,12 @@ func (l *log) write(requests []*request) {
 // run an older version. It takes back the decisions about the whole group, and returns the other
 // requests.
 func (l *log) withoutNewer(g *group) []*request {
-	if failed := l.rewind(g, nil); failed != nil {
+	older := fmt.Errorf("%w, which reads messages up to version %d", engine.ErrOlder, l.e.common())
+	if failed := l.rewind(g, older); failed != older { // the judge cannot forget its decisions
 		answer(g.requests, failed)
 		return nil
 	}
-	answer(g.newer, fmt.Errorf("%w, which reads messages up to version %d", engine.ErrOlder, l.e.common()))
+	answer(g.newer, older)
 	return slices.DeleteFunc(g.requests, func(r *request) bool { return slices.Contains(g.newer, r) })
 }
 
