@@ -37,7 +37,7 @@ func (d *Dashboard) documentChanged(c engine.Change) {
 		d.account.follow(c) // a session is not valid if the account has another revision than when it began
 	case strings.HasPrefix(c.Key, SessionPrefix):
 		if err := d.sessions.follow(c); err != nil {
-			d.Logger.Warn("skipped unreadable session", "error", err)
+			d.Logger.Warn("ended unreadable session", "error", err)
 		}
 	case strings.HasPrefix(c.Key, AuditPrefix):
 		if err := d.audit.follow(c); err != nil {

@@ -72,6 +72,7 @@ func (s *sessions) follow(c engine.Change) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.ended = e.ended || err != nil
 	e.revision, e.stored = c.Revision, seen
 	if seen.After(e.seen) {
 		e.seen = seen

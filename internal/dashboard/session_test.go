@@ -189,8 +189,15 @@ func TestSessionsOnANodeThatIsCutOff(t *testing.T) {
 		t.Error("a node that is cut off refused its own session, or accepted one of another node")
 	}
 	n.here.sessions.lease = func() error { return nil }
-	if n.here.sessions.of(there) == nil {
-		t.Error("the session of the other node is not valid again")
+	e := n.here.sessions.of(there)
+	if e == nil {
+		t.Fatal("the session of the other node is not valid again")
+	}
+	if _, err := n.docs.Update(t.Context(), e.document(), []byte("{"), e.revision); err != nil {
+		t.Fatal(err)
+	}
+	if n.here.sessions.of(there) != nil {
+		t.Error("a session is valid though its document cannot be read")
 	}
 }
 

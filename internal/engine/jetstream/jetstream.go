@@ -97,7 +97,7 @@ func (o *Options) defaults() {
 		o.lease = leaseFor
 	}
 	if o.reads == 0 {
-		o.reads = tagged
+		o.reads = newest
 	}
 	if o.rivalry == 0 {
 		o.rivalry = rivalry

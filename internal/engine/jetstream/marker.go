@@ -85,9 +85,9 @@ func (s *shard) intact(ctx context.Context) error {
 	if !s.e.marked {
 		return nil
 	}
-	_, err := s.e.askLeader(ctx, s.stream, query{LastFor: s.prefix + markerName})
-	if errors.Is(err, engine.ErrNotFound) {
-		return fmt.Errorf("%w: stream %s: %w", engine.ErrDamaged, s.stream, errUnmarked)
+	err := s.e.findMarker(ctx, s.stream, s.prefix+markerName)
+	if errors.Is(err, errUnmarked) {
+		return fmt.Errorf("%w: stream %s: %w", engine.ErrDamaged, s.stream, err)
 	}
 	return err
 }

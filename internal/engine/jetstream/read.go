@@ -172,7 +172,7 @@ type parcel struct {
 }
 
 func unpack(m stored) parcel {
-	records, _ := decode(m.header, m.seq, tagged)
+	records, _ := decode(m.header, m.seq, newest)
 	return parcel{records, m.data}
 }
 

@@ -70,6 +70,7 @@ const (
 	unnamed = 2
 	named   = 3
 	tagged  = 4
+	newest  = tagged // the newest version that this program reads
 )
 
 var (

@@ -24,7 +24,7 @@ const (
 	shardsKey = "weir-shards"
 	storeKey  = "weir-store"
 
-	format = "1"
+	format = 1
 )
 
 const (
@@ -55,18 +55,18 @@ func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	docs := jetstream.StreamConfig{
 		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DenyDelete: true, AllowRollup: true,
-		Metadata: map[string]string{formatKey: format, shardsKey: strconv.Itoa(e.opts.Shards), storeKey: rand.Text()},
+		Metadata: map[string]string{formatKey: strconv.Itoa(format), shardsKey: strconv.Itoa(e.opts.Shards), storeKey: rand.Text()},
 	}
 	info, err := e.stream(ctx, docs, e.hasShards)
 	if err != nil {
 		return 0, err
 	}
 	got := info.Config
-	if f := got.Metadata[formatKey]; f != format {
-		if n, err := strconv.Atoi(f); err == nil && n > 1 {
-			return 0, fmt.Errorf("%w: stream %s has format %d, this program reads format %s", engine.ErrTooNew, docs.Name, n, format)
+	if f := got.Metadata[formatKey]; f != strconv.Itoa(format) {
+		if n, err := strconv.Atoi(f); err == nil && n > format {
+			return 0, fmt.Errorf("%w: stream %s has format %d, this program reads format %d", engine.ErrTooNew, docs.Name, n, format)
 		}
-		return 0, fmt.Errorf("stream %s has format %q, this program reads %q", docs.Name, f, format)
+		return 0, fmt.Errorf("stream %s has format %q, this program reads format %d", docs.Name, f, format)
 	}
 	n, err := strconv.Atoi(got.Metadata[shardsKey])
 	if err != nil || n < 1 || n > MaxShards {
