@@ -1,6 +1,9 @@
 package hub
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // rowSize is how many subscriptions of a stream wake up together, before subscriptions of another
 // stream do.
@@ -54,6 +57,9 @@ type rows struct {
 	queued bool // the feed is in the waker's queue
 	at     int  // the row to wake next
 	left   int  // number of rows still to wake, beginning with all[at] and continuing with all[0] after the last row
+
+	lap int       // number of rows that were woken since the current lap over all rows began
+	due time.Time // when the next lap may begin; see perSubscription
 }
 
 // join returns the row of a new subscription.
@@ -84,7 +90,7 @@ func (rs *rows) leave(r *row) {
 		rs.room = append(rs.room, r)
 	}
 	if rs.members--; rs.members == 0 {
-		rs.all, rs.room, rs.at, rs.left = nil, nil, 0, 0
+		rs.all, rs.room, rs.at, rs.left, rs.lap = nil, nil, 0, 0, 0
 	}
 }
 
@@ -101,21 +107,43 @@ func (rs *rows) mark() bool {
 	return true
 }
 
+// Every delivery costs about 5 µs of CPU time, most of it in the kernel, whether it carries one batch
+// or several. So the waker begins a lap over the subscriptions of a stream at most every
+// perSubscription times their number, and at most every longestPace: one stream takes about half a
+// core, and the other streams and the publishers have the rest. Batches that are stored in between
+// share a delivery. Up to unpaced subscriptions, each batch is delivered at once.
+const (
+	perSubscription = 10 * time.Microsecond
+	longestPace     = 100 * time.Millisecond
+	unpaced         = 100
+)
+
 // next returns the next row to wake and its number of members. If no row is left, next returns nil
-// and records that the feed is no longer in the waker's queue.
-func (rs *rows) next() (*row, int) {
+// and records that the feed is no longer in the waker's queue. If the next lap may not begin yet,
+// next returns nil and how long to wait, unless hurry is true.
+func (rs *rows) next(hurry bool) (r *row, members int, wait time.Duration) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if rs.left == 0 {
-		rs.queued = false
-		return nil, 0
+		rs.queued, rs.lap = false, 0
+		return nil, 0, 0
+	}
+	if rs.lap == 0 && rs.members > unpaced {
+		now := time.Now()
+		if wait := rs.due.Sub(now); wait > 0 && !hurry {
+			return nil, 0, wait
+		}
+		rs.due = now.Add(min(time.Duration(rs.members)*perSubscription, longestPace))
 	}
 	if rs.at >= len(rs.all) {
 		rs.at = 0
 	}
-	r := rs.all[rs.at]
+	r = rs.all[rs.at]
 	rs.at, rs.left = rs.at+1, rs.left-1
-	return r, r.members
+	if rs.lap++; rs.lap >= len(rs.all) {
+		rs.lap = 0
+	}
+	return r, r.members, 0
 }
 
 // waker wakes the subscriptions of all feeds, in a goroutine of its own. Waking takes microseconds
@@ -125,16 +153,18 @@ func (rs *rows) next() (*row, int) {
 // The waker takes the feeds in turn and wakes one row of a feed at a time. After about perTurn
 // subscriptions it lets all other goroutines run before it continues. So a stream with many
 // subscriptions delays neither the subscriptions of other streams nor publishers. A subscription
-// that is woken late receives several batches at once. The waker never waits for the subscriptions
+// that is woken late receives several batches at once. For the same reason, the waker leaves some
+// time between two laps over the subscriptions of one stream (see perSubscription). The waker never waits for the subscriptions
 // that it woke, so a client that accepts no data does not delay the other clients.
 type waker struct {
 	mu      sync.Mutex
-	work    sync.Cond // signalled when the queue is no longer empty, and by stop
-	queue   []*feed   // each feed at most once
+	work    sync.Cond             // signalled when the queue is no longer empty, and by stop
+	queue   []*feed               // each feed at most once, here or in resting
+	resting map[*feed]*time.Timer // feeds whose next lap may not begin yet
 	stopped bool
 }
 
-func (w *waker) init() { w.work.L = &w.mu }
+func (w *waker) init() { w.work.L, w.resting = &w.mu, map[*feed]*time.Timer{} }
 
 // wake makes the waker's goroutine wake all subscriptions of a feed that are waiting. The method
 // wake itself returns at once.
@@ -151,9 +181,29 @@ func (w *waker) push(f *feed) {
 	w.work.Signal()
 }
 
+// rest adds a feed to the queue after a while.
+func (w *waker) rest(f *feed, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		w.queue = append(w.queue, f)
+		return
+	}
+	w.resting[f] = time.AfterFunc(wait, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.resting[f] != nil {
+			delete(w.resting, f)
+			w.queue = append(w.queue, f)
+			w.work.Signal()
+		}
+	})
+}
+
 // pop returns the first feed of the queue. If the queue is empty, pop waits for a feed and returns
-// waited as true. It returns nil once the waker was stopped and the queue is empty.
-func (w *waker) pop() (f *feed, waited bool) {
+// waited as true. Once the waker was stopped, pop returns hurry as true, and nil if the queue is
+// empty.
+func (w *waker) pop() (f *feed, waited, hurry bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.queue) == 0 && !w.stopped {
@@ -161,12 +211,12 @@ func (w *waker) pop() (f *feed, waited bool) {
 		w.work.Wait()
 	}
 	if len(w.queue) == 0 {
-		return nil, waited
+		return nil, waited, true
 	}
 	f = w.queue[0]
 	w.queue[0] = nil
 	w.queue = w.queue[1:]
-	return f, waited
+	return f, waited, w.stopped
 }
 
 // perTurn is the approximate number of subscriptions that the waker wakes before it lets all other
@@ -181,11 +231,14 @@ func (w *waker) run() {
 	defer turns.close()
 	woken := 0 // subscriptions woken since other goroutines last had their turn
 	for {
-		f, waited := w.pop()
+		f, waited, hurry := w.pop()
 		if f == nil {
 			return
 		}
-		r, members := f.rows.next()
+		r, members, wait := f.rows.next(hurry)
+		if wait > 0 {
+			w.rest(f, wait)
+		}
 		if r == nil {
 			continue
 		}
@@ -203,10 +256,15 @@ func (w *waker) run() {
 	}
 }
 
-// stop makes run return when everything in the queue has been woken.
+// stop makes run return when all feeds in the queue and all resting feeds have been woken.
 func (w *waker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
+	for f, timer := range w.resting {
+		timer.Stop()
+		w.queue = append(w.queue, f)
+	}
+	clear(w.resting)
 	w.work.Signal()
 }

@@ -246,7 +246,7 @@ func TestRowsTakeTurns(t *testing.T) {
 				due[r] = true
 			}
 		case queued:
-			r, _ := rs.next()
+			r, _, _ := rs.next(true)
 			if r == nil && len(due) > 0 {
 				t.Fatalf("the waker finished, but %d rows were not woken", len(due))
 			}
@@ -324,6 +324,55 @@ func TestStalledSubscribersHoldUpNoWaking(t *testing.T) {
 			sub.Close()
 		}
 	})
+}
+
+// counter is a Sleeper that counts its wake-ups.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) Wake() { c.n.Add(1) }
+
+// If a stream has many subscriptions, batches that follow one another quickly share a wake-up. If it
+// has few, each batch wakes them. The last batch wakes them in any case, also if the hub closes.
+func TestPace(t *testing.T) {
+	for _, c := range []struct{ subscriptions, least, most int }{{unpaced, 100, 100}, {1000, 10, 11}} {
+		synctest.Test(t, func(t *testing.T) {
+			h := open(t, memory.New(), Options{})
+			s := made(t, h, nil)
+			counts := make([]counter, c.subscriptions)
+			subs := make([]*Subscription, c.subscriptions)
+			for i := range subs {
+				var err error
+				if subs[i], err = s.Subscribe(ctx, Head); err != nil {
+					t.Fatal(err)
+				}
+				subs[i].Park(&counts[i])
+			}
+			for seq := range weir.Seq(100) {
+				publish(t, s, at(seq+1, "x"))
+				<-time.After(time.Millisecond)
+			}
+			<-time.After(longestPace)
+			synctest.Wait()
+			for i := range counts {
+				if n := int(counts[i].n.Load()); n < c.least || n > c.most {
+					t.Fatalf("%d subscriptions: 100 batches in 100 ms woke one of them %d times, want %d to %d", c.subscriptions, n, c.least, c.most)
+				}
+				counts[i].n.Store(0)
+			}
+			publish(t, s, at(101, "x"))
+			synctest.Wait()
+			publish(t, s, at(102, "x")) // the next lap may not begin yet
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+			for i, sub := range subs {
+				if n := counts[i].n.Load(); n < 2 {
+					t.Fatalf("%d subscriptions: the end of the hub left one of them asleep after %d wake-ups", c.subscriptions, n)
+				}
+				sub.Close()
+			}
+		})
+	}
 }
 
 // A goroutine that calls turns.take in a loop does not keep the runtime from noticing requests that
