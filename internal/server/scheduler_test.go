@@ -5,10 +5,13 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"go/version"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,9 +124,30 @@ type rawHTTP2 struct {
 	head bytes.Buffer
 }
 
+// needsScheduler skips a test if golang.org/x/net/http2 ignores the scheduler; see speakHTTP2.
+func needsScheduler(t *testing.T) {
+	t.Helper()
+	if version.Compare(runtime.Version(), "go1.27") >= 0 {
+		t.Skip("golang.org/x/net/http2 leaves all work to net/http")
+	}
+}
+
+// The server uses its own scheduler with and without TLS.
+func TestSchedulerInUse(t *testing.T) {
+	needsScheduler(t)
+	for _, name := range []string{"H2C", "HTTP2"} {
+		w := wires[name]
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(debug.Stack()) })
+		if _, stack := get(t, w.client(t), w.url(s)); !strings.Contains(stack, "golang.org/x/net/http2.") {
+			t.Errorf("over %s, the handler was not called by golang.org/x/net/http2:\n%s", name, stack)
+		}
+	}
+}
+
 // serveJudged serves one connection with a judge, and returns the client's side of it.
 func serveJudged(t *testing.T, j *judge, h http.HandlerFunc, settings ...http2.Setting) *rawHTTP2 {
 	t.Helper()
+	needsScheduler(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
