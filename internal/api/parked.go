@@ -80,7 +80,10 @@ func (s *subscriber) close() {
 
 // park parks the subscription if its client has received everything so far. If it returns true,
 // another goroutine may already use the subscription.
-func (s *subscriber) park(w *writer) bool { return s.parks && s.sub.IsIdle() && s.leave(w) }
+func (s *subscriber) park(w *writer) bool {
+	_, ok := w.w.(parkingWriter) // first, because over HTTP/2 every batch would otherwise look for the next one twice
+	return ok && s.parks && s.sub.IsIdle() && s.leave(w)
+}
 
 // leave parks the subscription, even if its client has not received everything. If the next batches
 // are not in memory, the event loop starts a goroutine for them (see Resume). That goroutine sends

@@ -56,6 +56,9 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 		patience.loops = t.front.loops
 	}
 	t.http.Handler, t.http.TLSConfig, t.http.Protocols = patience, secure, &p
+	if err := speakHTTP2(t.http); err != nil {
+		return func() error { return err }
+	}
 	return func() error {
 		if err := accept(); !errors.Is(err, http.ErrServerClosed) {
 			return err
