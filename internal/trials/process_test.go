@@ -36,7 +36,7 @@ var race = flag.Bool("trials.race", raceEnabled, "build the server with the race
 // interface. The others kill, starve or fill up servers, and would take twice as long with it. The
 // contract suite runs with it over two transports: event loops serve HTTP1, and each request over
 // H2C has a goroutine. The other transports use the same code.
-var raced = regexp.MustCompile(`^Test(Contract/(HTTP1|H2C)$|Limits|Property|HangUp|Restart|Shutdown|Schedules)`)
+var raced = regexp.MustCompile(`^Test((Contract|Limits)/(HTTP1|H2C)$|Property|HangUp|Restart|Shutdown|Schedules)`)
 
 // binary is a build of weir.
 type binary struct {
