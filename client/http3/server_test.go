@@ -30,7 +30,9 @@ type weirProcess struct {
 func startProcess(t *testing.T) *weirProcess {
 	t.Helper()
 	s := &weirProcess{t: t, data: t.TempDir(), binary: filepath.Join(t.TempDir(), "weir"), versions: map[string]int{}}
-	if out, err := exec.Command("go", "build", "-o", s.binary, "weir/cmd/weir").CombinedOutput(); err != nil {
+	if built := os.Getenv("TEST_BUILDS"); built != "" { // tools/test sets it
+		s.binary = filepath.Join(built, "weir")
+	} else if out, err := exec.Command("go", "build", "-o", s.binary, "weir/cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("build weir: %v\n%s", err, out)
 	}
 	s.start("127.0.0.1:0")

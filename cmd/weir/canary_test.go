@@ -205,6 +205,7 @@ func (s *caged) raw(network, addr, text string) {
 // metric, a profile or a file. The only exceptions are the payloads and idempotency keys of
 // accepted publishes, which the data directory may contain.
 func TestCanaries(t *testing.T) {
+	slowRaced(t)
 	cs := &canaries{planted: map[string]bool{}}
 	byFlag, byVariable, byFile := cs.key(), cs.key(), cs.key()
 	file := filepath.Join(t.TempDir(), "weir.toml")

@@ -91,6 +91,7 @@ func holds(t *testing.T, text string, parts ...string) {
 
 // If a lost record may have revoked a key, the repair revokes the key again and reports this.
 func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
+	slowRaced(t)
 	data, revoked, used, stream := missingFile(t, "000000000002.seg")
 	out, _ := weirly(t, exitFailed, "check", "--data", data)
 	holds(t, out, "records may be lost; their content is unknown\n", "may be outdated or deleted: key ",
@@ -124,6 +125,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 // If the record of a stream was in a missing file, the repair sets the stream's batches aside and
 // does not claim that nothing is lost.
 func TestRepairSetsStreamsAside(t *testing.T) {
+	slowRaced(t)
 	data, _, _, _ := missingFile(t, "000000000001.seg")
 	out, errs := weirly(t, exitLost, "check", "--data", data, "--repair", "--json")
 	var r struct {

@@ -51,9 +51,15 @@ func TestMain(m *testing.M) {
 //	damage [-bit|-cut] FILE TEXT     damage the place in a file that holds a text
 //	https TRUST URL PATH             send a request over HTTP/2 with TLS; stdout is protocol and status, then the header fields
 //	keypair CERT KEY                 create a certificate for 127.0.0.1 and its key
+//
+// Under the race detector only the transcripts in racedTranscripts run.
 func TestTranscripts(t *testing.T) {
+	dir, files := "testdata", []string(nil)
+	if raced {
+		dir, files = "", racedTranscripts
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Dir: dir, Files: files,
 		Setup: func(e *testscript.Env) error {
 			e.Values[servers{}] = map[string]*running{}
 			e.Values[opened{}] = new([]io.Reader)
@@ -66,6 +72,22 @@ func TestTranscripts(t *testing.T) {
 			"damage": damage, "received": received, "https": secureRequest, "keypair": makePair, "fill": fill,
 		},
 	})
+}
+
+// racedTranscripts are about the commands that start goroutines of their own: bench, publish, tail
+// and serve with its signals. The other transcripts start hundreds of processes that each do one
+// thing, and each costs three times as much under the race detector. The goroutines inside a server
+// are in other rooms, whose tests run under the race detector.
+var racedTranscripts = []string{
+	"testdata/bench.txtar", "testdata/publish.txtar", "testdata/reload.txtar", "testdata/stop.txtar", "testdata/tail.txtar",
+}
+
+// slowRaced skips a test under the race detector, because the test uses no goroutine of this room.
+func slowRaced(t *testing.T) {
+	t.Helper()
+	if raced {
+		t.Skip("uses no goroutine of this room; make test runs it without the race detector")
+	}
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {

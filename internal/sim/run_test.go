@@ -26,7 +26,7 @@ var (
 	seed     = flag.Uint64("seed", 0, "run this seed only, and print its trace")
 	first    = flag.Uint64("first", 0, "first seed; 0 means a random one")
 	seeds    = flag.Int("seeds", 0, "number of seeds; 0 means as many as -time allows")
-	duration = flag.Duration("time", 15*time.Second, "how long to run, unless -seeds is given")
+	duration = flag.Duration("time", 8*time.Second, "how long to run, unless -seeds is given")
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
 	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
 	clients  = flag.Int("clients", 14, "number of clients of a simulation")

@@ -36,12 +36,12 @@ var race = flag.Bool("trials.race", raceEnabled, "build the server with the race
 // interface. The others kill, starve or fill up servers, and would take twice as long with it. The
 // contract suite runs with it over two transports: event loops serve HTTP1, and each request over
 // H2C has a goroutine. The other transports use the same code.
-var raced = regexp.MustCompile(`^Test(Contract/(HTTP1|H2C)$|Limits|Property|HangUp|Restart|Shutdown|Schedules)`)
+var raced = regexp.MustCompile(`^Test((Contract|Limits)/(HTTP1|H2C)$|Property|HangUp|Restart|Shutdown|Schedules)`)
 
 // binary is a build of weir.
 type binary struct {
 	once sync.Once
-	dir  string // holds the binary and nothing else
+	dir  string // holds the binary and nothing else; empty if no test has built it
 	path string
 	err  error
 }
@@ -70,10 +70,20 @@ func binaryOf(t testing.TB) *binary {
 	return &plainBinary
 }
 
-// get returns the path of the binary. The first call builds it.
+// get returns the path of the binary. The first call builds it, unless TEST_BUILDS is set: tools/test
+// has then built it in that directory.
 func (b *binary) get(t testing.TB, race bool) string {
 	t.Helper()
 	b.once.Do(func() {
+		if built := os.Getenv("TEST_BUILDS"); built != "" {
+			name := "weir"
+			if race {
+				name = "weir-race"
+			}
+			b.path = filepath.Join(built, name)
+			_, b.err = os.Stat(b.path)
+			return
+		}
 		if b.dir, b.err = os.MkdirTemp("", "weir-trials-"); b.err == nil {
 			b.path, b.err = contract.Build(b.dir, race)
 		}

@@ -37,7 +37,7 @@ func TestProperty(t *testing.T) {
 
 const (
 	inFlight    = 200
-	batches     = 2000
+	batches     = 1000
 	subscribers = 5
 )
 

@@ -1,8 +1,8 @@
 package faulty
 
-// Under the race detector, a sweep (see Cases) runs only every 11th case. The number 11 has no
+// Under the race detector, a sweep (see Cases) runs only every 23rd case. The number 23 has no
 // factor in common with the number of loss patterns, so all patterns occur.
-const sparse = 11
+const sparse = 23
 
 // Cases returns how many of n cases a sweep runs. A sweep is a test that damages or crashes one disk
 // after another and opens each. Under the race detector, Cases returns only a part of n: all cases

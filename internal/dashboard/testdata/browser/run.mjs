@@ -17,14 +17,26 @@ mkdirSync(shots, {recursive: true});
 
 const browser = await chromium.launch({executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--host-resolver-rules=MAP weir.test 127.0.0.1']});
 const faults = [];
-const fault = text => { faults.push(text); console.log('FAULT ' + text); };
+const pending = new Map(); // for each request that no response has ended yet, when it began
+// fault records a fault. It prints the pending requests, because most timeouts are due to one of them.
+const fault = text => {
+	faults.push(text);
+	console.log('FAULT ' + text);
+	for (const [request, begun] of pending) console.log(`  pending for ${Date.now() - begun} ms: ${request.method()} ${request.url()}`);
+};
 let step = '';
 
 // open opens a page. It records console errors, exceptions, requests to other origins and dialogs
 // as faults.
 const open = async (options, from = base) => {
 	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
-	context.setDefaultTimeout(20000);
+	context.setDefaultTimeout(60000); // long, because the machine may be busy; a step waits for events, so a longer limit does not slow it down
+	const mine = new Set(); // the pending requests of this context: some of them never end if the context is closed first
+	const over = request => { mine.delete(request); pending.delete(request); };
+	context.on('request', request => { mine.add(request); pending.set(request, Date.now()); });
+	context.on('requestfinished', over);
+	context.on('requestfailed', over);
+	context.on('close', () => mine.forEach(over));
 	const page = await context.newPage();
 	page.expected = /never/; // matches the console errors that the current step provokes on purpose: at first none
 	page.on('console', m => { if (m.type() === 'error' && !page.expected.test(m.text() + m.location().url)) fault(`${step}: console: ${m.text()} ${m.location().url}`); });
@@ -34,15 +46,23 @@ const open = async (options, from = base) => {
 	return page;
 };
 
+// schemes are the colour schemes of steps that only look at pages: the dark one is for screenshots.
+const schemes = process.env.PICTURES ? ['light', 'dark'] : ['light'];
+
 // shoot takes a screenshot if PICTURES is set.
 const shoot = async (page, name, options = {}) => {
 	if (process.env.PICTURES) await page.screenshot({path: `${shots}/${name}.png`, ...options});
 };
 
-const signIn = async (page, word = password) => {
-	await page.goto(base + '/dashboard/sign-in');
+const overview = page => page.getByRole('heading', {name: 'Overview'});
+
+// signIn signs in, and waits until the page shows the result: otherwise the next navigation of a
+// step could race with that of the form.
+const signIn = async (page, {word = password, from = base, result = overview(page)} = {}) => {
+	await page.goto(from + '/dashboard/sign-in');
 	await page.getByLabel('Password').fill(word);
 	await page.getByRole('button', {name: 'Sign in'}).click();
+	await result.waitFor();
 };
 
 // inspect checks what must hold for every page: accessibility, size, stable layout, no sideways
@@ -96,8 +116,7 @@ const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>`;
 const steps = {
 	async 'wrong password'(page) {
 		page.expected = /status of 401/;
-		await signIn(page, 'wrong password');
-		await page.getByText('Wrong name or password').waitFor();
+		await signIn(page, {word: 'wrong password', result: page.getByText('Wrong name or password')});
 		page.expected = /never/;
 	},
 	async 'sign in'(page) {
@@ -105,7 +124,6 @@ const steps = {
 		await page.waitForURL(/sign-in/);
 		await inspect(page, 'sign_in');
 		await signIn(page);
-		await page.getByRole('heading', {name: 'Overview'}).waitFor();
 		await page.locator('[data-plot] canvas').first().waitFor();
 	},
 	// Browsers send fewer headers about the origin of a request when the site is neither HTTPS nor
@@ -114,10 +132,7 @@ const steps = {
 		const from = base.replace('127.0.0.1', 'weir.test');
 		const page = await open({}, from);
 		page.expected = /Cross-Origin-Opener-Policy/; // browsers ignore this header over plain HTTP and report that on the console
-		await page.goto(from + '/dashboard/sign-in');
-		await page.getByLabel('Password').fill(password);
-		await page.getByRole('button', {name: 'Sign in'}).click();
-		await page.getByRole('heading', {name: 'Overview'}).waitFor();
+		await signIn(page, {from});
 		await page.context().close();
 	},
 	async 'the pointer on one plot shows the values of that moment in all plots'(page) {
@@ -303,6 +318,7 @@ const steps = {
 		await page.getByLabel('Restrict this key').check();
 		await page.locator('#choices').getByText(evil).click();
 		await page.getByRole('button', {name: 'Create key'}).click();
+		await page.getByText('It is not shown again').waitFor();
 		for (const path of ['/dashboard/keys/new', '/dashboard/keys', '/dashboard/streams', '/dashboard/audit', '/dashboard?span=' + encodeURIComponent(evil),
 			'/dashboard/streams?q=' + encodeURIComponent(evil), '/dashboard/requests?id=' + encodeURIComponent(evil), '/dashboard/sign-in?next=' + encodeURIComponent(evil)]) {
 			await page.goto(base + path);
@@ -314,6 +330,7 @@ const steps = {
 		await page.getByRole('textbox', {name: 'Name', exact: true}).fill('short-lived');
 		await page.getByRole('button', {name: 'Create project'}).click();
 		await page.getByRole('link', {name: 'Delete short-lived'}).click();
+		await page.getByLabel('To confirm, type').waitFor();
 		await inspect(page, 'project_delete');
 		await picture(page, 'project_delete');
 		await page.getByLabel('To confirm, type').fill('short-lived');
@@ -327,7 +344,7 @@ const steps = {
 		await inField();
 		await page.keyboard.type(password);
 		await page.keyboard.press('Enter');
-		await page.getByRole('heading', {name: 'Overview'}).waitFor();
+		await overview(page).waitFor();
 		await page.keyboard.press('Tab');
 		assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to content');
 		await page.keyboard.press('Enter');
@@ -360,7 +377,7 @@ const steps = {
 		await page.context().close();
 	},
 	async 'phone-sized pages'() {
-		for (const colorScheme of ['light', 'dark']) {
+		for (const colorScheme of schemes) {
 			const page = await open({viewport: {width: 360, height: 740}, colorScheme, deviceScaleFactor: 2});
 			await page.goto(base + '/dashboard/sign-in');
 			await shoot(page, `sign_in-phone-${colorScheme}`);
@@ -424,7 +441,7 @@ const picture = async (page, name) => {
 };
 
 const main = await open();
-for (const colorScheme of ['light', 'dark']) {
+for (const colorScheme of schemes) {
 	await main.emulateMedia({colorScheme});
 	await main.goto(base + '/dashboard/sign-in');
 	await shoot(main, `sign_in-${colorScheme}`);
