@@ -146,6 +146,9 @@ func (g *guard) trial(r *rand.Rand) {
 	g.insist("create a stream", func(ctx context.Context, node int) (outcome, int, []byte) {
 		return g.k.on(node+r.IntN(3)).ask(ctx, "POST", "/v1/streams", fmt.Sprintf(`{"name":"short-lived","id":%q}`, id), nil)
 	})
+	g.insist("publish", func(ctx context.Context, node int) (outcome, int, []byte) {
+		return g.k.on(node).ask(ctx, "POST", contract.SeqPath(id, 1), `{"events":["short-lived"]}`, nil)
+	})
 	sent, b := g.insist("make a key", func(ctx context.Context, node int) (outcome, int, []byte) {
 		return g.manage(ctx, node, "POST", "/manage/v1/keys", settings, id)
 	})
@@ -188,16 +191,17 @@ func (g *guard) trial(r *rand.Rand) {
 	g.keys++
 }
 
-// useKey sends requests with a key.
+// useKey sends requests with a key. The path does not exist: a node that is cut off still answers
+// 404 to such a request if it accepts the key.
 func (g *guard) useKey(ctx context.Context, node int, key string, life *lifetime) {
 	known := false
 	for ; ctx.Err() == nil; g.rest(ctx) {
 		begun := time.Now()
-		status := g.status(ctx, node, key, "/v1/streams/"+g.watched+"/cursor")
+		status := g.status(ctx, node, key, "/v1/nowhere")
 		over, _ := life.since(begun)
 		_, early := life.since(time.Now())
 		switch {
-		case status == 200:
+		case status == 404:
 			known = true
 			g.honoured("request with a revoked key", node, over, &g.worst, forgetWithin+punctual)
 		case status == 401 && known && early > punctual:
@@ -222,12 +226,13 @@ func (g *guard) useSubscription(ctx context.Context, node int, key string, life 
 	}
 }
 
-// useStream asks for a stream that is deleted at some time.
+// useStream reads the batch of a stream that is deleted at some time. A node that is cut off can
+// still answer such a read.
 func (g *guard) useStream(ctx context.Context, node int, id string, life *lifetime) {
 	known := false
 	for ; ctx.Err() == nil; g.rest(ctx) {
 		begun := time.Now()
-		status := g.status(ctx, node, liveKey, "/v1/streams/"+id)
+		status := g.status(ctx, node, liveKey, "/v1/streams/"+id+"/batches/1")
 		over, _ := life.since(begun)
 		_, early := life.since(time.Now())
 		switch {

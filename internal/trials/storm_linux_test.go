@@ -311,9 +311,9 @@ func (s *storm) cut(node int) {
 	kind := kinds[s.r.IntN(len(kinds))]
 	s.during("cut", func() string {
 		s.n.cut(kind.links...)
-		s.wait(s.seconds(1, 20))
+		s.wait(s.seconds(1, 25)) // in total often longer than the lease of a node (forgetWithin)
 		also := s.inside(s.r.IntN(3))
-		s.wait(s.seconds(1, 15))
+		s.wait(s.seconds(1, 25))
 		s.n.heal()
 		return fmt.Sprintf("node %d %s%s", node, kind.what, also)
 	})
