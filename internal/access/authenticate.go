@@ -58,7 +58,7 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 		g.end() // the next call of Expire would do the same
 		return nil, errRevoked
 	}
-	if now := weir.TimeOf(a.now()); now-g.lastUsed() >= useGrain {
+	if now := a.steady.wallTime(); now-g.lastUsed() >= useGrain {
 		g.use(now)
 	}
 	return g, nil

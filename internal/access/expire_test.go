@@ -207,6 +207,37 @@ func TestSetClock(t *testing.T) {
 	}
 }
 
+// A node whose own clock is ahead stores the last use of a key by the clock of the cluster. With its
+// own clock, every node that starts later would take the stored time for the present, and refuse the
+// keys that revoke themselves before that time.
+func TestLastUseByTheClockOfTheCluster(t *testing.T) {
+	clock, docs := newClock(), store()
+	a := open(t, docs, clock.set)
+	p := project(t, a, "app")
+	_, lasting := key(t, a, KeySpec{Project: p.ID})
+	_, secret := key(t, a, KeySpec{Project: p.ID, RevokeAfter: 3600})
+	_, token, err := a.CreateToken(t.Context(), "backend")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := open(t, docs, func(o *Options) { o.Now = func() time.Time { return clock.now().Add(5 * time.Hour) } })
+	wrong.SetClock(clock.now)
+	caller(t, wrong, lasting)
+	if _, err := wrong.AuthenticateToken([]string{"Bearer " + token.Reveal()}); err != nil {
+		t.Fatal(err)
+	}
+	made := project(t, wrong, "later")
+	if made.CreatedAt != p.CreatedAt {
+		t.Errorf("the project was created at %v, want %v", made.CreatedAt, p.CreatedAt)
+	}
+	if err := wrong.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	restarted := open(t, docs, clock.set)
+	restarted.SetClock(clock.now)
+	caller(t, restarted, secret)
+}
+
 func TestForget(t *testing.T) {
 	clock, docs := newClock(), store()
 	a := open(t, docs, clock.set)

@@ -49,7 +49,7 @@ func (a *Access) MakeProject(ctx context.Context, name string) (p weir.Project, 
 	if name == DemoProjectName {
 		return p, false, weir.Errorf(weir.InvalidRequest, "the project name %q is reserved for the demo", name)
 	}
-	p = weir.Project{ID: weir.ProjectID(weir.NewStreamID()), Name: name, CreatedAt: weir.TimeOf(a.now())}
+	p = weir.Project{ID: weir.ProjectID(weir.NewStreamID()), Name: name, CreatedAt: a.steady.wallTime()}
 	value, err := json.Marshal(p)
 	if err != nil {
 		return p, false, err

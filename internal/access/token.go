@@ -110,7 +110,7 @@ func (a *Access) AuthenticateToken(authorization []string) (*Grant, error) {
 	case g.hasEnded():
 		return nil, errRevokedToken
 	}
-	if now := weir.TimeOf(a.now()); now-g.lastUsed() >= useGrain {
+	if now := a.steady.wallTime(); now-g.lastUsed() >= useGrain {
 		g.use(now)
 	}
 	return g, nil

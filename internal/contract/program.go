@@ -10,10 +10,10 @@ import (
 )
 
 // Build builds the weir command of this module in dir and returns the path of the binary. If race
-// is set, the binary is built with the race detector.
-func Build(dir string, race bool) (string, error) {
+// is set, the binary is built with the race detector. Build passes the flags to go build.
+func Build(dir string, race bool, flags ...string) (string, error) {
 	path := filepath.Join(dir, "weir")
-	args := []string{"build", "-o", path}
+	args := append([]string{"build", "-o", path}, flags...)
 	if race {
 		args = append(args, "-race")
 	}

@@ -200,7 +200,7 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 	}
 	if a.TTL != nil {
 		if spec.TTLSeconds = *a.TTL; spec.TTLSeconds == 0 {
-			spec.ExpiresAt = weir.TimeOf(time.Now())
+			spec.ExpiresAt = weir.TimeOf(c.h.Now())
 		}
 	}
 	ctx := context.WithoutCancel(c.r.Context())
@@ -213,7 +213,7 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		// create must use the payload instead.
 		c.body = first.Batch.Payload
 	}
-	if spec.ExpiresAt > 0 && spec.ExpiresAt <= weir.TimeOf(time.Now()) {
+	if spec.ExpiresAt > 0 && spec.ExpiresAt <= weir.TimeOf(c.h.Now()) {
 		return c.created(a.Type, hub.Extent{}) // the stream has already expired, so it is not stored
 	}
 	if a.Pending {

@@ -32,8 +32,9 @@ type Options struct {
 	Access *access.Access
 	API    *api.Handler
 
-	Open     string        // name of a project that callers without a key may use; empty if all callers need a key
-	LongPoll time.Duration // how long a read waits for data; 0 means 20 s
+	Open     string           // name of a project that callers without a key may use; empty if all callers need a key
+	LongPoll time.Duration    // how long a read waits for data; 0 means 20 s
+	Now      func() time.Time // the clock by which the hub expires streams; default time.Now
 }
 
 // Handler serves everything under /ds.
@@ -47,6 +48,9 @@ type Handler struct {
 func New(o Options) *Handler {
 	if o.LongPoll == 0 {
 		o.LongPoll = 20 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return &Handler{Options: o}
 }

@@ -1,8 +1,11 @@
 package hub
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,6 +38,37 @@ func (l *slowTrimsLog) Trim(ctx context.Context, low weir.Seq, note []byte) erro
 	l.e.begun <- struct{}{}
 	<-l.e.end
 	return l.Log.Trim(ctx, low, note)
+}
+
+// skewed is an engine of a node whose clock is wrong: it refuses every trim.
+type skewed struct{ engine.Engine }
+
+type skewedLog struct{ engine.Log }
+
+func (e skewed) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return &skewedLog{l}, err
+}
+
+func (l *skewedLog) Trim(context.Context, weir.Seq, []byte) error { return engine.ErrClock }
+
+// While the clock of a node is wrong, the node says so once. Its hub does not add a line per stream
+// and second about trims that wait for the right time.
+func TestTrimWithAWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		h := open(t, skewed{memory.New()}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
+		publish(t, s, at(1, strings.Repeat("x", 800)))
+		publish(t, s, at(2, strings.Repeat("x", 800)))
+		if err := s.openFeed().trim(); !errors.Is(err, engine.ErrClock) {
+			t.Errorf("trim: %v", err)
+		}
+		if log.Len() > 0 {
+			t.Errorf("the hub logged %s", log.String())
+		}
+	})
 }
 
 // A log is not closed while it is being trimmed. Otherwise the trim would fail, and the state that

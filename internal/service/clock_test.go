@@ -98,3 +98,36 @@ func TestWrongClock(t *testing.T) {
 		t.Errorf("the next batch has the time %v", batch.Ts)
 	}
 }
+
+// The clock of the cluster decides whether the lifetime of a stream under /ds has ended, and not the
+// system clock of the node. With a system clock that is ahead, a node would answer 201 and store
+// nothing. In this test the system clock is ahead of the clock of the cluster, which has one node.
+func TestLifetimeByTheClockOfTheCluster(t *testing.T) {
+	nats := natstest.Start(t, true)
+	now := func() time.Time { return time.Now().Add(-3 * time.Hour) }
+	s := startNode(t, nats, nats.URL, now)
+	send := func(method string, fields ...string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+"/ds/hour", strings.NewReader("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+s.Key)
+		for i := 0; i < len(fields); i += 2 {
+			r.Header.Set(fields[i], fields[i+1])
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	expires := now().Add(time.Hour).UTC().Format(time.RFC3339)
+	if code := send("PUT", "Content-Type", "text/plain", "Stream-Expires-At", expires); code != http.StatusCreated {
+		t.Fatalf("create: %d", code)
+	}
+	if code := send("HEAD"); code != http.StatusOK {
+		t.Errorf("a stream that expires in an hour: %d", code)
+	}
+}

@@ -236,6 +236,7 @@ func (svc *Service) serve(secure server.TLS) error {
 	}
 	ds := durable.New(durable.Options{
 		Hub: svc.Hub, Access: svc.Access, API: svc.API, Open: svc.settings.DSOpen, LongPoll: svc.settings.DSLongPoll,
+		Now: svc.store.clock(),
 	})
 	handler := svc.certs.handler(v1First(svc.API, ds, svc.visits.counted(pages)))
 	if svc.options.Wrap != nil {

@@ -19,6 +19,7 @@ type cluster struct {
 	t        testing.TB
 	commands [][]string                // for each node its data directory and flags
 	inside   func(node int, do func()) // calls the function do in the network namespace of a node; nil if nodes have no namespace of their own
+	clocks   []*wrongClock             // for each node its clock; nil if the test sets no clock
 
 	mu    sync.Mutex
 	nodes []*server
@@ -64,31 +65,45 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 // after the other, because a node is ready only when a majority of the nodes runs.
 func (c *cluster) start(nodes ...int) {
 	c.t.Helper()
-	path := program(c.t)
 	var all sync.WaitGroup
 	for _, i := range nodes {
 		all.Go(func() {
-			var s *server
-			var err error
-			do := func() { s, err = start(path, c.commands[i][0], c.commands[i][1:]...) }
-			if c.inside == nil {
-				do()
-			} else {
-				c.inside(i, do)
-			}
-			if err != nil {
+			if err := c.startOne(i); err != nil {
 				c.t.Errorf("node %d: %v", i, err)
-				return
 			}
-			c.mu.Lock()
-			c.nodes[i] = s
-			c.mu.Unlock()
 		})
 	}
 	all.Wait()
 	if c.t.Failed() {
 		c.t.FailNow()
 	}
+}
+
+// startOne starts a node and waits until it is ready.
+func (c *cluster) startOne(i int) error {
+	c.t.Helper()
+	var s *server
+	var err error
+	var path string
+	var env []string
+	if c.clocks == nil {
+		path = program(c.t)
+	} else {
+		path, env = shiftedProgram(c.t), []string{c.clocks[i].env()}
+	}
+	do := func() { s, err = startWith(env, path, c.commands[i][0], c.commands[i][1:]...) }
+	if c.inside == nil {
+		do()
+	} else {
+		c.inside(i, do)
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes[i] = s
+	return nil
 }
 
 // node returns a node by its index, modulo the number of nodes.

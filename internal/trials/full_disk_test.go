@@ -16,15 +16,15 @@ import (
 // long, because the machine may be busy.
 const healWithin = 2 * time.Minute
 
-// smallNodeDisk mounts a small disk for the data of a node. It skips the test if this process may
-// not mount.
-func smallNodeDisk(t *testing.T, c *cluster, node int) *faultnet.Disk {
+// smallNodeDisk mounts a small disk for the data of a node, of this many MiB. It skips the test if
+// this process may not mount.
+func smallNodeDisk(t *testing.T, c *cluster, node, mib int) *faultnet.Disk {
 	t.Helper()
 	data := c.commands[node][0]
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d, err := faultnet.MountDisk(data, 32)
+	d, err := faultnet.MountDisk(data, mib)
 	if err != nil {
 		t.Skip(err)
 	}
@@ -43,7 +43,7 @@ func smallNodeDisk(t *testing.T, c *cluster, node int) *faultnet.Disk {
 func TestFullDisks(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	c := newCluster(t, "--https", "off", "--rate-anonymous", "0", "--demo=false")
-	disks := []*faultnet.Disk{smallNodeDisk(t, c, 0), smallNodeDisk(t, c, 1)}
+	disks := []*faultnet.Disk{smallNodeDisk(t, c, 0, 32), smallNodeDisk(t, c, 1, 32)}
 	c.start(0, 1, 2)
 	t.Cleanup(func() { // runs before the disks are unmounted
 		for i := range c.nodes {

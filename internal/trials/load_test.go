@@ -90,13 +90,19 @@ type sighting struct {
 // the response ends or the context ends. It returns an error if the events are wrong, but not if
 // the connection breaks.
 func (c *caller) follow(ctx context.Context, id string, last int64, saw func(sighting) (more bool)) error {
+	return c.followGaps(ctx, liveKey, id, last, saw, nil)
+}
+
+// followGaps does the same as follow, with any key. It calls the function gap for every event that
+// reports evicted batches. If gap is nil, such an event is an error.
+func (c *caller) followGaps(ctx context.Context, key, id string, last int64, saw func(sighting) (more bool), gap func(from, to int64)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", c.url+"/v1/streams/"+id+"?cursor=0", nil)
 	if err != nil {
 		panic(err)
 	}
-	req.Header = http.Header{"Authorization": {"Bearer " + liveKey}, "Accept": {"text/event-stream"}}
+	req.Header = http.Header{"Authorization": {"Bearer " + key}, "Accept": {"text/event-stream"}}
 	if last >= 0 {
 		req.Header.Set("Last-Event-ID", strconv.FormatInt(last, 10))
 	}
@@ -116,6 +122,15 @@ func (c *caller) follow(ctx context.Context, id string, last int64, saw func(sig
 		}
 		if err != nil {
 			return err
+		}
+		if e.Name == "gap" && gap != nil {
+			var g contract.PageGap
+			if err := contract.Exactly([]byte(e.Data), &g); err != nil || g.Reason != "evicted" || g.From <= last || g.To < g.From {
+				return fmt.Errorf("got gap %s after %d: %v", e.Data, last, err)
+			}
+			last = g.To
+			gap(g.From, g.To)
+			continue
 		}
 		if e.Name != "batch" {
 			if e.Name != "" && e.Name != "end" {

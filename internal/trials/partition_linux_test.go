@@ -1,7 +1,6 @@
 package trials
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,8 +9,6 @@ import (
 
 	"weir/internal/contract"
 )
-
-var cuts = flag.Int("trials.cuts", 0, "number of times that TestPartition cuts the network; 0 for the short run")
 
 // Three nodes run under load, each on its own machine, and the test partitions their network. There
 // are clients on all sides. Two nodes that reach each other continue. A node that is alone
@@ -26,19 +23,13 @@ func TestPartition(t *testing.T) {
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
 	n.place(c)
 	c.start(0, 1, 2)
-	p := &partition{n: n, chaos: &chaos{t: t, c: c, r: r, client: n.client(), quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}}}
-	if *cuts == 0 {
-		p.rest = 50 * time.Millisecond
-	}
+	p := &partition{n: n, chaos: &chaos{t: t, c: c, r: r, client: n.client(), quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}, rest: 50 * time.Millisecond}}
 	p.begin(2, 2)
 	for i := range c.nodes {
 		p.homes = append(p.homes, p.add(&track{stays: true, home: i, keyed: r.IntN(2) == 0, seen: make([][]sighting, len(c.nodes))}, 1))
 	}
-	h := newWitness(p.chaos, 2+min(*cuts, 2))
+	h := newWitness(p.chaos, 2)
 	p.isolate(r.IntN(3))
-	for range *cuts {
-		p.cutSome(r.IntN(3), time.Duration(1+r.IntN(20))*time.Second)
-	}
 	p.settle()
 	h.check()
 	p.verify()
@@ -132,31 +123,4 @@ func (p *partition) ready(t *testing.T, node, status int) {
 			return resp.StatusCode == status
 		})
 	}
-}
-
-// cutSome cuts a random set of links for some time.
-func (p *partition) cutSome(node int, last time.Duration) {
-	p.t.Helper()
-	left, right := (node+1)%3, (node+2)%3
-	kinds := []struct {
-		what  string
-		links []link
-	}{
-		{"was cut off", linksOf(node)},
-		{"could not receive", []link{{left, node}, {right, node}}},
-		{"could not send", []link{{node, left}, {node, right}}},
-		{"was cut off from one node", linksBetween(node, left)},
-		{"could not receive from one node", []link{{left, node}}},
-		{"and both other nodes were alone", append(linksOf(node), linksBetween(left, right)...)},
-	}
-	kind := kinds[p.r.IntN(len(kinds))]
-	p.during(kind.what, func() {
-		p.n.cut(kind.links...)
-		over := time.NewTimer(last)
-		<-over.C
-		p.n.heal()
-		since := time.Now()
-		p.flows()
-		p.t.Logf("node %d %s for %v: all streams accept batches after %v", node, kind.what, last, time.Since(since).Round(time.Millisecond))
-	})
 }

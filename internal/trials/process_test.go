@@ -104,7 +104,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", "4") // may be more than the number of cores, because the cases mostly wait
 	}
 	code := m.Run()
-	for _, b := range []*binary{&plainBinary, &racedBinary} {
+	for _, b := range []*binary{&plainBinary, &racedBinary, &shiftedBinary} {
 		if b.dir != "" {
 			os.RemoveAll(b.dir)
 		}
@@ -145,9 +145,15 @@ func serve(t testing.TB, data string, flags ...string) *server {
 
 // start starts a server and waits until it is ready.
 func start(binary, data string, flags ...string) (*server, error) {
+	return startWith(nil, binary, data, flags...)
+}
+
+// startWith does the same as start, with further environment variables.
+func startWith(env []string, binary, data string, flags ...string) (*server, error) {
 	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "off", "--log-format", "json",
 		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
 	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
+	s.cmd.Env = append(os.Environ(), env...)
 	tie(s.cmd)
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
