@@ -7,7 +7,7 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build client test browser clients durable chaos sim bench lint fmt run screenshots release installed
+.PHONY: help build client test browser clients durable chaos sim bench lint fmt run screenshots release released installed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,8 +49,11 @@ sim: ## run simulations for 10 minutes, or as ARGS="-time 1h" says, with a proce
 bench: ## measure Weir, the limits of this machine and other servers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)
 
-release: ## build the archives and packages of a release into bin/dist; see tools/release
+release: ## build the archives, packages and images of a release into bin/dist; see tools/release
 	@tools/release
+
+released: ## build a release twice, compare the files, and check signature, checksums, program and image
+	@tools/released
 
 installed: ## install the packages of bin/dist in a clean Debian system, run the service, remove them
 	@tools/installed

@@ -1,12 +1,8 @@
-// Command sbom prints the modules that a Go program was built from, as a software bill of materials in the
-// CycloneDX format. It reads them from the program itself, so the list cannot differ from what the
-// program contains.
 package main
 
 import (
 	"debug/buildinfo"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -19,18 +15,10 @@ type component struct {
 	PURL    string `json:"purl"`
 }
 
-func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: sbom PROGRAM VERSION")
-		os.Exit(2)
-	}
-	if err := print(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "sbom:", err)
-		os.Exit(1)
-	}
-}
-
-func print(program, version string) error {
+// printModules prints the modules that a Go program was built from, as a software bill of materials
+// in the CycloneDX format. It reads them from the program itself, so the list cannot differ from
+// what the program contains.
+func printModules(program, version string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ type call struct {
 	status   int          // HTTP status of the response
 	fault    *fault       // the error that the request was refused with; nil if it was not refused
 	message  string       // the message of that error, for the request log
+	hints    string       // probable mistakes in the body, for the request log; empty if there are none
 	received int64        // bytes of the request body that were read
 	written  int64        // bytes of the response body; not counted for a subscription
 }

@@ -12,15 +12,15 @@ import (
 // requestLog holds the most recent requests, so that an operator can look up a request by its id.
 // It consists of shards, each with its own lock, so that concurrent requests rarely wait for each
 // other. A shard holds requests in rings, which overwrite the oldest request when they are full.
-// Refused, failed and slow requests have their own rings, because the many successful requests
-// would overwrite them. Every request is recorded, even under load. The ring of the successful
+// Refused, failed and slow requests, and those with hints, are in rings of their own, because the
+// many other requests would overwrite them. Every request is recorded, even under load. The ring of the successful
 // requests then just reaches back a shorter time.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {
 	mu      sync.Mutex
 	served  requestRing
-	slow    requestRing // requests that took long, but were neither refused nor failed
+	marked  requestRing // requests that were neither refused nor failed, but took long or have hints
 	refused requestRing // requests answered with a 4xx
 	failed  requestRing // requests answered with a 5xx
 	_       meter.Pad
@@ -30,7 +30,7 @@ type requestShard struct {
 // requests and grows as requests arrive.
 const (
 	servedRing  = 8 << 10
-	slowRing    = 1 << 10
+	markedRing  = 1 << 10
 	refusedRing = 4 << 10
 	failedRing  = 1 << 10
 	firstRing   = 64
@@ -55,6 +55,7 @@ type requestNote struct {
 	key      string // id of the API key; shares its memory with the grant
 	from     string // address of the client, as call.source returns it
 	message  string // message of the error that the request was refused with; empty for a success
+	hints    string // probable mistakes in the body; empty if there are none
 	fault    *fault
 	id       [requestIDLength - len("req_")]byte
 	stream   [22]byte // the stream id in the path; the first byte is 0 if that id is not 22 bytes long
@@ -79,12 +80,12 @@ func (l *requestLog) note(c *call, took int64) {
 		ring, most = &s.failed, failedRing
 	case c.status >= 400:
 		ring, most = &s.refused, refusedRing
-	case c.isSlow(took):
-		ring, most = &s.slow, slowRing
+	case c.isSlow(took) || c.hints != "":
+		ring, most = &s.marked, markedRing
 	}
 	n := ring.slot(most)
 	n.at, n.took, n.received, n.sent = c.window.At, took, uint32(c.received), uint32(min(c.written, 1<<32-1))
-	n.from, n.message = from, c.message
+	n.from, n.message, n.hints = from, c.message, c.hints
 	n.key, n.fault, n.status, n.method, n.route = key, c.fault, uint16(c.status), uint8(methodPlace(c.r.Method)), c.route.kind
 	copy(n.id[:], c.id[len("req_"):])
 	if n.stream[0] = 0; len(c.route.id) == len(n.stream) {
@@ -121,6 +122,7 @@ type Request struct {
 	Status   int           // 0 if the client disconnected before the response
 	Code     weir.Code     // the error code; empty for a success
 	Message  string        // what went wrong; empty for a success. For an internal error, this is more than the client was told
+	Hints    string        // sentences about members of the body that were ignored and are probably mistakes
 	From     netip.Addr    // address of the client
 	Received int64         // bytes of the request body
 	Sent     int64         // bytes of the response body; 0 for a subscription
@@ -130,7 +132,7 @@ func (n *requestNote) request(now time.Time, meterNow int64) Request {
 	r := Request{
 		ID: "req_" + string(n.id[:]), At: now.Add(time.Duration(n.at - meterNow)), Took: time.Duration(n.took),
 		Method: methodNames[n.method], Route: n.route.String(), KeyID: n.key, Status: int(n.status),
-		Received: int64(n.received), Sent: int64(n.sent), Message: n.message, From: addressOf(n.from),
+		Received: int64(n.received), Sent: int64(n.sent), Message: n.message, Hints: n.hints, From: addressOf(n.from),
 	}
 	if n.route == noRoute {
 		r.Route = other
@@ -154,7 +156,7 @@ func (h *Handler) Request(id string) (Request, bool) {
 	now, meterNow := time.Now(), meter.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ring := range [...]*requestRing{&s.failed, &s.refused, &s.slow, &s.served} {
+	for _, ring := range [...]*requestRing{&s.failed, &s.refused, &s.marked, &s.served} {
 		for i := range ring.notes {
 			if n := &ring.notes[i]; string(n.id[:]) == id[len("req_"):] && meterNow-n.at < int64(requestLife) {
 				return n.request(now, meterNow), true

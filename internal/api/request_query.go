@@ -16,6 +16,7 @@ type RequestQuery struct {
 	Route  string        // name of a route, as in Request.Route
 	Status int           // a status such as 404, or the first digit of one, such as 4
 	Slow   bool          // only requests that took a second or more
+	Hinted bool          // only requests with hints
 	Since  time.Time     // requests that arrived at this time or later
 	Before time.Time     // requests that arrived before this time
 }
@@ -77,12 +78,12 @@ func (s *requestShard) rings(q *RequestQuery) []*requestRing {
 		return []*requestRing{&s.failed}
 	case class == 4:
 		return []*requestRing{&s.refused}
-	case q.Slow: // s.served has no slow requests, because subscriptions do not count as slow
-		return []*requestRing{&s.failed, &s.refused, &s.slow}
+	case q.Slow || q.Hinted: // s.served has no slow requests, because subscriptions do not count as slow
+		return []*requestRing{&s.failed, &s.refused, &s.marked}
 	case class != 0:
-		return []*requestRing{&s.slow, &s.served}
+		return []*requestRing{&s.marked, &s.served}
 	}
-	return []*requestRing{&s.failed, &s.refused, &s.slow, &s.served}
+	return []*requestRing{&s.failed, &s.refused, &s.marked, &s.served}
 }
 
 // matcher is a query in a form that can be compared with a requestNote.
@@ -99,6 +100,7 @@ func (m *matcher) matches(n *requestNote) bool {
 	case m.Stream != "" && string(n.stream[:]) != string(m.Stream):
 	case m.route >= 0 && int(n.route) != m.route:
 	case m.Slow && n.took < slowAfter:
+	case m.Hinted && n.hints == "":
 	case m.Status >= 100 && int(n.status) != m.Status, m.Status > 0 && m.Status < 100 && int(n.status)/100 != m.Status:
 	default:
 		return true

@@ -22,6 +22,7 @@ func (c *call) streamChange() error {
 	if err != nil {
 		return err
 	}
+	c.hint(body, changeMembers)
 	change, err := parseSettings(body, func(string, jsontext.Value) error { return nil })
 	if err != nil {
 		return err

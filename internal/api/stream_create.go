@@ -33,6 +33,7 @@ func (c *call) streamCreate() error {
 	if err != nil {
 		return err
 	}
+	c.hint(body, createMembers)
 	spec, err := parseSpec(body)
 	if err != nil {
 		return err

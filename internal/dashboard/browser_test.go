@@ -39,6 +39,7 @@ func TestBrowser(t *testing.T) {
 	dashboard.SetStore(svc.Dashboard, dashboard.Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30})
 	dashboard.PastDay(svc.Dashboard, svc.clock.now())
 	big := svc.bigStream() // this takes long, and SetStore must be called before the dashboard takes its first sample, so SetStore comes first
+	troubled, empty := troubledService(t), emptyService(t)
 	shots, err := filepath.Abs("../../bin/screenshots")
 	svc.must(err)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -46,7 +47,7 @@ func TestBrowser(t *testing.T) {
 	cmd := exec.CommandContext(ctx, node, "run.mjs")
 	cmd.Dir = "testdata/browser"
 	cmd.Env = append(os.Environ(), "URL="+svc.HTTP, "STREAM="+string(svc.stream), "RAW="+string(raw), "BIG="+string(big), "KEY="+svc.key, "PASSWORD="+password,
-		"SHOTS="+shots, "CHROMIUM="+browser)
+		"TROUBLED="+troubled.HTTP, "EMPTY="+empty.HTTP, "SHOTS="+shots, "CHROMIUM="+browser)
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
@@ -80,6 +81,40 @@ func tools(t *testing.T) (browser, node string) {
 		t.Skip("playwright-core is not installed; run tools/browser to install it")
 	}
 	return browser, node
+}
+
+// troubledService starts a server whose dashboard is that of a cluster with 1,000 streams, a missing
+// node and a full disk.
+func troubledService(t *testing.T) *testService {
+	svc := startService(t)
+	for i := range 1000 {
+		svc.newStream(fmt.Sprintf("reading of sensor %d in the northern hall, second floor", i), weir.JSON)
+	}
+	dashboard.SetStore(svc.Dashboard, dashboard.Store{Journal: 99 << 30, Live: 98 << 30, Free: 40 << 20, Size: 100 << 30})
+	svc.Dashboard.Nodes = func() dashboard.Nodes {
+		return dashboard.Nodes{Connected: 2, Expected: 3, List: []dashboard.Node{
+			{Name: "ant", This: true, State: "full", Reason: "write journal/00000017.log: no space left on device", Version: "1.2.3", Ahead: 3 * time.Millisecond, Free: 40 << 20, Size: 100 << 30},
+			{Name: "bee-with-a-long-name.eu-central-1.internal.example.com", State: dashboard.NodeReady, Version: "1.2.3", Ahead: -2 * time.Second, Free: 40 << 30, Size: 100 << 30, Silent: time.Second},
+			{Name: "cat", State: dashboard.NodeMissing, Version: "1.2.3", Free: 15 << 30, Size: 100 << 30, Silent: 2 * time.Minute},
+		}}
+	}
+	svc.Dashboard.Cluster = func() string { return "All shards are led." }
+	svc.Dashboard.Troubles = func() []dashboard.Trouble {
+		return []dashboard.Trouble{
+			{Kind: dashboard.TroubleFull, Bad: true, State: "The store is full.", Reason: "The server refuses publishes and new streams that do not fit into the space that is left (503). Reading, deleting and revoking work.", Remedy: "Free space, delete streams, or use a larger disk."},
+			{Kind: "nodes", State: "2 of 3 nodes are connected.", Reason: "The cluster accepts writes as long as more than half of its nodes are connected.", Remedy: "Start the missing node again, or check its network."},
+		}
+	}
+	return svc
+}
+
+// emptyService starts a server without streams and without requests.
+func emptyService(t *testing.T) *testService {
+	svc := startService(t)
+	for _, s := range svc.Hub.Streams() {
+		svc.must(s.Delete(context.Background()))
+	}
+	return svc
 }
 
 // rawStream creates a raw stream whose first batches were evicted.

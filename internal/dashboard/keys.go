@@ -319,6 +319,6 @@ func (v *visit) rotateKey() error {
 		return v.sorry(page, err)
 	}
 	v.keep(k.ID, secret.Reveal())
-	v.did("key created", fmt.Sprintf("%s %s %s, replaces %s", k.Masked, k.ID, k.Name, old.ID))
+	v.did("key created", strings.TrimSpace(k.Masked+" "+k.ID+" "+k.Name)+", replaces "+old.ID)
 	return v.back(page+"?new="+url.QueryEscape(k.ID), "")
 }

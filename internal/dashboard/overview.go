@@ -56,7 +56,7 @@ func (v *visit) look() overviewView {
 	w.Used = w.Store.Size - w.Store.Free
 	w.Trouble = v.troubles()
 	if w.Full() {
-		w.Status = "full" // the health check has one word, read_only, for this and for other states
+		w.Status, w.OK = "full", false // the health check has one word, read_only, for this and for other states
 	}
 	if v.Nodes != nil {
 		all := v.Nodes()
@@ -67,10 +67,10 @@ func (v *visit) look() overviewView {
 
 // High returns the number of used bytes above which the meter of the disk is yellow (level 0) or red
 // (level 1). The meter of a full store is always red: the disk may have free bytes, but too few for
-// another file of the journal.
+// another file of the journal. Browsers draw red only if the limit is above optimum, which is 0.
 func (w overviewView) High(level int) int64 {
 	if w.Full() {
-		return 0
+		return 1
 	}
 	return highOf(w.Store.Size, level)
 }

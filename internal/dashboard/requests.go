@@ -34,7 +34,7 @@ type choice struct{ Value, Text string }
 // Statuses returns the options for the response. If the filter has a status that is not among them,
 // Statuses adds that status.
 func (w *requestsView) Statuses() []choice {
-	list := []choice{{"2", "2xx: success"}, {"4", "4xx: refused"}, {"5", "5xx: failed"}, {"slow", "a second or longer"}}
+	list := []choice{{"2", "2xx: success"}, {"4", "4xx: refused"}, {"5", "5xx: failed"}, {"slow", "a second or longer"}, {"hint", "with a hint"}}
 	for _, n := range []string{"401", "403", "404", "409", "413", "429", "500", "503"} {
 		list = append(list, choice{n, n})
 	}
@@ -127,6 +127,8 @@ func (v *visit) readLog(w *requestsView) error {
 	switch n, err := strconv.Atoi(f.Status); {
 	case f.Status == "slow":
 		q.Slow = true
+	case f.Status == "hint":
+		q.Hinted = true
 	case f.Status != "" && (err != nil || n < 1 || n > 599):
 		return weir.Errorf(weir.InvalidRequest, "Response: not a status")
 	default:

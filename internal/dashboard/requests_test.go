@@ -44,6 +44,12 @@ func TestRequestLog(t *testing.T) {
 			t.Errorf("the part %s is %q", part, live.Parts[part])
 		}
 	}
+	_, hinted := svc.v1("POST", "/v1/streams", svc.key, `{"name":"a","retention<b>\u202e":60}`)
+	for _, query := range []string{"id=" + hinted, "status=hint"} {
+		if text := b.see("/dashboard/requests?" + query); !strings.Contains(text, "nknown member &#34;retention&lt;b&gt;\\u202e&#34;: did you mean retention_seconds?") || query == "status=hint" && strings.Contains(text, refused) {
+			t.Errorf("requests?%s does not show the hint, or shows other requests: %s", query, text)
+		}
+	}
 	for range 51 {
 		svc.v1("GET", "/v1/health", svc.key, "")
 	}

@@ -52,7 +52,7 @@ func TestTrouble(t *testing.T) {
 	if text := b.see("/dashboard"); strings.Contains(text, "Not enough history") || !strings.Contains(text, "The store is full.") {
 		t.Error("the overview forecasts when a full disk will be full")
 	}
-	if text := b.see("/dashboard"); !strings.Contains(text, `low="0" high="0" optimum="0"`) || !strings.Contains(text, ">full</span>") {
+	if text := b.see("/dashboard"); !strings.Contains(text, `low="1" high="1" optimum="0"`) || !strings.Contains(text, `class="state bad">full</span>`) {
 		t.Errorf("the meter of a full store is not red, or its state is not named: %s", text)
 	}
 	if text := svc.browser().see("/dashboard/sign-in"); strings.Contains(text, "Because.") {

@@ -88,7 +88,7 @@ export class Client {
    * @returns {Promise<Stream>}
    */
   async createStream(stream, { signal } = {}) {
-    for (const member of Object.keys(stream)) refuseUnknown(member);
+    refuseUnknown(stream, newStream, "a stream");
     const { name, retentionSeconds, maxBytes, mode, ttlSeconds, id = randomName() } = stream;
     const body = JSON.stringify({ id, name, retention_seconds: retentionSeconds, max_bytes: maxBytes, mode, ttl_seconds: ttlSeconds });
     const call = /** @type {const} */ ({ method: "POST", path: "/v1/streams", payload: { contentType: typeJSON, body }, check: isStream });
@@ -148,7 +148,9 @@ export class Client {
    * @param {CallOptions} [options]
    * @returns {Promise<Stream>}
    */
-  async updateStream(stream, { name, retentionSeconds, maxBytes }, { signal } = {}) {
+  async updateStream(stream, change, { signal } = {}) {
+    refuseUnknown(change, streamChange, "a change of a stream");
+    const { name, retentionSeconds, maxBytes } = change;
     const body = JSON.stringify({ name, retention_seconds: retentionSeconds, max_bytes: maxBytes });
     const call = /** @type {const} */ ({ method: "PATCH", path: pathOf(stream), payload: { contentType: typeJSON, body }, check: isStream });
     return streamOf((await this.#caller.send(call, { signal })).json());
@@ -353,19 +355,23 @@ const isEmpty = (answer) => mustBe(answer.status === 204);
 /** @param {import("./call.js").Answer} answer */
 const isAbout = (answer) => mustBe(answer.created !== "");
 
-const newStream = ["name", "retentionSeconds", "maxBytes", "mode", "ttlSeconds", "id"];
+const streamChange = ["name", "retentionSeconds", "maxBytes"];
+const newStream = [...streamChange, "mode", "ttlSeconds", "id"];
 
 /**
- * Refuses a member of a new stream that does not exist. The service would ignore it, and the stream would not be what the
- * program meant.
+ * Refuses an object with a member that does not exist. The client does not send such a member, so the stream would not be
+ * what the program meant.
  *
- * @param {string} member
+ * @param {object} object
+ * @param {string[]} members
+ * @param {string} what
  */
-function refuseUnknown(member) {
-  if (newStream.includes(member)) return;
+function refuseUnknown(object, members, what) {
+  const member = Object.keys(object).find((given) => !members.includes(given));
+  if (member === undefined) return;
   const plain = member.replaceAll("_", "").toLowerCase();
-  const meant = newStream.find((known) => plain !== "" && known.toLowerCase().startsWith(plain));
-  throw new TypeError(`a stream has no member ${member}; ${meant ? `did you mean ${meant}?` : `it has ${newStream.join(", ")}`}`);
+  const meant = members.find((known) => plain !== "" && known.toLowerCase().startsWith(plain));
+  throw new TypeError(`${what} has no member ${member}; ${meant ? `did you mean ${meant}?` : `it has ${members.join(", ")}`}`);
 }
 
 /** @param {any} object @returns {Stream} */

@@ -98,6 +98,18 @@ test("an unknown member of a new stream is refused", async () => {
   }
 });
 
+test("an unknown member of a change is refused", async () => {
+  const stream = await client.createStream({ name: "changed" });
+  for (const [member, want] of [
+    ["retention", /did you mean retentionSeconds/],
+    ["max_bytes", /did you mean maxBytes/],
+    ["ttlSeconds", /a change of a stream has no member ttlSeconds; it has name, retentionSeconds, maxBytes/],
+  ]) {
+    await assert.rejects(client.updateStream(stream, { name: "mistaken", [member]: 60 }), { name: "TypeError", message: want });
+  }
+  assert.equal((await client.stream(stream)).name, "changed");
+});
+
 test("streams: create, show, list, delete", async () => {
   const made = await client.createStream({ name: "orders", retentionSeconds: 60, maxBytes: 1 << 20, mode: "raw" });
   assert.match(made.id, /^[0-9A-Za-z]{22}$/);

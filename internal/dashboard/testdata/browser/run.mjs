@@ -10,6 +10,7 @@ import {strict as assert} from 'node:assert';
 import {chromium} from 'playwright-core';
 import {eventSteps} from './events.mjs';
 import {manualSteps} from './manual.mjs';
+import {stateSteps} from './states.mjs';
 
 const axe = createRequire(import.meta.url)('axe-core').source;
 const {URL: base, STREAM: stream, KEY: key, PASSWORD: password, SHOTS: shots, CHROMIUM: executablePath} = process.env;
@@ -392,6 +393,7 @@ const steps = {
 			await page.context().close();
 		}
 	},
+	...stateSteps({password, open, inspect: (...a) => inspect(...a), shoot}),
 	...manualSteps({base, open, inspect: (...a) => inspect(...a)}),
 	async 'deleting a stream ends its list of events'(page, kept) {
 		await page.goto(base + '/dashboard/streams/' + kept.stream);
