@@ -26,7 +26,7 @@ var unrun = map[string]map[string]string{
 		"WEIR_BOOTSTRAP_KEYS=":  "covered by cmd/weir/testdata/bootstrap.txtar",
 		"systemctl ":            "it needs systemd",
 		"weir check --largest":  "covered by cmd/weir/testdata/drop.txtar",
-		"echo \"releases":        "covered by make released",
+		"echo \"releases":       "covered by make released",
 		"docker load":           "it needs Docker",
 	},
 	"cluster.md": {
