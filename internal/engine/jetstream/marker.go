@@ -39,11 +39,11 @@ func (e *Engine) ensureMarkers(ctx context.Context, shards int) error {
 
 func (e *Engine) tryMarkers(ctx context.Context, shards int) error {
 	docs := "KV_" + e.opts.Name + "-docs"
-	s, err := withRetry(ctx, e, func(ctx context.Context) (jetstream.Stream, error) { return e.js.Stream(ctx, docs) })
+	s, err := withRetry(ctx, e, func(ctx context.Context) (*jetstream.StreamInfo, error) { return e.servers.Stream(ctx, docs) })
 	if err != nil {
 		return fmt.Errorf("read the settings of stream %s: %w", docs, err)
 	}
-	settings := s.CachedInfo().Config
+	settings := s.Config
 	visit := e.writeMarker
 	isMarked := settings.Metadata[markedKey] != ""
 	if isMarked {
@@ -85,7 +85,7 @@ func (s *shard) intact(ctx context.Context) error {
 	if !s.e.marked {
 		return nil
 	}
-	_, err := s.e.askLeader(ctx, s.stream, query{LastFor: s.prefix + markerName})
+	_, err := s.e.askLeader(ctx, s.stream, Query{LastFor: s.prefix + markerName})
 	if errors.Is(err, engine.ErrNotFound) {
 		return fmt.Errorf("%w: stream %s: %w", engine.ErrDamaged, s.stream, errUnmarked)
 	}
@@ -96,7 +96,7 @@ func (s *shard) intact(ctx context.Context) error {
 // know all messages, so findMarker asks for missingFor.
 func (e *Engine) findMarker(ctx context.Context, stream, subject string) error {
 	for late := time.Now().Add(missingFor); ; {
-		_, err := e.askLeader(ctx, stream, query{LastFor: subject})
+		_, err := e.askLeader(ctx, stream, Query{LastFor: subject})
 		switch {
 		case err == nil:
 			return nil
