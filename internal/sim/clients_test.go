@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 
 	"weir"
@@ -29,6 +30,9 @@ const (
 	rawType = "application/octet-stream; of=sim"
 )
 
+// onlyAlone are the roles that are left out if several nodes share a store.
+var onlyAlone = []string{"manage", "backup"}
+
 // newClient starts a client. Its number decides what it does.
 func (w *world) newClient(n int) {
 	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, uint64(n)+2)), subs: map[int]*subscriber{}}
@@ -40,7 +44,7 @@ func (w *world) newClient(n int) {
 		{"publishKeyed", c.publishKeyed}, {"read", c.read}, {"subscribe", c.subscribe}, {"backup", c.backup},
 	}
 	role := roles[n%len(roles)]
-	if !w.has(role.name) {
+	if !w.has(role.name) || w.isCluster() && slices.Contains(onlyAlone, role.name) {
 		return
 	}
 	w.clients.Go(func() {
@@ -48,11 +52,20 @@ func (w *world) newClient(n int) {
 			c.idle = true
 			_ = c.step("is idle" + c.last)
 			c.idle = false
-			if g := w.current(); g != nil && !w.stops() {
+			if g := c.server(); g != nil && !w.stops() {
 				role.act(g)
 			}
 		}
 	})
+}
+
+// server returns the process to which the client sends its next request, or nil if that process is
+// down.
+func (c *client) server() *server {
+	if c.w.isCluster() {
+		return c.w.nodes[c.rng.IntN(len(c.w.nodes))].process()
+	}
+	return c.w.current()
 }
 
 func (w *world) stops() bool {
@@ -96,6 +109,7 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 		return nil // a disk call failed
 	case x.status == 503 && code == weir.StorageUnavailable && (g.hurt.Load() || g.limited.Load() || g.stopping.Load()):
 	case x.status == 503 && code == weir.Overloaded && (len(body) > 4<<10 || g.stopping.Load()):
+	case x.status == 503 && method == "HEAD" && g.limited.Load(): // the response has no body that says why
 	case x.judged && x.status < 500:
 	case x.status >= 500 || x.status == 401 || x.status == 403 || x.status == 400 || x.status == 413 || x.status == 415 || x.status == 429:
 		c.w.violation("client %d: %s %s: %d %s", c.n, method, path, x.status, x.got.String())
@@ -173,6 +187,7 @@ func (c *client) publishKeyed(g *server) {
 	}
 	b := s.chooseKey(c)
 	before := s.seen()
+	before.repeated = s.wasAcked(b)
 	body, fields := s.request(b)
 	if b.key != "" {
 		fields = append(fields, "Idempotency-Key", b.key)
@@ -241,7 +256,7 @@ func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
 // subscribe follows a stream for a while: a shared stream, or a stream that another client owns,
 // with the key of that client.
 func (c *client) subscribe(g *server) {
-	if c.rng.IntN(3) == 0 {
+	if c.rng.IntN(3) == 0 && !c.w.isCluster() {
 		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))
 		return
 	}

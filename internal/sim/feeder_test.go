@@ -61,14 +61,18 @@ func (k *link) Follow(ctx context.Context, stream string, from uint64, headersOn
 
 func (f *feeder) end() { f.once.Do(func() { close(f.quit) }) }
 
-func (f *feeder) ended() bool {
+// ended reports whether the consumer sends nothing any more. The caller holds servers.mu.
+func (f *feeder) ended() bool { return f.dead || f.isClosed() }
+
+// isClosed reports whether the node has closed the feed or its connection.
+func (f *feeder) isClosed() bool {
 	select {
 	case <-f.quit:
 		return true
 	case <-f.k.gone:
 		return true
 	default:
-		return f.dead
+		return false
 	}
 }
 
@@ -88,7 +92,7 @@ func (f *feeder) reaches() bool {
 // send sends messages to the node, unless others are still on their way. The caller holds
 // servers.mu.
 func (f *feeder) send() {
-	if f.busy || f.ended() || f.l.last < f.next || f.k.s.cut[f.server] {
+	if f.busy || f.ended() || f.l.last < f.next || f.k.s.cut[f.server] || f.server == f.l.deposed {
 		return
 	}
 	f.busy = true
@@ -158,7 +162,7 @@ func (f *feeder) receive(limit time.Duration) (jetstream.Delivery, error) {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	for {
-		if f.ended() && !f.dead {
+		if f.isClosed() {
 			return jetstream.Delivery{}, nats.ErrBadSubscription
 		}
 		if d, ok := f.take(); ok {

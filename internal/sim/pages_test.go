@@ -61,7 +61,7 @@ func (c *client) page(g *server, s *stream) {
 	q := s.query(c, before)
 	x := &exchange{}
 	if q.wait > 0 {
-		x.until = before.time.Add(q.wait + 2*time.Second)
+		x.until = before.time.Add(q.wait + 2*time.Second + c.w.slack())
 		if before.closed {
 			c.w.model.endsSoon(x)
 		}
@@ -341,5 +341,5 @@ func (s *stream) sleeps(x *exchange) bool {
 	defer s.mu.Unlock()
 	q, open := s.polls[x]
 	at, acked := s.when[q.from]
-	return open && acked && q.start == "from" && time.Since(at) > 2*time.Second
+	return open && acked && q.start == "from" && time.Since(at) > 2*time.Second+s.w.slack()
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -26,10 +27,11 @@ var (
 	seed     = flag.Uint64("seed", 0, "run this seed only, and print its trace")
 	first    = flag.Uint64("first", 0, "first seed; 0 means a random one")
 	seeds    = flag.Int("seeds", 0, "number of seeds; 0 means as many as -time allows")
-	duration = flag.Duration("time", 15*time.Second, "how long to run, unless -seeds is given")
+	duration = flag.Duration("time", 14*time.Second, "how long to run, unless -seeds is given")
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
 	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
 	clients  = flag.Int("clients", 14, "number of clients of a simulation")
+	nodes    = flag.Int("nodes", 0, "number of nodes that share a store; 1 means a single server with a journal; 0 means that the seed decides")
 	without  = flag.String("without", "", "what a simulation leaves out, separated by commas: "+strings.Join(features, ", "))
 	keep     = flag.Bool("keep", false, "do not make a failing simulation smaller")
 
@@ -51,14 +53,24 @@ func simulate(t *testing.T, c config) (violation string) {
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, c.seed)
+		c.nodes = cmp.Or(c.nodes, nodesOf(c.seed))
 		w := newWorld(t, c)
 		violation = w.run()
 	})
 	return violation
 }
 
+// nodesOf returns the number of nodes if the flag -nodes does not say it. One simulation in four has
+// two or three nodes.
+func nodesOf(seed uint64) int {
+	if seed%4 > 0 {
+		return 1
+	}
+	return 2 + int(seed/4%2)
+}
+
 func flagged() config {
-	c := config{seed: *seed, steps: *steps, clients: *clients}
+	c := config{seed: *seed, steps: *steps, clients: *clients, nodes: *nodes}
 	for name := range strings.SplitSeq(*without, ",") {
 		if slices.Contains(features, name) {
 			c.without = append(c.without, name)
@@ -77,6 +89,9 @@ func (c config) args() []string {
 	}
 	if c.clients != 14 {
 		args = append(args, "-clients", strconv.Itoa(c.clients))
+	}
+	if c.nodes > 0 {
+		args = append(args, "-nodes", strconv.Itoa(c.nodes))
 	}
 	if len(c.without) > 0 {
 		args = append(args, "-without", strings.Join(c.without, ","))
@@ -290,7 +305,7 @@ func (p *pool) worker(from uint64, share int) {
 			return
 		}
 		args := []string{"-first", fmt.Sprint(from), "-stride", fmt.Sprint(*procs), "-steps", fmt.Sprint(*steps),
-			"-clients", fmt.Sprint(*clients), "-without", *without, "-seeds", fmt.Sprint(share), "-time", left.String()}
+			"-clients", fmt.Sprint(*clients), "-nodes", fmt.Sprint(*nodes), "-without", *without, "-seeds", fmt.Sprint(share), "-time", left.String()}
 		last, ran, err := p.follow(args)
 		if err == nil {
 			return
@@ -359,6 +374,7 @@ func (p *pool) add(seed uint64, message string) {
 	defer p.mu.Unlock()
 	c := flagged()
 	c.seed = seed
+	c.nodes = cmp.Or(c.nodes, nodesOf(seed))
 	p.found = append(p.found, finding{c, message})
 	fmt.Printf("seed %d: %s\n", seed, message)
 }
