@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 
 	"weir"
@@ -23,15 +22,15 @@ type client struct {
 	x     *exchange
 	subs  map[int]*subscriber // by number of the stream
 	stop  bool                // the client ends its subscription
+
+	stock, key *holding // what the client manages on several nodes
+	held       int      // number of streams that the client has managed on several nodes
 }
 
 const (
 	secret  = "svc_live_00000000000000000000000000000001"
 	rawType = "application/octet-stream; of=sim"
 )
-
-// onlyAlone are the roles that are left out if several nodes share a store.
-var onlyAlone = []string{"manage", "backup"}
 
 // newClient starts a client. Its number decides what it does.
 func (w *world) newClient(n int) {
@@ -44,7 +43,13 @@ func (w *world) newClient(n int) {
 		{"publishKeyed", c.publishKeyed}, {"read", c.read}, {"subscribe", c.subscribe}, {"backup", c.backup},
 	}
 	role := roles[n%len(roles)]
-	if !w.has(role.name) || w.isCluster() && slices.Contains(onlyAlone, role.name) {
+	if !w.has(role.name) {
+		return
+	}
+	switch {
+	case w.isCluster() && role.name == "manage":
+		role.act = c.manageNodes
+	case w.isCluster() && role.name == "backup": // only a journal can make a snapshot
 		return
 	}
 	w.clients.Go(func() {

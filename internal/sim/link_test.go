@@ -382,8 +382,10 @@ func (k *link) Account(ctx context.Context) (*js.AccountInfo, error) {
 	return direct(ctx, k, func() (*js.AccountInfo, error) { return &js.AccountInfo{}, k.most() })
 }
 
+// MaxPayload implements jetstream.Servers. Messages are small, so that many batches need several.
+func (k *link) MaxPayload() int64 { return 20 << 10 }
+
 func (k *link) Flush(time.Duration) error { return nil }
-func (k *link) MaxPayload() int64         { return 64 << 10 }
 func (k *link) Connected() bool           { return !k.fails() }
 
 // Close implements jetstream.Servers.

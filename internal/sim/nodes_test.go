@@ -304,7 +304,7 @@ func (k *link) disconnect(on bool) {
 func (w *world) skew(n *node) {
 	d := time.Duration(w.rng.IntN(9000)-4500) * time.Millisecond
 	if w.rng.IntN(4) == 0 {
-		d *= 1000
+		d *= 100_000 // days, which is longer than most batches are kept
 	}
 	w.skewed, w.back, w.stepped = true, true, time.Now().Add(1000*time.Hour)
 	n.ahead.Store(int64(d))
