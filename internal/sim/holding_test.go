@@ -18,6 +18,7 @@ type holding struct {
 	changed time.Time // when the last change was acknowledged
 	on      *server   // the process that acknowledged the last change
 	count   weir.Seq  // number of batches in a stream
+	again   bool      // the stream was deleted before, with the same id
 }
 
 // leaseFor is how long a node may go on without proof that it knows all keys and streams (D18).
@@ -25,7 +26,15 @@ const leaseFor = 15 * time.Second
 
 // set records an acknowledged change.
 func (h *holding) set(g *server, exists bool) {
+	h.again = h.again || h.exists && !exists
 	h.exists, h.changed, h.on, h.count = exists, time.Now(), g, 0
+}
+
+// mayBeMissing reports whether a response may say that the stream does not exist. If the stream was
+// deleted and created again on other nodes, a node that knows neither yet may find that the log of
+// the old stream has ended, and answer as if only the deletion had happened.
+func (h *holding) mayBeMissing(g *server, at time.Time) bool {
+	return !h.exists || h.again && h.mayBeOld(g, at)
 }
 
 // mayBeOld reports whether the process may not know the last change yet, which another process
@@ -69,7 +78,7 @@ func (c *client) manageNodes(g *server) {
 	case action == 2:
 		c.changed(g, h, x, 204, 404)
 	default:
-		c.stored(h, x)
+		c.stored(g, h, x)
 	}
 }
 
@@ -79,7 +88,8 @@ func (c *client) changed(g *server, h *holding, x *exchange, yes, no int) {
 	creates := yes == 201
 	switch {
 	case x.status == yes && h.exists == creates && (creates || !h.mayBeOld(g, x.at)),
-		x.status == no && h.exists != creates,
+		x.status == no && creates && !h.exists,
+		x.status == no && !creates && !h.mayBeMissing(g, x.at),
 		x.status != yes && x.status != no:
 		c.w.violation("stream %s exists: %v since %v, but a change on any node was answered with %s", h.id, h.exists, h.changed.Sub(c.w.scheduler.start), x)
 	case x.status == yes:
@@ -92,7 +102,7 @@ func (c *client) looked(g *server, h *holding, x *exchange) {
 	var got weir.Stream
 	switch {
 	case x == nil || x.status == 503:
-	case x.status == 404 && !h.exists, x.status == 200 && !h.exists && h.mayBeOld(g, x.at):
+	case x.status == 404 && h.mayBeMissing(g, x.at), x.status == 200 && !h.exists && h.mayBeOld(g, x.at):
 	case x.status != 200 || !h.exists:
 		c.w.violation("stream %s exists: %v since %v, but GET was answered with %s", h.id, h.exists, h.changed.Sub(c.w.scheduler.start), x)
 	case json.Unmarshal(x.got.Bytes(), &got) != nil || got.Cursor != h.count || got.BytesStored != int64(3*h.count):
@@ -101,10 +111,10 @@ func (c *client) looked(g *server, h *holding, x *exchange) {
 }
 
 // stored checks the response to a publish. No node may store a batch in a deleted stream.
-func (c *client) stored(h *holding, x *exchange) {
+func (c *client) stored(g *server, h *holding, x *exchange) {
 	a := c.ackOf(x)
 	switch {
-	case x.status == 404 && !h.exists:
+	case x.status == 404 && h.mayBeMissing(g, x.at):
 	case x.status != 202 || !h.exists || a.Seq != h.count+1 || a.Cursor != a.Seq:
 		c.w.violation("stream %s exists: %v and has %d batches, but a publish was answered with %s", h.id, h.exists, h.count, x)
 	default:

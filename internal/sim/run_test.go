@@ -40,13 +40,14 @@ var (
 	stride = flag.Uint64("stride", 1, "distance between two seeds of a worker")
 	traced = flag.Bool("traced", false, "print the traces")
 	once   = flag.Bool("once", false, "stop at the first violation")
+	sums   = flag.Bool("sums", false, "print a checksum of each history")
 )
 
 // features can be left out of a simulation. The function shrink tries to leave out each of them.
 var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "publishAt", "publishKeyed", "read", "pages", "close", "change", "ttl", "gzip", "keys", "subscribe", "manage", "backup"}
 
-// simulate runs one simulation.
-func simulate(t *testing.T, c config) (violation string) {
+// simulate runs one simulation. It returns the violation and a checksum of the history.
+func simulate(t *testing.T, c config) (violation string, sum uint64) {
 	// Two garbage collections empty all pools. Otherwise the history would depend on what earlier
 	// simulations have left in them.
 	runtime.GC()
@@ -56,8 +57,9 @@ func simulate(t *testing.T, c config) (violation string) {
 		c.nodes = cmp.Or(c.nodes, nodesOf(c.seed))
 		w := newWorld(t, c)
 		violation = w.run()
+		sum = w.sum
 	})
-	return violation
+	return violation, sum
 }
 
 // nodesOf returns the number of nodes if the flag -nodes does not say it. One simulation in four has
@@ -120,7 +122,7 @@ func TestSim(t *testing.T) {
 func work(t *testing.T) {
 	c := flagged()
 	if *seed != 0 {
-		if violation := simulate(t, c); violation != "" {
+		if violation, _ := simulate(t, c); violation != "" {
 			fmt.Printf("bad %d %s\n", c.seed, violation)
 		}
 		return
@@ -129,7 +131,11 @@ func work(t *testing.T) {
 	for i := 0; *seeds > 0 && i < *seeds || *seeds == 0 && (i == 0 || time.Since(begun) < *duration); i++ {
 		c.seed = *first + uint64(i)**stride
 		fmt.Printf("run %d\n", c.seed)
-		if violation := simulate(t, c); violation != "" {
+		violation, sum := simulate(t, c)
+		if *sums {
+			fmt.Printf("sum %d %x\n", c.seed, sum)
+		}
+		if violation != "" {
 			fmt.Printf("bad %d %s\n", c.seed, violation)
 			if *once {
 				return
@@ -181,7 +187,7 @@ func TestRaces(t *testing.T) {
 	for i := range uint64(5) {
 		c := flagged()
 		c.seed = uint64(time.Now().UnixNano())%1_000_000_000 + i
-		if violation := simulate(t, c); violation != "" {
+		if violation, _ := simulate(t, c); violation != "" {
 			t.Errorf("seed %d under the race detector: %s", c.seed, violation)
 		}
 	}
