@@ -68,7 +68,8 @@ func (w *world) newClient(n int) {
 // down.
 func (c *client) server() *server {
 	if c.w.isCluster() {
-		return c.w.nodes[c.rng.IntN(len(c.w.nodes))].process()
+		nodes := c.w.cluster.nodes
+		return nodes[c.rng.IntN(len(nodes))].process()
 	}
 	return c.w.current()
 }

@@ -70,21 +70,21 @@ func (c *client) manageNodes(g *server) {
 	}
 	switch {
 	case action >= 3 && action < 6:
-		c.looked(g, h, x)
+		h.looked(c, g, x)
 	case x == nil || x.status >= 500:
 		c.stock = nil
 	case action < 2:
-		c.changed(g, h, x, 201, 409)
+		h.answered(c, g, x, 201, 409)
 	case action == 2:
-		c.changed(g, h, x, 204, 404)
+		h.answered(c, g, x, 204, 404)
 	default:
-		c.stored(g, h, x)
+		h.stored(c, g, x)
 	}
 }
 
-// changed checks the response to a create or a delete. The status yes says that the stream was
+// answered checks the response to a create or a delete. The status yes says that the stream was
 // created or deleted, and the status no says that there was nothing to do.
-func (c *client) changed(g *server, h *holding, x *exchange, yes, no int) {
+func (h *holding) answered(c *client, g *server, x *exchange, yes, no int) {
 	creates := yes == 201
 	switch {
 	case x.status == yes && h.exists == creates && (creates || !h.mayBeOld(g, x.at)),
@@ -98,7 +98,7 @@ func (c *client) changed(g *server, h *holding, x *exchange, yes, no int) {
 }
 
 // looked checks the stream object.
-func (c *client) looked(g *server, h *holding, x *exchange) {
+func (h *holding) looked(c *client, g *server, x *exchange) {
 	var got weir.Stream
 	switch {
 	case x == nil || x.status == 503:
@@ -111,7 +111,7 @@ func (c *client) looked(g *server, h *holding, x *exchange) {
 }
 
 // stored checks the response to a publish. No node may store a batch in a deleted stream.
-func (c *client) stored(g *server, h *holding, x *exchange) {
+func (h *holding) stored(c *client, g *server, x *exchange) {
 	a := c.ackOf(x)
 	switch {
 	case x.status == 404 && h.mayBeMissing(g, x.at):

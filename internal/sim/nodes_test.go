@@ -19,10 +19,19 @@ import (
 	"weir/internal/hub"
 )
 
+// cluster is the part of a simulation in which several nodes share a store.
+type cluster struct {
+	*world
+	net      *servers
+	nodes    []*node
+	troubles []trouble
+	looked   int // the node that the final check looks at
+}
+
 // node is one of the processes that share a store, and the NATS server inside the process. After a
 // crash or a restart, another process takes its place.
 type node struct {
-	w      *world
+	w      *cluster
 	n      int
 	starts int
 	ahead  atomic.Int64 // how far the clock of the node is ahead of the simulated time
@@ -36,11 +45,11 @@ type node struct {
 const natsServers = 3
 
 // isCluster reports whether several nodes share a store.
-func (w *world) isCluster() bool { return w.config.nodes > 1 }
+func (w *world) isCluster() bool { return w.cluster != nil }
 
 // makeNodes prepares the nodes and their servers. It starts the first node, which creates what all
 // clients use, and then the others.
-func (w *world) makeNodes() {
+func (w *cluster) makeNodes() {
 	w.net = newServers(natsServers, rand.New(rand.NewPCG(w.seed, 1<<32)))
 	w.net.gate = func(name string) error { return w.gate(name, nil) }
 	for i := range w.config.nodes {
@@ -90,7 +99,6 @@ func (n *node) start() {
 			n.w.mu.Unlock()
 			return
 		}
-		n.w.note("node %d did not start: %v", n.n, err)
 		g.end()
 		<-time.After(time.Second)
 		if !g.dead.Load() {
@@ -169,13 +177,13 @@ type trouble struct {
 }
 
 // trouble causes a fault for a while.
-func (w *world) causes(longest time.Duration, end func()) {
+func (w *cluster) causes(longest time.Duration, end func()) {
 	d := time.Duration(1 + w.rng.Int64N(int64(longest)))
 	w.troubles = append(w.troubles, trouble{time.Now().Add(d), end})
 }
 
 // heal ends the faults whose time is over, or all of them.
-func (w *world) heal(all bool) {
+func (w *cluster) heal(all bool) {
 	for i := 0; i < len(w.troubles); i++ {
 		if t := w.troubles[i]; all || time.Now().After(t.until) {
 			w.troubles = slices.Delete(w.troubles, i, i+1)
@@ -186,7 +194,7 @@ func (w *world) heal(all bool) {
 }
 
 // isolate cuts a server off from the others. Other servers take over what it leads.
-func (w *world) isolate(server int) {
+func (w *cluster) isolate(server int) {
 	w.net.mu.Lock()
 	w.net.cut[server] = true
 	w.net.mu.Unlock()
@@ -198,7 +206,7 @@ func (w *world) isolate(server int) {
 }
 
 // rejoin ends what isolate began.
-func (w *world) rejoin(server int) {
+func (w *cluster) rejoin(server int) {
 	w.note("server %d is reachable again", server)
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
@@ -212,14 +220,14 @@ func (w *world) rejoin(server int) {
 	}
 }
 
-func (w *world) streamNames() []string {
+func (w *cluster) streamNames() []string {
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.net.streams))
 }
 
 // elects replaces the leader of a stream, at once or after an election.
-func (w *world) elects(l *ledger, deposed bool) {
+func (w *cluster) elects(l *ledger, deposed bool) {
 	next := (l.leader + 1) % natsServers
 	if w.net.cut[next] {
 		next = (next + 1) % natsServers
@@ -243,7 +251,7 @@ func (w *world) elects(l *ledger, deposed bool) {
 }
 
 // notices makes a server that was replaced as leader of a stream notice it, unless it is cut off.
-func (w *world) notices(l *ledger) {
+func (w *cluster) notices(l *ledger) {
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	if l.deposed >= 0 && !w.net.cut[l.deposed] {
@@ -253,7 +261,7 @@ func (w *world) notices(l *ledger) {
 }
 
 // fault causes a fault of the servers or of the network.
-func (w *world) fault() {
+func (w *cluster) fault() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	names := w.streamNames()
 	l := w.net.streams[names[w.rng.IntN(len(names))]]
@@ -302,7 +310,7 @@ func (k *link) disconnect(on bool) {
 // skew sets the clock of a node. Nodes tolerate small differences. A node whose clock is wrong by
 // more writes nothing (D14). But a node that has heard no other one since it started cannot know
 // that its clock is wrong, so at most one clock is wrong by much, and only if all nodes are present.
-func (w *world) skew(n *node) {
+func (w *cluster) skew(n *node) {
 	d := time.Duration(w.rng.IntN(9000)-4500) * time.Millisecond
 	wrong := slices.ContainsFunc(w.nodes, func(o *node) bool { return time.Duration(o.ahead.Load()).Abs() > 5*time.Second })
 	if w.rng.IntN(4) == 0 && !wrong && w.allUp() && w.allMet() {
@@ -314,7 +322,7 @@ func (w *world) skew(n *node) {
 }
 
 // clusterStep is like oneStep, for several nodes.
-func (w *world) clusterStep() {
+func (w *cluster) clusterStep() {
 	list := w.settled()
 	w.heal(false)
 	w.overdue(list)
@@ -404,7 +412,7 @@ func (n *node) restart() {
 }
 
 // calmNodes ends all faults and makes all clocks right.
-func (w *world) calmNodes() {
+func (w *cluster) calmNodes() {
 	w.heal(true)
 	for len(w.troubles) > 0 {
 		w.heal(true)
@@ -415,12 +423,12 @@ func (w *world) calmNodes() {
 }
 
 // allMet reports whether each node has heard all others.
-func (w *world) allMet() bool {
+func (w *cluster) allMet() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *node) bool { return len(n.g.members.Names()) < len(w.nodes) })
 }
 
 // allUp reports whether all nodes accept requests and writes.
-func (w *world) allUp() bool {
+func (w *cluster) allUp() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *node) bool {
 		g := n.process()
 		return g == nil || g.engine.Lease() != nil || g.engine.Status().State != engine.Ready
@@ -428,8 +436,8 @@ func (w *world) allUp() bool {
 }
 
 // finishNodes checks each node, restarts all nodes, and checks them again.
-func (w *world) finishNodes(done *atomic.Bool) {
-	c := &client{w: w, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
+func (w *cluster) finishNodes(done *atomic.Bool) {
+	c := &client{w: w.world, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
 	w.until("all nodes are up", w.allUp)
 	go func() {
 		defer done.Store(true)
@@ -446,7 +454,7 @@ func (w *world) finishNodes(done *atomic.Bool) {
 // checkNodes inspects all streams on all nodes. All nodes must agree. If remove is true, it deletes
 // the streams on one node, and waits until the other nodes know.
 func (c *client) checkNodes(remove bool) {
-	w := c.w
+	w := c.w.cluster
 	for i, n := range w.nodes {
 		w.look(i)
 		g := n.process()
@@ -476,7 +484,7 @@ func (c *client) checkNodes(remove bool) {
 }
 
 // look makes the method current return the process of a node.
-func (w *world) look(node int) {
+func (w *cluster) look(node int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looked = node

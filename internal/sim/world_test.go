@@ -55,12 +55,8 @@ type world struct {
 	project  weir.ProjectID
 	faulty   string // first violation of the contract
 
-	// The fields below are used if several nodes share a store.
-	net      *servers
-	nodes    []*node
-	troubles []trouble
-	skewed   bool // the clocks of the nodes differ
-	looked   int  // the node that the final check looks at
+	cluster *cluster // nil unless several nodes share a store
+	skewed  bool     // the clocks of the nodes differ
 
 	clients sync.WaitGroup
 	graves  sync.WaitGroup // processes that are being ended
@@ -78,6 +74,9 @@ func newWorld(t *testing.T, c config) *world {
 	w.shifts = []shift{{from: w.scheduler.start}}
 	w.violence = []int{0, 1, 1, 2, 5}[w.rng.IntN(5)]
 	w.model = newModel(w)
+	if c.nodes > 1 {
+		w.cluster = &cluster{world: w}
+	}
 	return w
 }
 
@@ -128,7 +127,7 @@ func (w *world) current() *server {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.isCluster() {
-		if n := w.nodes[w.looked]; n.up {
+		if n := w.cluster.nodes[w.cluster.looked]; n.up {
 			return n.g
 		}
 		return nil
@@ -146,7 +145,7 @@ func (w *world) processes() (all []*server) {
 	if !w.isCluster() {
 		return []*server{w.owner}
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.cluster.nodes {
 		all = append(all, n.g)
 	}
 	return all
@@ -156,8 +155,8 @@ func (w *world) processes() (all []*server) {
 func (w *world) run() string {
 	step := w.oneStep
 	if w.isCluster() {
-		step = w.clusterStep
-		w.makeNodes()
+		step = w.cluster.clusterStep
+		w.cluster.makeNodes()
 	} else {
 		w.start()
 	}
@@ -172,7 +171,7 @@ func (w *world) run() string {
 	go func() { w.clients.Wait(); clients.Store(true) }()
 	w.until("the clients end", clients.Load)
 	if w.isCluster() {
-		w.finishNodes(&final)
+		w.cluster.finishNodes(&final)
 	} else {
 		w.finish(&final)
 	}
@@ -184,7 +183,7 @@ func (w *world) run() string {
 		}
 		w.graves.Wait()
 		if w.isCluster() {
-			w.net.work.Wait()
+			w.cluster.net.work.Wait()
 		}
 		ended.Store(true)
 	}()
@@ -209,7 +208,7 @@ func (w *world) calm() {
 	w.limited = false
 	if w.isCluster() {
 		w.mu.Unlock()
-		w.calmNodes()
+		w.cluster.calmNodes()
 		return
 	}
 	hurt := (w.owner.hurt.Load() || w.owner.limited.Load()) && w.up
@@ -229,7 +228,7 @@ func (w *world) until(what string, done func() bool) {
 		}
 		if w.again.Load() && w.current() != nil {
 			if w.isCluster() {
-				for _, n := range w.nodes {
+				for _, n := range w.cluster.nodes {
 					n.restart()
 				}
 			} else {
