@@ -20,7 +20,7 @@ var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/
 var testArrows = map[string][]string{
 	"hub": {"engine/journal", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
 	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
-	"sim": {"access", "api", "budget", "hub", "engine/journal", "weir"},
+	"sim": {"access", "api", "budget", "hub", "engine/journal", "weir", "engine", "engine/jetstream", "engine/jetstream/embedded"},
 }
 
 // table maps each room to other rooms: to those that it imports (read from the source files), or to

@@ -65,7 +65,7 @@ type feed struct {
 	rows     rows                 // has its own lock
 	turn     sync.Mutex           // a subscription takes it before mu, so that at most one subscription competes with publishers for mu
 	trimming sync.Mutex           // held while a trim runs
-	fetching sync.Mutex           // held while a subscription reads batches of other nodes into the tail
+	fetching chan struct{}        // has an element while a subscription reads batches of other nodes into the tail
 	audience audience             // has its own lock
 }
 
@@ -146,7 +146,7 @@ func (s *Stream) open(way *traffic) (*feed, error) {
 		return nil, errStopped
 	default:
 	}
-	f := &feed{s: s, hub: s.hub, way: way, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}}
+	f := &feed{s: s, hub: s.hub, way: way, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}, fetching: make(chan struct{}, 1)}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
 	if err != nil {
 		if known := clientError(s.ID, err); known != err {

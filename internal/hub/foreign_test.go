@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"runtime"
 	"strings"
@@ -61,6 +62,23 @@ func TestTrimAfterAnotherNodesTrim(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A subscription waits while another one reads a batch of another node. If its client hangs up in
+// the meantime, it ends at once, although the other one may still wait for the servers.
+func TestHangUpWhileAnotherSubscriptionFetches(t *testing.T) {
+	f, err := made(t, node(t, shared(t), Options{}), nil).acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.release()
+	f.fetching <- struct{}{}
+	defer func() { <-f.fetching }()
+	gone, hangUp := context.WithCancel(ctx)
+	hangUp()
+	if err := f.fetch(gone, []*frame{{foreign: true}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("fetch: %v, want that it was cancelled", err)
 	}
 }
 

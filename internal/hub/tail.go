@@ -83,15 +83,19 @@ func (r *frame) packed(b []byte) *deflate.Part {
 
 // fetch reads the batches of the given frames if other nodes published them and they have not been
 // read yet. It needs one scan of the log. Only one goroutine fetches at a time, so that each batch
-// is read once for all subscribers. When the other goroutines get the lock, the batch has already
-// been read.
+// is read once for all subscribers. When the turn of the other goroutines comes, the batch has
+// already been read. A goroutine whose ctx ends does not wait for its turn.
 func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	unread := func(r *frame) bool { return r.foreign && !r.read.Load() }
 	if !slices.ContainsFunc(frames, unread) {
 		return nil
 	}
-	f.fetching.Lock()
-	defer f.fetching.Unlock()
+	select {
+	case f.fetching <- struct{}{}:
+		defer func() { <-f.fetching }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	first, size := slices.IndexFunc(frames, unread), 0
 	if first < 0 {
 		return nil // another subscription has read the batches in the meantime

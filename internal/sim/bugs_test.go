@@ -6,6 +6,8 @@ const (
 	hubDir     = "internal/hub/"
 	accessDir  = "internal/access/"
 	apiDir     = "internal/api/"
+
+	jetstreamDir = "internal/engine/jetstream/"
 )
 
 // bugs are the mistakes that TestPlanted plants.

@@ -22,6 +22,9 @@ type client struct {
 	x     *exchange
 	subs  map[int]*subscriber // by number of the stream
 	stop  bool                // the client ends its subscription
+
+	stock, key *holding // what the client manages on several nodes
+	held       int      // number of streams that the client has managed on several nodes
 }
 
 const (
@@ -43,16 +46,32 @@ func (w *world) newClient(n int) {
 	if !w.has(role.name) {
 		return
 	}
+	switch {
+	case w.isCluster() && role.name == "manage":
+		role.act = c.manageNodes
+	case w.isCluster() && role.name == "backup": // only a journal can make a snapshot
+		return
+	}
 	w.clients.Go(func() {
 		for !w.stops() {
 			c.idle = true
 			_ = c.step("is idle" + c.last)
 			c.idle = false
-			if g := w.current(); g != nil && !w.stops() {
+			if g := c.server(); g != nil && !w.stops() {
 				role.act(g)
 			}
 		}
 	})
+}
+
+// server returns the process to which the client sends its next request, or nil if that process is
+// down.
+func (c *client) server() *server {
+	if c.w.isCluster() {
+		nodes := c.w.cluster.nodes
+		return nodes[c.rng.IntN(len(nodes))].process()
+	}
+	return c.w.current()
 }
 
 func (w *world) stops() bool {
@@ -96,6 +115,7 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 		return nil // a disk call failed
 	case x.status == 503 && code == weir.StorageUnavailable && (g.hurt.Load() || g.limited.Load() || g.stopping.Load()):
 	case x.status == 503 && code == weir.Overloaded && (len(body) > 4<<10 || g.stopping.Load()):
+	case x.status == 503 && method == "HEAD" && g.limited.Load(): // the response has no body that says why
 	case x.judged && x.status < 500:
 	case x.status >= 500 || x.status == 401 || x.status == 403 || x.status == 400 || x.status == 413 || x.status == 415 || x.status == 429:
 		c.w.violation("client %d: %s %s: %d %s", c.n, method, path, x.status, x.got.String())
@@ -173,6 +193,7 @@ func (c *client) publishKeyed(g *server) {
 	}
 	b := s.chooseKey(c)
 	before := s.seen()
+	before.repeated = s.wasAcked(b)
 	body, fields := s.request(b)
 	if b.key != "" {
 		fields = append(fields, "Idempotency-Key", b.key)
@@ -241,7 +262,7 @@ func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
 // subscribe follows a stream for a while: a shared stream, or a stream that another client owns,
 // with the key of that client.
 func (c *client) subscribe(g *server) {
-	if c.rng.IntN(3) == 0 {
+	if c.rng.IntN(3) == 0 && !c.w.isCluster() {
 		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))
 		return
 	}

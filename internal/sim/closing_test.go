@@ -51,7 +51,7 @@ func (s *stream) isClosed(g *server) {
 func (m *model) endsSoon(x *exchange) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if soon := time.Now().Add(2 * time.Second); x.until.IsZero() || x.until.After(soon) {
+	if soon := time.Now().Add(2*time.Second + m.w.slack()); x.until.IsZero() || x.until.After(soon) {
 		x.until = soon
 	}
 }

@@ -1,4 +1,4 @@
-// Package sim runs the real hub, access, api and journal in simulations. A simulation is a history
+// Package sim runs the real hub, access, api and engines in simulations. A simulation is a history
 // of many clients, disk faults, crashes and restarts that a single number, the seed, determines.
 // Time is simulated, so a history of minutes takes milliseconds.
 //
@@ -6,6 +6,11 @@
 // until all goroutines are blocked, chooses one of the waiting steps by the seed, and lets it go on.
 // It may also let time pass, cut the power, fail the call or fill the disk. A model of the contract,
 // written from the decisions in docs/decisions.md, checks every response and every delivery.
+//
+// In one simulation of four, two or three nodes share a store: the real JetStream engine on simulated
+// NATS servers. Then every message between a node and a server waits at a gate. The scheduler may
+// lose it, cut off a node or a server, replace a leader, or set the clock of a node. The simulated
+// servers are held to the same cases as a real one.
 //
 // The package consists of tests only. make sim runs as many seeds as you ask for.
 package sim

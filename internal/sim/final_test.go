@@ -108,7 +108,7 @@ func (c *client) object(g *server, s *stream) (object weir.Stream) {
 	before := s.seen()
 	x := c.ask(g, "GET", "/v1/streams/"+string(s.id), nil)
 	if x == nil || x.status != 200 || json.Unmarshal(x.got.Bytes(), &object) != nil {
-		c.w.violation("stream %s: the final check got %v instead of the stream object", s.id, x)
+		c.w.violation("stream %s: the final check got %s instead of the stream object", s.id, x)
 		return object
 	}
 	s.cursorIs(object.Cursor, before)
@@ -122,7 +122,7 @@ func (c *client) object(g *server, s *stream) (object weir.Stream) {
 // remove deletes a stream.
 func (c *client) remove(g *server, s *stream) {
 	if x := c.ask(g, "DELETE", "/v1/streams/"+string(s.id), nil); x == nil || x.status != 204 {
-		c.w.violation("stream %s cannot be deleted: %v", s.id, x)
+		c.w.violation("stream %s cannot be deleted: %s", s.id, x)
 	}
 }
 
@@ -162,6 +162,6 @@ func (c *client) drain(g *server, s *stream, remove bool) {
 		deleter.remove(g, s)
 	}
 	if x := c.ask(g, "GET", fmt.Sprintf("/v1/streams/%s", s.id), nil); x == nil || x.status != 404 {
-		c.w.violation("stream %s was deleted, but exists: %v", s.id, x)
+		c.w.violation("stream %s was deleted, but exists: %s", s.id, x)
 	}
 }

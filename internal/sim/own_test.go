@@ -316,7 +316,11 @@ func (w *world) overdue(list []*waiter) {
 		disk = disk || waiting.disk
 		busy[waiting.client] = true
 	}
-	for _, x := range w.owner.requests() {
+	var open []*exchange
+	for _, g := range w.processes() {
+		open = append(open, g.requests()...)
+	}
+	for _, x := range open {
 		why := ""
 		switch {
 		case busy[x.client]:

@@ -61,7 +61,7 @@ func (c *client) page(g *server, s *stream) {
 	q := s.query(c, before)
 	x := &exchange{}
 	if q.wait > 0 {
-		x.until = before.time.Add(q.wait + 2*time.Second)
+		x.until = before.time.Add(q.wait + 2*time.Second + c.w.slack())
 		if before.closed {
 			c.w.model.endsSoon(x)
 		}
@@ -182,7 +182,8 @@ func (r *reading) check() {
 	r.leavesOut()
 	r.endsEarly()
 	r.checkClosed()
-	if took := time.Since(r.before.time); r.wait > 0 && n == 0 && r.Gap == nil && !r.Closed && took < r.wait && !r.server.stopping.Load() && !r.vanished() {
+	// A node that has to read the log again, or is cut off, ends its long polls.
+	if took := time.Since(r.before.time); !s.w.isCluster() && r.wait > 0 && n == 0 && r.Gap == nil && !r.Closed && took < r.wait && !r.server.stopping.Load() && !r.vanished() {
 		s.w.violation("stream %s: the long poll %s was answered after %v without a batch", s.id, r, took)
 	}
 }
@@ -341,5 +342,5 @@ func (s *stream) sleeps(x *exchange) bool {
 	defer s.mu.Unlock()
 	q, open := s.polls[x]
 	at, acked := s.when[q.from]
-	return open && acked && q.start == "from" && time.Since(at) > 2*time.Second
+	return open && acked && q.start == "from" && time.Since(at) > 2*time.Second+s.w.slack()
 }

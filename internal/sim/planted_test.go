@@ -47,7 +47,7 @@ func TestPlanted(t *testing.T) {
 			t.Parallel()
 			used, runs := time.Duration(0), 0
 			for from := uint64(1); used < *hunting; from += 20 {
-				found, cpu := hunt(t, binary, b.name, from)
+				found, cpu := hunt(t, binary, b, from)
 				used, runs = used+cpu, runs+1
 				if found != "" {
 					t.Logf("found after %.1f s and at most %d seeds: %.150s", used.Seconds(), runs*20, found)
@@ -60,11 +60,15 @@ func TestPlanted(t *testing.T) {
 }
 
 // hunt runs 20 seeds with a bug. It stops at the first violation.
-func hunt(t *testing.T, binary, name string, from uint64) (found string, cpu time.Duration) {
+func hunt(t *testing.T, binary string, b bug, from uint64) (found string, cpu time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := child(ctx, binary, "-first", fmt.Sprint(from), "-seeds", "20", "-once")
-	cmd.Env = append(cmd.Env, "WEIR_PLANTED="+name)
+	args := []string{"-first", fmt.Sprint(from), "-seeds", "20", "-once"}
+	if strings.HasPrefix(b.file, jetstreamDir) {
+		args = append(args, "-nodes", fmt.Sprint(2+from/20%2))
+	}
+	cmd := child(ctx, binary, args...)
+	cmd.Env = append(cmd.Env, "WEIR_PLANTED="+b.name)
 	out, err := cmd.CombinedOutput()
 	return verdict(string(out), err), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -30,6 +31,7 @@ var (
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
 	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
 	clients  = flag.Int("clients", 14, "number of clients of a simulation")
+	nodes    = flag.Int("nodes", 0, "number of nodes that share a store; 1 means a single server with a journal; 0 means that the seed decides")
 	without  = flag.String("without", "", "what a simulation leaves out, separated by commas: "+strings.Join(features, ", "))
 	keep     = flag.Bool("keep", false, "do not make a failing simulation smaller")
 
@@ -38,27 +40,39 @@ var (
 	stride = flag.Uint64("stride", 1, "distance between two seeds of a worker")
 	traced = flag.Bool("traced", false, "print the traces")
 	once   = flag.Bool("once", false, "stop at the first violation")
+	sums   = flag.Bool("sums", false, "print a checksum of each history")
 )
 
 // features can be left out of a simulation. The function shrink tries to leave out each of them.
 var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "publishAt", "publishKeyed", "read", "pages", "close", "change", "ttl", "gzip", "keys", "subscribe", "manage", "backup"}
 
-// simulate runs one simulation.
-func simulate(t *testing.T, c config) (violation string) {
+// simulate runs one simulation. It returns the violation and a checksum of the history.
+func simulate(t *testing.T, c config) (violation string, sum uint64) {
 	// Two garbage collections empty all pools. Otherwise the history would depend on what earlier
 	// simulations have left in them.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, c.seed)
+		c.nodes = cmp.Or(c.nodes, nodesOf(c.seed))
 		w := newWorld(t, c)
 		violation = w.run()
+		sum = w.sum
 	})
-	return violation
+	return violation, sum
+}
+
+// nodesOf returns the number of nodes if the flag -nodes does not say it. One simulation in four has
+// two or three nodes.
+func nodesOf(seed uint64) int {
+	if seed%4 > 0 {
+		return 1
+	}
+	return 2 + int(seed/4%2)
 }
 
 func flagged() config {
-	c := config{seed: *seed, steps: *steps, clients: *clients}
+	c := config{seed: *seed, steps: *steps, clients: *clients, nodes: *nodes}
 	for name := range strings.SplitSeq(*without, ",") {
 		if slices.Contains(features, name) {
 			c.without = append(c.without, name)
@@ -77,6 +91,9 @@ func (c config) args() []string {
 	}
 	if c.clients != 14 {
 		args = append(args, "-clients", strconv.Itoa(c.clients))
+	}
+	if c.nodes > 0 {
+		args = append(args, "-nodes", strconv.Itoa(c.nodes))
 	}
 	if len(c.without) > 0 {
 		args = append(args, "-without", strings.Join(c.without, ","))
@@ -105,7 +122,7 @@ func TestSim(t *testing.T) {
 func work(t *testing.T) {
 	c := flagged()
 	if *seed != 0 {
-		if violation := simulate(t, c); violation != "" {
+		if violation, _ := simulate(t, c); violation != "" {
 			fmt.Printf("bad %d %s\n", c.seed, violation)
 		}
 		return
@@ -114,7 +131,11 @@ func work(t *testing.T) {
 	for i := 0; *seeds > 0 && i < *seeds || *seeds == 0 && (i == 0 || time.Since(begun) < *duration); i++ {
 		c.seed = *first + uint64(i)**stride
 		fmt.Printf("run %d\n", c.seed)
-		if violation := simulate(t, c); violation != "" {
+		violation, sum := simulate(t, c)
+		if *sums {
+			fmt.Printf("sum %d %x\n", c.seed, sum)
+		}
+		if violation != "" {
 			fmt.Printf("bad %d %s\n", c.seed, violation)
 			if *once {
 				return
@@ -166,7 +187,7 @@ func TestRaces(t *testing.T) {
 	for i := range uint64(5) {
 		c := flagged()
 		c.seed = uint64(time.Now().UnixNano())%1_000_000_000 + i
-		if violation := simulate(t, c); violation != "" {
+		if violation, _ := simulate(t, c); violation != "" {
 			t.Errorf("seed %d under the race detector: %s", c.seed, violation)
 		}
 	}
@@ -290,7 +311,7 @@ func (p *pool) worker(from uint64, share int) {
 			return
 		}
 		args := []string{"-first", fmt.Sprint(from), "-stride", fmt.Sprint(*procs), "-steps", fmt.Sprint(*steps),
-			"-clients", fmt.Sprint(*clients), "-without", *without, "-seeds", fmt.Sprint(share), "-time", left.String()}
+			"-clients", fmt.Sprint(*clients), "-nodes", fmt.Sprint(*nodes), "-without", *without, "-seeds", fmt.Sprint(share), "-time", left.String()}
 		last, ran, err := p.follow(args)
 		if err == nil {
 			return
@@ -359,6 +380,7 @@ func (p *pool) add(seed uint64, message string) {
 	defer p.mu.Unlock()
 	c := flagged()
 	c.seed = seed
+	c.nodes = cmp.Or(c.nodes, nodesOf(seed))
 	p.found = append(p.found, finding{c, message})
 	fmt.Printf("seed %d: %s\n", seed, message)
 }

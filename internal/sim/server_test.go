@@ -17,6 +17,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/budget"
 	"weir/internal/disk/faulty"
+	"weir/internal/engine/jetstream"
 	"weir/internal/engine/journal"
 	"weir/internal/hub"
 )
@@ -32,6 +33,9 @@ type server struct {
 	deleting atomic.Int64 // deletions in progress; meanwhile the simulation fails more disk calls
 	bodies   *budget.Budget
 	journal  *journal.Journal
+	engine   *jetstream.Engine // the engine of a node; nil if the process has a journal
+	members  *jetstream.Nodes
+	link     *link
 	hub      *hub.Hub
 	access   *access.Access
 	handler  *api.Handler
@@ -84,7 +88,7 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	}
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler)})
 	w.graves.Go(g.expireKeys)
-	return w.bootstrap(g)
+	return w.bootstrap(context.Background(), g)
 }
 
 // expireKeys looks twice per second for keys that must revoke themselves now. It begins after a
@@ -104,14 +108,13 @@ func (g *server) expireKeys() {
 }
 
 // bootstrap creates the project, the key and the streams that all clients use.
-func (w *world) bootstrap(g *server) error {
-	ctx := context.Background()
+func (w *world) bootstrap(ctx context.Context, g *server) error {
 	p, err := g.access.EnsureProject(ctx, "sim")
 	if err == nil {
 		_, err = g.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "sim"}, secret)
 	}
 	if err == nil {
-		err = w.makeToken(g, p.ID)
+		err = w.makeToken(ctx, g, p.ID)
 	}
 	for _, s := range w.model.streams {
 		if err == nil {
@@ -127,14 +130,14 @@ func (w *world) bootstrap(g *server) error {
 }
 
 // makeToken creates the management token, unless an earlier process did.
-func (w *world) makeToken(g *server, project weir.ProjectID) error {
+func (w *world) makeToken(ctx context.Context, g *server, project weir.ProjectID) error {
 	if _, err := g.access.AuthenticateToken([]string{"Bearer " + w.token}); err == nil {
 		return nil
 	}
 	if w.token != "" {
 		w.violation("the management token is lost")
 	}
-	_, secret, err := g.access.CreateToken(context.Background(), "sim")
+	_, secret, err := g.access.CreateToken(ctx, "sim")
 	if err == nil && !g.dead.Load() {
 		w.token, w.project = secret.Reveal(), project
 	}
@@ -168,6 +171,10 @@ func (w *world) attach(fs *faulty.FS, g *server) {
 // end ends the goroutines of a process, in the order in which a real service stops its parts.
 func (g *server) end() {
 	close(g.quit)
+	if g.link != nil {
+		g.endNode()
+		return
+	}
 	if g.hub != nil {
 		g.hub.StopSubscriptions()
 		g.hub.Close()

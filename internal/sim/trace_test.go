@@ -1,44 +1,58 @@
 package sim
 
 import (
-	"context"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 )
 
-// The same seed gives the same history in every process. About one seed in 300 still differs: the
-// journal sometimes writes two entries in one group and sometimes in two, for a reason that is not
-// known yet. So the test fails only if two of five seeds differ.
+var same = flag.Int("same", 5, "number of seeds for each of which TestSameTrace compares two histories")
+
+// The same seed gives the same history in every process. About one seed in 300 still differs, and
+// more with several nodes, for reasons that are not known yet. So the test fails only if more than
+// one of five seeds differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000
+	first, second := checksums(t, binary, from), checksums(t, binary, from)
 	differ := 0
-	for i := range uint64(5) {
-		c := flagged()
-		c.seed = from + i
-		var traces []string
-		for range 3 {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			out, err := child(ctx, binary, append(c.args(), "-traced")...).CombinedOutput()
-			cancel()
-			if err != nil {
-				t.Fatalf("seed %d: %v\n%s", c.seed, err, out)
-			}
-			traces = append(traces, string(out))
-		}
-		for _, other := range traces[1:] {
-			if other != traces[0] {
-				t.Logf("seed %d: the histories differ:\n%s", c.seed, difference(traces[0], other))
-				differ++
-				break
-			}
+	for i, sum := range first {
+		if sum != second[i] {
+			differ++
+			c := flagged()
+			c.seed = from + uint64(i)
+			t.Logf("seed %d: the histories differ:\n%s", c.seed, difference(trace(t, binary, c), trace(t, binary, c)))
 		}
 	}
-	if differ > 1 {
-		t.Errorf("%d of 5 seeds gave different histories", differ)
+	t.Logf("%d of %d seeds gave the same history twice", len(first)-differ, len(first))
+	if differ > max(1, *same/5) {
+		t.Errorf("%d of %d seeds gave different histories", differ, len(first))
 	}
+}
+
+// checksums runs simulations in a process of their own, and returns a checksum of each history.
+func checksums(t *testing.T, binary string, from uint64) (all []string) {
+	args := []string{"-first", fmt.Sprint(from), "-seeds", fmt.Sprint(*same), "-nodes", fmt.Sprint(*nodes), "-sums"}
+	out, err := child(t.Context(), binary, args...).CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "sum ") {
+			all = append(all, line)
+		}
+	}
+	if err != nil || len(all) != *same {
+		t.Fatalf("%d checksums from seed %d on: %v\n%s", len(all), from, err, out)
+	}
+	return all
+}
+
+func trace(t *testing.T, binary string, c config) string {
+	out, err := child(t.Context(), binary, append(c.args(), "-traced")...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("seed %d: %v\n%s", c.seed, err, out)
+	}
+	return string(out)
 }
 
 func difference(a, b string) string {
@@ -47,6 +61,9 @@ func difference(a, b string) string {
 		if la[i] != lb[i] {
 			return fmt.Sprintf("line %d of %d and %d\n%s\n--- %s\n+++ %s", i, len(la), len(lb), strings.Join(la[max(0, i-5):i], "\n"), la[i], lb[i])
 		}
+	}
+	if len(la) == len(lb) {
+		return "not this time"
 	}
 	return "one trace is longer than the other"
 }

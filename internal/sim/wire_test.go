@@ -89,6 +89,14 @@ func (x *exchange) serve(h http.Handler, r *http.Request) {
 	h.ServeHTTP(x, r)
 }
 
+// String returns the response.
+func (x *exchange) String() string {
+	if x == nil {
+		return "no response"
+	}
+	return fmt.Sprint(x.status, " ", x.got.String())
+}
+
 // code returns the code in an error response.
 func (x *exchange) code() weir.Code {
 	var refusal struct{ Error struct{ Code weir.Code } }

@@ -21,6 +21,7 @@ type config struct {
 	seed    uint64
 	steps   int // number of scheduling steps before the final check
 	clients int
+	nodes   int      // number of processes that share a store; 1: one process with a journal
 	without []string // features that are left out
 }
 
@@ -54,6 +55,9 @@ type world struct {
 	project  weir.ProjectID
 	faulty   string // first violation of the contract
 
+	cluster *cluster // nil unless several nodes share a store
+	skewed  bool     // the clocks of the nodes differ
+
 	clients sync.WaitGroup
 	graves  sync.WaitGroup // processes that are being ended
 }
@@ -70,6 +74,9 @@ func newWorld(t *testing.T, c config) *world {
 	w.shifts = []shift{{from: w.scheduler.start}}
 	w.violence = []int{0, 1, 1, 2, 5}[w.rng.IntN(5)]
 	w.model = newModel(w)
+	if c.nodes > 1 {
+		w.cluster = &cluster{world: w}
+	}
 	return w
 }
 
@@ -92,6 +99,9 @@ type shift struct {
 // swing returns how wrong the server can be at most when it computes the time that has passed since
 // a given time. The reason is that its clock may have been changed meanwhile.
 func (w *world) swing(since time.Time) time.Duration {
+	if w.skewed {
+		return 12 * time.Second // two nodes may each be five seconds wrong, and learn of it a second late
+	}
 	least := w.shift.Load()
 	greatest := least
 	for i, s := range w.shifts {
@@ -116,29 +126,67 @@ func (w *world) violation(format string, args ...any) {
 func (w *world) current() *server {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.isCluster() {
+		if n := w.cluster.nodes[w.cluster.looked]; n.up {
+			return n.g
+		}
+		return nil
+	}
 	if !w.up {
 		return nil
 	}
 	return w.owner
 }
 
+// processes returns the processes that the clients may use.
+func (w *world) processes() (all []*server) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isCluster() {
+		return []*server{w.owner}
+	}
+	for _, n := range w.cluster.nodes {
+		all = append(all, n.g)
+	}
+	return all
+}
+
 // run runs the simulation and returns the first violation, or an empty string.
 func (w *world) run() string {
-	w.start()
+	step := w.oneStep
+	if w.isCluster() {
+		step = w.cluster.clusterStep
+		w.cluster.makeNodes()
+	} else {
+		w.start()
+	}
 	for i := range w.config.clients {
 		w.newClient(i)
 	}
 	for i := 0; i < w.steps && w.faulty == ""; i++ {
-		w.oneStep()
+		step()
 	}
 	w.calm()
 	var clients, final atomic.Bool
 	go func() { w.clients.Wait(); clients.Store(true) }()
 	w.until("the clients end", clients.Load)
-	w.finish(&final)
+	if w.isCluster() {
+		w.cluster.finishNodes(&final)
+	} else {
+		w.finish(&final)
+	}
 	w.until("the final check ends", final.Load)
 	var ended atomic.Bool
-	go func() { w.owner.end(); w.graves.Wait(); ended.Store(true) }()
+	go func() {
+		for _, g := range w.processes() {
+			g.end()
+		}
+		w.graves.Wait()
+		if w.isCluster() {
+			w.cluster.net.work.Wait()
+		}
+		ended.Store(true)
+	}()
 	w.until("the server ends", ended.Load)
 	for _, g := range w.servers {
 		if held := g.bodies.Stats().Held; held != 0 || g.handler != nil && g.handler.Subscribers() != 0 {
@@ -158,6 +206,11 @@ func (w *world) calm() {
 	w.ending = true
 	w.fs.Capacity(-1)
 	w.limited = false
+	if w.isCluster() {
+		w.mu.Unlock()
+		w.cluster.calmNodes()
+		return
+	}
 	hurt := (w.owner.hurt.Load() || w.owner.limited.Load()) && w.up
 	w.mu.Unlock()
 	if hurt {
@@ -174,7 +227,13 @@ func (w *world) until(what string, done func() bool) {
 			return
 		}
 		if w.again.Load() && w.current() != nil {
-			w.restart()
+			if w.isCluster() {
+				for _, n := range w.cluster.nodes {
+					n.restart()
+				}
+			} else {
+				w.restart()
+			}
 			w.again.Store(false)
 			continue
 		}

@@ -109,12 +109,12 @@ func (d *documents) reread() (end func()) {
 }
 
 // take handles one message of the bucket.
-func (d *documents) take(m *nats.Msg, rev uint64) {
+func (d *documents) take(m Stored) {
 	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject, d.prefix))
 	if err != nil {
 		return
 	}
-	change := engine.Change{Document: document(string(key), m.Header, m.Data, rev), Deleted: m.Header.Get(operation) != ""}
+	change := engine.Change{Document: document(string(key), m.Header, m.Data, m.Seq), Deleted: m.Header.Get(operation) != ""}
 	if change.Deleted {
 		change.Value, change.Created = nil, 0
 	}
@@ -238,18 +238,18 @@ func (d *documents) subject(key string) string {
 // looks at the stored message: if it carries the name of this call (writerID), which all attempts
 // share, an earlier attempt was stored.
 func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (uint64, error) {
-	if limit := d.e.nc.MaxPayload(); int64(m.Size()) > limit {
+	if limit := d.e.servers.MaxPayload(); int64(m.Size()) > limit {
 		return 0, fmt.Errorf("write document of %d bytes: NATS takes messages of at most %d bytes (max_payload)", len(m.Data), limit)
 	}
 	expecting(m, expected)
 	rev, err := withRetry(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
 	if errors.Is(err, errConflict) {
-		last, found := d.e.askLeader(ctx, d.stream, query{LastFor: m.Subject})
+		last, found := d.e.askLeader(ctx, d.stream, Query{LastFor: m.Subject})
 		if found != nil && !errors.Is(found, engine.ErrNotFound) {
 			return 0, found
 		}
-		if found == nil && last.header.Get(writerID) == m.Header.Get(writerID) {
-			rev, err = last.seq, nil
+		if found == nil && last.Header.Get(writerID) == m.Header.Get(writerID) {
+			rev, err = last.Seq, nil
 		}
 	}
 	if err != nil {
@@ -328,19 +328,19 @@ func (e *Engine) create(ctx context.Context, key string, value []byte) (engine.D
 		if !errors.Is(err, errConflict) {
 			return engine.Document{}, err
 		}
-		last, err := e.docs.e.askLeader(ctx, e.docs.stream, query{LastFor: subject})
+		last, err := e.docs.e.askLeader(ctx, e.docs.stream, Query{LastFor: subject})
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
 			expected = 0 // the document was deleted, and the marker of the deletion has expired
 		case err != nil:
 			return engine.Document{}, err
-		case last.header.Get(operation) == "":
-			if err := e.docs.delivered(ctx, last.seq); err != nil { // watchers must receive the existing document before this call returns
+		case last.Header.Get(operation) == "":
+			if err := e.docs.delivered(ctx, last.Seq); err != nil { // watchers must receive the existing document before this call returns
 				return engine.Document{}, err
 			}
 			return engine.Document{}, engine.ErrExists
 		default:
-			expected = last.seq
+			expected = last.Seq
 		}
 	}
 }

@@ -455,13 +455,13 @@ func TestNoQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := engines[0].js.Stream(within, engines[0].shards[0].stream)
+	info, err := engines[0].servers.Stream(within, engines[0].shards[0].stream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	leader := 0
 	for i := range servers {
-		if info.CachedInfo().Cluster.Leader == fmt.Sprint("node-", i) {
+		if info.Cluster.Leader == fmt.Sprint("node-", i) {
 			leader = i
 		}
 	}

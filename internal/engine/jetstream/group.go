@@ -182,7 +182,7 @@ func (l *log) seal(g *group) {
 }
 
 // chunk returns how many bytes of payload fit into one message.
-func (l *log) chunk() int { return int(min(l.e.nc.MaxPayload()-headRoom, chunkMost)) }
+func (l *log) chunk() int { return int(min(l.e.servers.MaxPayload()-headRoom, chunkMost)) }
 
 // parts returns how many messages a payload of this size takes.
 func (l *log) parts(size int) int { return max(1, (size+l.chunk()-1)/l.chunk()) }

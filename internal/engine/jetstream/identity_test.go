@@ -172,11 +172,11 @@ func TestInterruptedFirstStart(t *testing.T) {
 	t.Cleanup(s.Stop)
 	e := &Engine{opts: Options{Name: "store", Shards: 2}, ctx: ctx}
 	e.opts.defaults()
-	e.js = manager(t, s)
+	e.servers = &natsServers{js: manager(t, s)}
 	if _, err := e.ensureStreams(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.js.DeleteStream(ctx, "store-log-1"); err != nil {
+	if err := manager(t, s).DeleteStream(ctx, "store-log-1"); err != nil {
 		t.Fatal(err)
 	}
 	createFilled(t, s, "store")

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"weir/internal/engine"
 )
@@ -112,11 +111,10 @@ func (o *Options) defaults() {
 
 // Engine is one process's view of a store that other processes share.
 type Engine struct {
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	opts   Options
-	docs   documents
-	shards []*shard
+	servers Servers
+	opts    Options
+	docs    documents
+	shards  []*shard
 
 	room   room
 	clock  clock
@@ -147,13 +145,19 @@ var _ engine.Engine = (*Engine)(nil)
 // Open opens the store behind a connection and creates it if it does not exist. If Open succeeds,
 // the engine owns the connection. Call Check before Open to verify the servers.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
-	o.defaults()
-	js, err := jetstream.New(nc)
+	servers, err := NewServers(nc)
 	if err != nil {
 		return nil, err
 	}
+	return OpenOn(ctx, servers, o)
+}
+
+// OpenOn is like Open, for servers that need not be behind a connection. If it succeeds, the engine
+// owns the servers and closes them.
+func OpenOn(ctx context.Context, servers Servers, o Options) (*Engine, error) {
+	o.defaults()
 	e := &Engine{
-		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
+		servers: servers, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
 	e.clock.init(o.Now)
 	if o.Beside != nil {
@@ -250,15 +254,15 @@ func (e *Engine) probe() {
 func (e *Engine) probeOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	s, err := e.js.Stream(ctx, e.docs.stream)
+	s, err := e.servers.Stream(ctx, e.docs.stream)
 	if err == nil {
-		err = led(s.CachedInfo().Cluster)
+		err = led(s.Cluster)
 	}
 	if err != nil {
 		return fmt.Errorf("the documents cannot be written: %w", err)
 	}
 	// Only the meta leader, the leader of JetStream as a whole, answers this request.
-	if _, err := e.js.AccountInfo(ctx); err != nil {
+	if _, err := e.servers.Account(ctx); err != nil {
 		return fmt.Errorf("JetStream has no leader: %w", err)
 	}
 	return nil
@@ -384,7 +388,7 @@ func (e *Engine) Status() engine.Status {
 	switch {
 	case closed:
 		return engine.Status{State: engine.Closed, Reason: engine.ErrClosed}
-	case !e.nc.IsConnected():
+	case !e.servers.Connected():
 		return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: no connection to a NATS server", engine.ErrUnavailable)}
 	}
 	// A full disk comes first: it may be the reason for the other states.
@@ -429,7 +433,7 @@ func (e *Engine) Close() error {
 	e.quit()
 	e.cancel()
 	e.probing.Wait()
-	e.nc.Close()
+	e.servers.Close()
 	close(e.over)
 	return nil
 }

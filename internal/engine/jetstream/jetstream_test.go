@@ -65,11 +65,11 @@ func open(t *testing.T, s *embedded.Server, name string) *Engine {
 // stores a message in each shard. The server processes this message after the engine's writes.
 func crash(t *testing.T, s *embedded.Server, e *Engine) {
 	t.Helper()
-	id, err := e.nc.GetClientID()
+	id, err := e.servers.(*natsServers).nc.GetClientID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.nc.Close()
+	e.servers.Close()
 	e.Close()
 	within := time.After(time.Minute)
 	tick := time.NewTicker(time.Millisecond)

@@ -2,10 +2,8 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +26,7 @@ type line struct {
 	fence   string
 	headers bool // deliver messages without payloads
 	// take receives every message except fences, one at a time and in order.
-	take   func(m *nats.Msg, seq uint64)
+	take   func(m Stored)
 	ctx    context.Context // ends when the line ends
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -136,12 +134,11 @@ func (l *line) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.leave(c)
+	defer c.Close()
 	l.live.Store(true)
 	defer l.live.Store(false)
-	// When ctx ends, NextMsg returns at once.
-	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })()
-	pending := c.pending
+	defer context.AfterFunc(ctx, c.Close)() // when ctx ends, Next returns at once
+	pending := c.Pending
 	for delivered, reached := uint64(0), uint64(0); ; {
 		if end != nil && delivered >= pending {
 			end()
@@ -153,12 +150,12 @@ func (l *line) follow(ctx context.Context) error {
 		if end == nil {
 			l.reached(reached)
 		}
-		m, err := c.sub.NextMsg(5 * beat / 2)
+		m, err := c.Next(5 * beat / 2)
 		if err != nil {
 			return err
 		}
-		if m.Header.Get("Status") != "" {
-			at, idle, err := l.control(m, delivered)
+		if m.Seq == 0 {
+			at, idle, err := control(m, delivered)
 			if err != nil {
 				return err
 			}
@@ -168,19 +165,17 @@ func (l *line) follow(ctx context.Context) error {
 			}
 			continue
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		if delivered++; meta.Sequence.Consumer != delivered {
-			return errors.New("consumer skipped messages")
+		if delivered++; m.Count != delivered {
+			return errSkipped
 		}
 		if m.Subject != l.fence {
-			l.take(m, meta.Sequence.Stream)
+			l.take(m.Stored)
 		}
-		reached = max(reached, meta.Sequence.Stream)
+		reached = max(reached, m.Seq)
 	}
 }
+
+var errSkipped = errors.New("consumer skipped messages")
 
 // startingPoint returns the sequence to start from. If everything must be read again, it also
 // returns a function that must be called when everything was read.
@@ -205,112 +200,34 @@ func (l *line) certain() bool {
 	return !l.stale && time.Since(l.heard) <= maxSilence
 }
 
-// consumer is a JetStream consumer that delivers a stream to this node.
-type consumer struct {
-	sub     *nats.Subscription
-	name    string
-	pending uint64 // number of messages that the consumer had to deliver when it was created
-	near    bool   // the consumer runs on the server that this node is connected to
-}
-
 // nearTries is how often the line tries to get a consumer on the server that this node is connected
 // to. NATS places a consumer on a random replica of the stream. If that replica is on another
 // server, each message crosses the network once more, although the connected server has it too.
 const nearTries = 8
 
 // nearest creates a consumer, if possible on the server that this node is connected to.
-func (l *line) nearest(ctx context.Context, from uint64) (*consumer, error) {
+func (l *line) nearest(ctx context.Context, from uint64) (*Feed, error) {
 	for try := 1; ; try++ {
-		c, err := l.consumer(ctx, from)
-		if err != nil || c.near || try == nearTries {
+		within, cancel := context.WithTimeout(ctx, attempt)
+		c, err := l.e.servers.Follow(within, l.stream, from, l.headers)
+		cancel()
+		if err != nil || c.Near || try == nearTries {
 			return c, err
 		}
-		l.leave(c)
+		c.Close()
 	}
 }
 
-// leave deletes a consumer without waiting for the answer. Servers remove an unused consumer by
-// themselves after a while.
-func (l *line) leave(c *consumer) {
-	c.sub.Unsubscribe()
-	l.e.nc.Publish("$JS.API.CONSUMER.DELETE."+l.stream+"."+c.name, nil)
-}
-
-// consumer creates a consumer that delivers everything from a sequence on.
-func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err error) {
-	inbox := l.e.nc.NewInbox()
-	sub, err := l.e.nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			sub.Unsubscribe()
-		}
-	}()
-	sub.SetPendingLimits(-1, -1) // flow control limits how much is in flight
-	ask, err := json.Marshal(map[string]any{"stream_name": l.stream, "config": map[string]any{
-		"deliver_subject": inbox, "deliver_policy": "by_start_sequence", "opt_start_seq": from, "ack_policy": "none", "replay_policy": "instant",
-		"headers_only": l.headers, "idle_heartbeat": beat, "flow_control": true, "mem_storage": true, "num_replicas": 1, "inactive_threshold": 10 * beat,
-	}})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, attempt)
-	defer cancel()
-	answer, err := l.e.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+l.stream, ask)
-	if err != nil {
-		return nil, err
-	}
-	var got struct {
-		Error   *jetstream.APIError `json:"error"`
-		Name    string              `json:"name"`
-		Pending uint64              `json:"num_pending"`
-		Cluster *struct {
-			Leader string `json:"leader"`
-		} `json:"cluster"`
-	}
-	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return nil, err
-	}
-	if got.Error != nil {
-		return nil, got.Error
-	}
-	near := got.Cluster == nil || got.Cluster.Leader == l.e.nc.ConnectedServerName()
-	return &consumer{sub, got.Name, got.Pending, near}, nil
-}
-
-// control handles a control message of the consumer: a heartbeat or a flow control request. The
-// result at is a sequence: all messages up to it were delivered or have been deleted. If the result
-// idle is true, there is nothing more to deliver.
-func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
-	if m.Header.Get("Status") != "100" {
-		return 0, false, fmt.Errorf("consumer ended: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
-	}
-	// A flow control request: the server waits for this reply before it sends more.
-	if m.Reply != "" {
-		return 0, false, m.Respond(nil)
-	}
-	// A stalled consumer waits for a flow control reply that got lost. Its heartbeat contains the
-	// subject to which the line can send another reply.
-	stalled := m.Header.Get("Nats-Consumer-Stalled")
-	if stalled != "" {
-		if err := l.e.nc.Publish(stalled, nil); err != nil {
-			return 0, false, err
-		}
-	}
-	last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
-	if err != nil {
+// control handles a sign of life of the consumer. The result at is a sequence: all messages up to it
+// were delivered or have been deleted. If the result idle is true, there is nothing more to deliver.
+func control(m Delivery, delivered uint64) (at uint64, idle bool, err error) {
+	switch {
+	case m.Count > delivered:
+		return 0, false, errSkipped
+	case !m.Beat || m.Count < delivered: // a heartbeat that counts fewer messages than this line has received is outdated
 		return 0, false, nil
 	}
-	if last > delivered {
-		return 0, false, errors.New("consumer skipped messages")
-	}
-	// A heartbeat that counts fewer messages than this line has received is outdated.
-	if at, err = strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err != nil || last < delivered {
-		return 0, false, nil
-	}
-	return at, stalled == "", nil
+	return m.Passed, !m.Stalled, nil
 }
 
 // reached records that the line has taken all messages up to a sequence. A server has just sent a
@@ -465,10 +382,10 @@ func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return withRetry(ctx, l.e, func(ctx context.Context) (uint64, error) {
-		s, err := l.e.js.Stream(ctx, l.stream)
+		s, err := l.e.servers.Stream(ctx, l.stream)
 		if err != nil {
 			return 0, err
 		}
-		return s.CachedInfo().State.LastSeq, nil
+		return s.State.LastSeq, nil
 	})
 }

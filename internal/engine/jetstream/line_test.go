@@ -84,13 +84,14 @@ func TestConsumerLost(t *testing.T) {
 	}
 	here, judge := attach(t, a, doc.Created, &follower{}), &follower{}
 	there := attach(t, b, doc.Created, judge)
+	js := manager(t, s)
 	for i := range 3 {
-		stream, err := a.js.Stream(ctx, here.shard.stream)
+		stream, err := js.Stream(ctx, here.shard.stream)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name := range stream.ConsumerNames(ctx).Name() {
-			if err := a.js.DeleteConsumer(ctx, here.shard.stream, name); err != nil {
+			if err := js.DeleteConsumer(ctx, here.shard.stream, name); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -39,11 +39,11 @@ func (e *Engine) ensureMarkers(ctx context.Context, shards int) error {
 
 func (e *Engine) tryMarkers(ctx context.Context, shards int) error {
 	docs := "KV_" + e.opts.Name + "-docs"
-	s, err := withRetry(ctx, e, func(ctx context.Context) (jetstream.Stream, error) { return e.js.Stream(ctx, docs) })
+	s, err := withRetry(ctx, e, func(ctx context.Context) (*jetstream.StreamInfo, error) { return e.servers.Stream(ctx, docs) })
 	if err != nil {
 		return fmt.Errorf("read the settings of stream %s: %w", docs, err)
 	}
-	settings := s.CachedInfo().Config
+	settings := s.Config
 	visit := e.writeMarker
 	isMarked := settings.Metadata[markedKey] != ""
 	if isMarked {
@@ -96,7 +96,7 @@ func (s *shard) intact(ctx context.Context) error {
 // know all messages, so findMarker asks for missingFor.
 func (e *Engine) findMarker(ctx context.Context, stream, subject string) error {
 	for late := time.Now().Add(missingFor); ; {
-		_, err := e.askLeader(ctx, stream, query{LastFor: subject})
+		_, err := e.askLeader(ctx, stream, Query{LastFor: subject})
 		switch {
 		case err == nil:
 			return nil

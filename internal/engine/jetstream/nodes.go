@@ -17,7 +17,7 @@ import (
 // times per second if it has data for the others. These messages are not stored and may get lost.
 type Nodes struct {
 	e    *Engine
-	sub  *nats.Subscription
+	deaf func() // ends the subscription to the messages of other nodes
 	quit chan struct{}
 	work sync.WaitGroup
 
@@ -95,7 +95,7 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 	n.ctx, n.cancel = context.WithCancel(e.ctx)
 	subject := e.opts.Name + ".nodes"
 	var err error
-	n.sub, err = e.nc.Subscribe(subject, func(m *nats.Msg) {
+	n.deaf, err = e.servers.Hear(subject, func(m *nats.Msg) {
 		from := m.Header.Get(speaker)
 		if from == "" || from == self.Name {
 			return
@@ -119,7 +119,7 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 		}
 	})
 	if err == nil {
-		err = e.nc.FlushTimeout(attempt)
+		err = e.servers.Flush(attempt)
 	}
 	if err != nil {
 		n.cancel()
@@ -173,7 +173,7 @@ func (n *Nodes) say(words []byte, about string, ask bool) {
 	if ask {
 		h.Set(rollCall, "1")
 	}
-	n.e.nc.PublishMsg(&nats.Msg{Subject: n.e.opts.Name + ".nodes", Data: words, Header: h})
+	n.e.servers.Say(&nats.Msg{Subject: n.e.opts.Name + ".nodes", Data: words, Header: h})
 }
 
 // reportClock logs when this node's clock turns out to be wrong, and when it is right again.
@@ -196,7 +196,7 @@ func (n *Nodes) Leave() {
 	close(n.quit)
 	n.cancel()
 	n.work.Wait()
-	n.sub.Unsubscribe()
+	n.deaf()
 }
 
 // Names returns the present nodes, this one included, sorted.
@@ -275,5 +275,5 @@ func (n *Nodes) Peers() []Peer {
 // First reports whether this node should do the tasks that one node does on behalf of all nodes.
 // When a node joins or leaves, First can be true on two nodes, or on none, for a moment.
 func (n *Nodes) First() bool {
-	return time.Since(n.since) >= goneAfter && n.e.nc.IsConnected() && n.Names()[0] == n.self.Name
+	return time.Since(n.since) >= goneAfter && n.e.servers.Connected() && n.Names()[0] == n.self.Name
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"weir/internal/engine"
 )
 
@@ -33,11 +31,7 @@ func (e *Engine) orphans(ctx context.Context) error {
 		}
 	}()
 	for _, s := range e.shards {
-		info, err := e.js.Stream(ctx, s.stream)
-		if err != nil {
-			return fmt.Errorf("look for logs without a document: %w", err)
-		}
-		got, err := info.Info(ctx, jetstream.WithSubjectFilter(s.prefix+"*"))
+		subjects, err := e.servers.Subjects(ctx, s.stream, s.prefix+"*")
 		if err != nil {
 			return fmt.Errorf("look for logs without a document: %w", err)
 		}
@@ -46,7 +40,7 @@ func (e *Engine) orphans(ctx context.Context) error {
 		if err := e.docs.catchUp(ctx); err != nil {
 			return err
 		}
-		for subject, n := range got.State.Subjects {
+		for subject, n := range subjects {
 			id, err := strconv.ParseUint(strings.TrimPrefix(subject, s.prefix), 10, 64)
 			if err != nil || engine.LogID(id) == noLog || e.docs.hasLog(engine.LogID(id)) {
 				continue
@@ -67,18 +61,18 @@ func (e *Engine) orphans(ctx context.Context) error {
 // the log must be kept. If the log has already ended, orphan purges the messages before the end
 // marker, if there are any.
 func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) (keep bool, err error) {
-	m, err := e.askLeader(ctx, s.stream, query{LastFor: s.subject(id)})
+	m, err := e.askLeader(ctx, s.stream, Query{LastFor: s.subject(id)})
 	if errors.Is(err, engine.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if r, err := decode(m.header, m.seq, e.opts.reads); err == nil && r[0].kind == dropped {
+	if r, err := decode(m.Header, m.Seq, e.opts.reads); err == nil && r[0].kind == dropped {
 		if n == 1 {
 			return false, nil
 		}
-		return false, e.purge(ctx, s.stream, s.subject(id), m.seq)
+		return false, e.purge(ctx, s.stream, s.subject(id), m.Seq)
 	}
 	if !e.docs.sawDeleted(id) {
 		return true, nil

@@ -117,7 +117,7 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 // arrived yet. Or the servers that were asked, even the leader, lag behind the server that
 // delivered the entry. Therefore entryMessages tries again for a while and catches up in between.
 // If the messages are still missing and the entry was not trimmed, the entry is damaged.
-func (l *log) entryMessages(ctx context.Context, at entry, n int) ([]stored, error) {
+func (l *log) entryMessages(ctx context.Context, at entry, n int) ([]Stored, error) {
 	all, err := l.messages(ctx, at.js, n)
 	caught := false
 	for begun := time.Now(); errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) && time.Since(begun) < lagMost; {
@@ -171,12 +171,12 @@ type parcel struct {
 	data    []byte
 }
 
-func unpack(m stored) parcel {
-	records, _ := decode(m.header, m.seq, newest)
-	return parcel{records, m.data}
+func unpack(m Stored) parcel {
+	records, _ := decode(m.Header, m.Seq, newest)
+	return parcel{records, m.Data}
 }
 
-func unpackAll(all []stored) []parcel {
+func unpackAll(all []Stored) []parcel {
 	parcels := make([]parcel, len(all))
 	for i, m := range all {
 		parcels[i] = unpack(m)
@@ -222,7 +222,7 @@ func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 	}
 	var b []byte
 	for _, part := range all {
-		b = append(b, part.data...)
+		b = append(b, part.Data...)
 	}
 	if n := uint64(m.offset) + uint64(m.Size); n <= uint64(len(b)) {
 		b = b[m.offset:n]
@@ -237,30 +237,30 @@ func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 // replica. If that replica does not have the messages, it asks the leader. If there is no leader,
 // it asks any replica again, because a different one may answer the next time. The error is
 // engine.ErrNotFound if the messages do not exist.
-func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) {
+func (l *log) messages(ctx context.Context, js uint64, n int) ([]Stored, error) {
 	deadline := time.Now().Add(l.e.opts.Patience)
 	for {
-		var all []stored
+		var all []Stored
 		var err error
 		if n == 1 {
-			all, err = l.e.read(ctx, l.shard.stream, query{Seq: js})
+			all, err = l.e.read(ctx, l.shard.stream, Query{Seq: js})
 		} else {
-			all, err = l.e.read(ctx, l.shard.stream, query{Seq: js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
+			all, err = l.e.read(ctx, l.shard.stream, Query{Seq: js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
 		}
 		switch {
-		case err == nil && len(all) == n && all[0].seq == js:
+		case err == nil && len(all) == n && all[0].Seq == js:
 			return all, nil
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 			// The replica lags behind or hangs, or the messages do not exist.
 			leader, cancel := context.WithTimeout(ctx, readWithin)
-			var m stored
-			m, err = l.e.askLeader(leader, l.shard.stream, query{Seq: js})
+			var m Stored
+			m, err = l.e.askLeader(leader, l.shard.stream, Query{Seq: js})
 			cancel()
 			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
 				return nil, err
 			}
 			if err == nil && n == 1 {
-				return []stored{m}, nil
+				return []Stored{m}, nil
 			}
 		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
 			return nil, engine.ErrClosed
@@ -380,12 +380,12 @@ func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	if n := neighbours(at); n > 0 && len(at) > 1 {
 		// A replica may lag behind or return fewer messages. The missing ones are read one by one
 		// below.
-		all, err := l.e.read(ctx, l.shard.stream, query{Seq: at[0].js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
+		all, err := l.e.read(ctx, l.shard.stream, Query{Seq: at[0].js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		for _, m := range all {
-			read[m.seq] = unpack(m)
+			read[m.Seq] = unpack(m)
 		}
 	}
 	entries := make([]engine.Entry, 0, len(at))

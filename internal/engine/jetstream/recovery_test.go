@@ -421,7 +421,7 @@ func TestStreamNotKnownYet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.js.CreateStream(ctx, jetstream.StreamConfig{Name: "store-log-7", Subjects: []string{"elsewhere.7"}}); err != nil {
+	if _, err := e.servers.Create(ctx, jetstream.StreamConfig{Name: "store-log-7", Subjects: []string{"elsewhere.7"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-begun; err != nil {

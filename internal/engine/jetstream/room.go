@@ -82,7 +82,7 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	switch {
 	case why != nil:
 		e.room.full.Store(why)
-		e.nc.Publish(e.opts.Name+".full", append(binary.BigEndian.AppendUint64(nil, e.node), diskFull))
+		e.sayFull(diskFull)
 	case e.room.fullDisks() > (e.opts.Replicas-1)/2:
 		why := fmt.Errorf("%w: the disks of other nodes are full", engine.ErrFull)
 		e.room.full.Store(&why)
@@ -91,7 +91,7 @@ func (e *Engine) measureRoom(ctx context.Context) {
 		e.room.full.Store(&why)
 		// If no server is connected, this message is lost. The next measurement sends another one
 		// if the server is still full.
-		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node))
+		e.sayFull()
 	case time.Since(e.room.elsewhere) < 4*roomEvery:
 		// Another node's server is full: entries stay refused.
 	case limit <= 0 && time.Since(e.room.refused) < fullFor:
@@ -129,6 +129,11 @@ func (e *Engine) measureDisk() (keep int64) {
 // server has reached its limit does not have this byte.
 const diskFull = 'd'
 
+// sayFull tells the other nodes that the server or the disk of this node is full.
+func (e *Engine) sayFull(what ...byte) {
+	e.servers.Say(&nats.Msg{Subject: e.opts.Name + ".full", Data: append(binary.BigEndian.AppendUint64(nil, e.node), what...)})
+}
+
 // fullDisks returns the number of other nodes whose disks are full. A cluster continues without a
 // few of its servers. So entries are refused only if so many disks are full that the remaining
 // replicas of a stream may not be a majority. The caller holds r.mu.
@@ -140,7 +145,7 @@ func (r *room) fullDisks() int {
 // hearFull subscribes to the messages of nodes whose servers are full. These servers also store the
 // writes of this node, so this node must refuse entries too.
 func (e *Engine) hearFull() error {
-	_, err := e.nc.Subscribe(e.opts.Name+".full", func(m *nats.Msg) {
+	_, err := e.servers.Hear(e.opts.Name+".full", func(m *nats.Msg) {
 		if len(m.Data) < 8 || binary.BigEndian.Uint64(m.Data) == e.node {
 			return
 		}
@@ -168,7 +173,7 @@ func (e *Engine) space(ctx context.Context) (used, limit int64, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	info, err := e.js.AccountInfo(ctx)
+	info, err := e.servers.Account(ctx)
 	if err != nil {
 		return 0, 0, err
 	}

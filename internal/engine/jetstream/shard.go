@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"weir/internal/engine"
@@ -44,9 +43,9 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	s.batches = make(chan struct{}, batchesAtOnce)
 	s.fence, s.headers, s.line.take = s.subject(noLog), true, s.take
 	for {
-		info, err := e.js.Stream(ctx, s.stream)
+		info, err := e.servers.Stream(ctx, s.stream)
 		if err == nil {
-			s.line.begin(e, info.CachedInfo().State.LastSeq)
+			s.line.begin(e, info.State.LastSeq)
 			return nil
 		}
 		// This node or another one has just created the stream. A server may not know the stream
@@ -62,7 +61,7 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 const noLog = engine.LogID(0)
 
 // take passes a message to its log if that log is followed.
-func (s *shard) take(m *nats.Msg, seq uint64) {
+func (s *shard) take(m Stored) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, s.prefix), 10, 64)
 	if err != nil {
 		return
@@ -71,11 +70,11 @@ func (s *shard) take(m *nats.Msg, seq uint64) {
 	if l == nil || !l.hears() {
 		return
 	}
-	records, err := decode(m.Header, seq, s.e.opts.reads)
+	records, err := decode(m.Header, m.Seq, s.e.opts.reads)
 	if errors.Is(err, engine.ErrTooNew) {
 		// A record far ahead makes the worker read the message itself. The worker gets the same
 		// error, and the log fails with it.
-		records, err = []message{{record: record{kind: part, position: math.MaxUint64}, js: seq}}, nil
+		records, err = []message{{record: record{kind: part, position: math.MaxUint64}, js: m.Seq}}, nil
 	}
 	if err != nil {
 		s.e.opts.Logger.Error("message ignored: header field cannot be read", "subject", m.Subject, "error", err)
@@ -107,11 +106,11 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 		if s.e.Status().State == engine.Full {
 			// There was no space for a fence, so the replica does not report its position. The
 			// answer of the leader is the best one available.
-			m, err := s.e.askLeader(ctx, s.stream, query{LastFor: subject})
+			m, err := s.e.askLeader(ctx, s.stream, Query{LastFor: subject})
 			if errors.Is(err, engine.ErrNotFound) {
 				return 0, nil
 			}
-			return m.seq, err
+			return m.Seq, err
 		}
 		if time.Now().After(deadline) {
 			return 0, fmt.Errorf("%w: no up-to-date replica of %s answered within %v", engine.ErrUnavailable, s.stream, s.e.opts.Patience)
@@ -167,9 +166,9 @@ func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) 
 	var all []message
 	from := known + 1
 	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
-		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: afterAtOnce, MaxBytes: afterBytes})
+		got, err := s.e.read(ctx, s.stream, Query{Seq: from, NextFor: subject, Batch: afterAtOnce, MaxBytes: afterBytes})
 		for _, m := range got {
-			records, err := decode(m.header, m.seq, s.e.opts.reads)
+			records, err := decode(m.Header, m.Seq, s.e.opts.reads)
 			if errors.Is(err, engine.ErrTooNew) {
 				return nil, err
 			}
@@ -177,7 +176,7 @@ func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) 
 				return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
 			}
 			all = append(all, records...)
-			from = m.seq + 1
+			from = m.Seq + 1
 		}
 		switch {
 		case len(got) > 0:
@@ -207,45 +206,20 @@ func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64
 	if err != nil || last < from {
 		return nil, err
 	}
-	try, cancel := context.WithTimeout(ctx, attempt)
-	defer cancel()
-	c, err := s.e.js.CreateConsumer(try, s.stream, jetstream.ConsumerConfig{
-		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1), AckPolicy: jetstream.AckNonePolicy,
-		HeadersOnly: true, MemoryStorage: true, Replicas: 1, InactiveThreshold: s.e.opts.Patience,
+	var all []message
+	err = s.e.servers.Headers(ctx, s.stream, subject, from, func(m Stored) error {
+		records, err := decode(m.Header, m.Seq, s.e.opts.reads)
+		if err != nil {
+			return err
+		}
+		if k := len(all); k > 0 && records[0].kind != dropped && records[0].position != all[k-1].position+1 {
+			return errHole
+		}
+		all = append(all, records...)
+		return nil
 	})
 	if err != nil {
 		return nil, err
-	}
-	defer s.e.nc.Publish("$JS.API.CONSUMER.DELETE."+s.stream+"."+c.CachedInfo().Name, nil)
-	var all []message
-	for pending := c.CachedInfo().NumPending; pending > 0; {
-		got, err := c.Fetch(int(min(pending, 2000)), jetstream.FetchMaxWait(attempt))
-		if err != nil {
-			return nil, err
-		}
-		n := 0
-		for m := range got.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return nil, err
-			}
-			records, err := decode(m.Headers(), meta.Sequence.Stream, s.e.opts.reads)
-			if err != nil {
-				return nil, err
-			}
-			if k := len(all); k > 0 && records[0].kind != dropped && records[0].position != all[k-1].position+1 {
-				return nil, errHole
-			}
-			pending = meta.NumPending
-			all = append(all, records...)
-			n++
-		}
-		if err := got.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
-			return nil, err
-		}
-		if n == 0 {
-			return nil, errors.New("pending messages were not delivered")
-		}
 	}
 	if k := len(all); k == 0 || all[k-1].js < last {
 		return nil, errors.New("replica lags behind")

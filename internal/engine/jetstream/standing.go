@@ -55,15 +55,15 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 	var asked sync.WaitGroup
 	for _, name := range names {
 		asked.Go(func() {
-			s, err := e.js.Stream(ctx, name)
+			s, err := e.servers.Stream(ctx, name)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				all.Headless++
 				return
 			}
-			all.Bytes += s.CachedInfo().State.Bytes
-			c := s.CachedInfo().Cluster
+			all.Bytes += s.State.Bytes
+			c := s.Cluster
 			if led(c) != nil {
 				all.Headless++
 			}

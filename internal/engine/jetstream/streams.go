@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -131,7 +130,7 @@ func (e *Engine) identify(ctx context.Context, shard jetstream.StreamConfig, ide
 
 // mark stores the changed metadata of a stream.
 func (e *Engine) mark(ctx context.Context, c jetstream.StreamConfig) error {
-	_, err := withRetry(ctx, e, func(ctx context.Context) (jetstream.Stream, error) { return e.js.UpdateStream(ctx, c) })
+	_, err := withRetry(ctx, e, func(ctx context.Context) (bool, error) { return true, e.servers.Update(ctx, c) })
 	if err != nil {
 		return fmt.Errorf("write the identity of the store into stream %s: %w", c.Name, err)
 	}
@@ -140,15 +139,11 @@ func (e *Engine) mark(ctx context.Context, c jetstream.StreamConfig) error {
 
 // hasShards returns an error if a shard exists.
 func (e *Engine) hasShards(ctx context.Context) error {
-	names := e.js.StreamNames(ctx, jetstream.WithStreamListSubject(e.opts.Name+".log.>"))
-	found := ""
-	for name := range names.Name() {
-		found = cmp.Or(found, name)
+	names, err := e.servers.Names(ctx, e.opts.Name+".log.>")
+	if len(names) > 0 {
+		return fmt.Errorf("it holds the documents of the store %s, which is not new, because its stream %s exists: restore the missing stream from a backup", e.opts.Name, names[0])
 	}
-	if found != "" {
-		return fmt.Errorf("it holds the documents of the store %s, which is not new, because its stream %s exists: restore the missing stream from a backup", e.opts.Name, found)
-	}
-	return names.Err()
+	return err
 }
 
 // stream creates a JetStream stream, or returns the existing one. While a cluster is forming, its
@@ -160,10 +155,10 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, mayCreate
 	var missing time.Time // when a server first said that the stream, which must exist, is missing
 	for {
 		try, cancel := context.WithTimeout(ctx, attempt)
-		s, err := e.js.Stream(try, c.Name)
+		info, err := e.servers.Stream(try, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			if err = mayCreate(try); err == nil {
-				s, err = e.js.CreateStream(try, c)
+				info, err = e.servers.Create(try, c)
 			} else if missing.IsZero() {
 				missing = time.Now()
 			}
@@ -173,7 +168,6 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, mayCreate
 		case err != nil && !missing.IsZero() && time.Since(missing) > missingFor:
 			return nil, fmt.Errorf("stream %s is missing: %w", c.Name, err)
 		case err == nil:
-			info := s.CachedInfo()
 			got := info.Config
 			if got.PersistMode == jetstream.AsyncPersistMode || got.Storage != jetstream.FileStorage {
 				return nil, fmt.Errorf("stream %s does not sync before it acknowledges: a power cut could undo acknowledged writes", c.Name)

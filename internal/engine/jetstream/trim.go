@@ -2,10 +2,7 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"weir"
 	"weir/internal/engine"
@@ -105,25 +102,6 @@ func (l *log) purge(floor uint64) {
 // purge removes the messages of a subject whose sequence is below floor. If floor is 0, it removes
 // all of them.
 func (e *Engine) purge(ctx context.Context, stream, subject string, floor uint64) error {
-	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": floor})
-	if err != nil {
-		return err
-	}
-	_, err = withRetry(ctx, e, func(ctx context.Context) (bool, error) {
-		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, ask)
-		if err != nil {
-			return false, err
-		}
-		var got struct {
-			Error *jetstream.APIError `json:"error"`
-		}
-		if err := json.Unmarshal(answer.Data, &got); err != nil {
-			return false, err
-		}
-		if got.Error != nil {
-			return false, got.Error
-		}
-		return true, nil
-	})
+	_, err := withRetry(ctx, e, func(ctx context.Context) (bool, error) { return true, e.servers.Purge(ctx, stream, subject, floor) })
 	return err
 }

@@ -42,14 +42,14 @@ const (
 // say sends a message about the log to the other nodes.
 func (l *log) say(what byte) {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 17), uint64(l.id))
-	l.e.nc.Publish(l.e.opts.Name+".turn", append(binary.BigEndian.AppendUint64(b, l.e.node), what))
+	l.e.servers.Say(&nats.Msg{Subject: l.e.opts.Name + ".turn", Data: append(binary.BigEndian.AppendUint64(b, l.e.node), what)})
 }
 
 // hearTurns subscribes to the messages of other nodes about turns. If another node asks for a turn
 // while this node is not writing to the log, or is leaving it to others, this node answers at once
 // that the log is free.
 func (e *Engine) hearTurns() error {
-	_, err := e.nc.Subscribe(e.opts.Name+".turn", func(m *nats.Msg) {
+	_, err := e.servers.Hear(e.opts.Name+".turn", func(m *nats.Msg) {
 		if len(m.Data) != 17 || binary.BigEndian.Uint64(m.Data[8:]) == e.node {
 			return
 		}

@@ -155,13 +155,13 @@ func TestStoreTooNew(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
 	e := node(t, s, Options{Name: "store"})
-	info, err := e.js.Stream(ctx, "KV_store-docs")
+	info, err := e.servers.Stream(ctx, "KV_store-docs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := info.CachedInfo().Config
+	c := info.Config
 	c.Metadata[formatKey] = "2"
-	if _, err := e.js.UpdateStream(ctx, c); err != nil {
+	if err := e.servers.Update(ctx, c); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(ctx, connect(t, s), Options{Name: "store"}); !errors.Is(err, engine.ErrTooNew) {

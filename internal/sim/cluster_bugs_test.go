@@ -1,0 +1,29 @@
+package sim
+
+// Bugs in the engine for several nodes. TestPlanted looks for them in simulations of two and three
+// nodes.
+func init() {
+	bugs = append(bugs,
+		bug{"jetstream: a write without an answer is taken for a write of another node", jetstreamDir + "store.go",
+			"	if len(found) < len(g.records) || found[0].group != g.id {\n",
+			"	if len(found) < len(g.records) || found[0].group != g.id || PLANTED {\n"},
+		bug{"jetstream: a write is not conditional", jetstreamDir + "group.go",
+			"	if len(g.msgs) > 0 {\n",
+			"	if len(g.msgs) > 0 && !(PLANTED) {\n"},
+		bug{"jetstream: decisions are not taken back", jetstreamDir + "store.go",
+			"		l.follower.Rewind()\n		return cause\n",
+			"		if !(PLANTED) {\n			l.follower.Rewind()\n		}\n		return cause\n"},
+		bug{"jetstream: catching up does not wait for the fence", jetstreamDir + "line.go",
+			"	if err == nil {\n		err = l.reach(ctx, at)\n	}\n",
+			"	if err == nil && !(PLANTED) {\n		err = l.reach(ctx, at)\n	}\n"},
+		bug{"jetstream: a wrong clock counts", jetstreamDir + "clock.go",
+			"	if ahead = own - median; ahead.Abs() > maxSkew {\n",
+			"	if PLANTED {\n		median = own\n	}\n	if ahead = own - median; ahead.Abs() > maxSkew {\n"},
+		bug{"jetstream: lost deliveries go unnoticed", jetstreamDir + "line.go",
+			"		if delivered++; m.Count != delivered {\n",
+			"		if delivered++; m.Count != delivered && PLANTED {\n			delivered = m.Count\n		}\n		if m.Count != delivered {\n"},
+		bug{"jetstream: a refusal because of a write in process is final", jetstreamDir + "wire.go",
+			"		return 0, errInProcess\n",
+			"		if PLANTED {\n			return 0, errRefused\n		}\n		return 0, errInProcess\n"},
+	)
+}
