@@ -13,6 +13,51 @@ type Nodes struct {
 	Connected int
 	Expected  int // number of nodes that should be connected
 	List      []Node
+	Shards    []Shard
+}
+
+// Shard is one of the JetStream streams that hold the store.
+type Shard struct {
+	Name     string
+	Leader   string // empty if there is none
+	Fault    string // why the shard accepts no writes; empty if it accepts writes
+	Messages uint64
+	Bytes    int64 // size of one copy
+	Replicas []Replica
+}
+
+// Replica is one copy of a shard.
+type Replica struct {
+	Node  string
+	State string
+	Bad   bool // not connected or not up to date
+	Lag   uint64
+}
+
+// Stored returns the size of all shards, counting one copy of each.
+func (n Nodes) Stored() (bytes int64) {
+	for _, s := range n.Shards {
+		bytes += s.Bytes
+	}
+	return bytes
+}
+
+// Messages returns the number of messages in all shards.
+func (n Nodes) Messages() (all uint64) {
+	for _, s := range n.Shards {
+		all += s.Messages
+	}
+	return all
+}
+
+// Disks returns the free bytes and the size of the disks of all connected nodes.
+func (n Nodes) Disks() (sum Node) {
+	for _, node := range n.List {
+		if !node.Missing() {
+			sum.Free, sum.Size = sum.Free+node.Free, sum.Size+node.Size
+		}
+	}
+	return sum
 }
 
 // Complete reports whether all nodes are connected.
@@ -29,6 +74,8 @@ type Node struct {
 	Free    int64 // free bytes on the disk of its data directory
 	Size    int64 // size of that disk; 0 if unknown
 	Silent  time.Duration
+	Leads   int // shards that its NATS server leads
+	Copies  int // shards of which its NATS server has a copy
 }
 
 // The states of a node that the page knows. Any other state is a fault of the node's store.

@@ -23,13 +23,17 @@ func TestCluster(t *testing.T) {
 	all := dashboard.Nodes{Connected: 3, Expected: 3, List: []dashboard.Node{
 		{Name: "ant", This: true, State: dashboard.NodeReady, Version: "1.2.3", Ahead: 3 * time.Millisecond, Free: 40 << 30, Size: 100 << 30},
 		{Name: "bee", State: "full", Reason: "no space left", Version: "1.2.3", Ahead: -2 * time.Second, Free: 1 << 30, Size: 100 << 30, Silent: time.Second},
-		{Name: "cat", State: dashboard.NodeReady, Version: "1.2.4", Size: 100 << 30, Silent: time.Second},
+		{Name: "cat", State: dashboard.NodeReady, Version: "1.2.4", Size: 100 << 30, Silent: time.Second, Leads: 1, Copies: 2},
+	}, Shards: []dashboard.Shard{
+		{Name: "documents", Leader: "cat", Messages: 1000, Bytes: 1 << 20, Replicas: []dashboard.Replica{{Node: "ant", State: "behind", Lag: 17, Bad: true}, {Node: "cat", State: "leads"}}},
+		{Name: "0", Fault: "no leader", Messages: 234, Bytes: 1 << 20, Replicas: []dashboard.Replica{{Node: "bee", State: "offline", Bad: true}}},
 	}}
 	svc.Dashboard.Nodes = func() dashboard.Nodes { return all }
 	svc.Dashboard.Cluster = func() string { return "All shards are led." }
 	for _, page := range []string{"/dashboard/cluster", "/dashboard/cluster/figures"} {
-		text := strings.ReplaceAll(strings.ReplaceAll(b.see(page), `\u003c`, "<"), `\u003e`, ">")
-		for _, want := range []string{"3 of 3 nodes</strong>", "ant", "this node", "0.003 s", "1.2.3", "40.0 GiB of 100 GiB", "bee", "full</span> no space left", "-2.000 s", "All shards are led."} {
+		text := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\"`, `"`).Replace(b.see(page))
+		for _, want := range []string{"3 of 3 nodes</strong>", "ant", "this node", "0.003 s", "1.2.3", "40.0 GiB of 100 GiB", "bee", "full</span> no space left", "-2.000 s", "All shards are led.",
+			"1\u202f234 messages, 2.0 MiB per copy", "have 41.0 GiB of 300 GiB free", `<span class="mono">ant</span> <span class="state bad">behind</span> 17 behind`, `<span class="state bad">no leader</span>`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q: %s", page, want, text)
 			}

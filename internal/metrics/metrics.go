@@ -50,12 +50,22 @@ type Cluster struct {
 	Headless int    // shards without a leader
 	Behind   int    // shard replicas that are missing or out of date
 	Lag      uint64 // messages missing on the replica that is furthest behind
+	Copies   []Copy // copies of the shards, as far as known
 	Unsynced bool   // servers may acknowledge data that a power cut can lose
 	// ClockAhead is how far the clock of this node is ahead of the median of all nodes.
 	ClockAhead time.Duration
 	// Opens counts the logs that this node opened, Conflicts its writes that came after those of
 	// other nodes, and Resends its writes that were sent again because no server answered.
 	Opens, Conflicts, Resends uint64
+}
+
+// Copy is one copy of a shard, on the NATS server of a node.
+type Copy struct {
+	Shard   string // its number, or "documents"
+	Node    string
+	Leads   bool
+	Current bool   // connected and up to date
+	Lag     uint64 // messages that the copy lacks
 }
 
 // Options are the values that are known before the service is open.

@@ -43,8 +43,10 @@ func watched() *Metrics {
 		Connections: func() Connections { return Connections{Open: 1, Limit: 2} },
 
 		Journal: func() journal.Stats { return journal.Stats{Segments: 2} },
-		Cluster: func() Cluster { return Cluster{Nodes: 3, Shards: 17, Led: 6} },
-		Space:   func() (int64, int64, error) { return 3, 5, nil },
+		Cluster: func() Cluster {
+			return Cluster{Nodes: 3, Shards: 17, Led: 6, Copies: []Copy{{Shard: "0", Node: "a", Leads: true, Current: true}, {Shard: "0", Node: "b", Lag: 5}}}
+		},
+		Space: func() (int64, int64, error) { return 3, 5, nil },
 	})
 	return m
 }
@@ -97,6 +99,9 @@ func TestValues(t *testing.T) {
 		`weir_engine_state{state="full"} 0`,
 		`weir_journal_segments 2`,
 		`weir_cluster_shards 17`,
+		`weir_cluster_shard_leader{node="a",shard="0"} 1`,
+		`weir_cluster_shard_replica_current{node="b",shard="0"} 0`,
+		`weir_cluster_shard_replica_lag_messages{node="b",shard="0"} 5`,
 		`weir_disk_free_bytes 3`,
 		`weir_streams 1`,
 		`weir_ready 1`,

@@ -237,6 +237,15 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.cluster.Behind) }},
 	{name: "weir_cluster_replication_lag_messages", kind: gauge, needs: itsCluster, help: "Messages missing on the shard replica that is furthest behind.",
 		value: func(s *sample) float64 { return float64(s.cluster.Lag) }},
+	{name: "weir_cluster_shard_leader", kind: gauge, needs: itsCluster, labels: []string{"shard", "node"},
+		help:   "1 if the NATS server of the node leads the shard, for each copy of a shard.",
+		values: copies(func(c *Copy) float64 { return truth(c.Leads) })},
+	{name: "weir_cluster_shard_replica_current", kind: gauge, needs: itsCluster, labels: []string{"shard", "node"},
+		help:   "1 if the copy of the shard on the node is connected and up to date.",
+		values: copies(func(c *Copy) float64 { return truth(c.Current) })},
+	{name: "weir_cluster_shard_replica_lag_messages", kind: gauge, needs: itsCluster, labels: []string{"shard", "node"},
+		help:   "Messages missing on the copy of the shard on the node.",
+		values: copies(func(c *Copy) float64 { return float64(c.Lag) })},
 	{name: "weir_cluster_unsynced", kind: gauge, needs: itsCluster, help: "1 if the NATS servers may acknowledge data that a power cut can lose (--nats-allow-unsynced).",
 		value: func(s *sample) float64 { return truth(s.cluster.Unsynced) }},
 	{name: "weir_cluster_clock_ahead_seconds", kind: gauge, needs: itsCluster, help: "How far the clock of this node is ahead of the median of all nodes. More than 5 seconds in either direction: the node accepts no writes.",
@@ -258,6 +267,16 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// copies returns a function that puts one value for each copy of a shard.
+func copies(of func(*Copy) float64) func(*sample, func(float64, ...string)) {
+	return func(s *sample, put func(float64, ...string)) {
+		for i := range s.cluster.Copies {
+			c := &s.cluster.Copies[i]
+			put(of(c), c.Shard, c.Node)
+		}
+	}
 }
 
 // byName returns a function that puts one value for each entry of a map, with the key of the entry

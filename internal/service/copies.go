@@ -38,7 +38,7 @@ const gatherSpare = 256 << 20
 // directory of this node, so the disk must have space for one more copy.
 func (s *store) gather(ctx context.Context) (admin.Backup, error) {
 	data := s.settings.Data
-	standing := s.jetstream.Stand(ctx, "")
+	standing := s.jetstream.Stand(ctx)
 	if standing.Headless > 0 {
 		return nil, weir.Errorf(weir.StorageUnavailable, "%d shards do not answer, so the size of the backup is unknown; retry", standing.Headless)
 	}

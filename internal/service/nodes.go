@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"weir"
@@ -70,6 +71,9 @@ func (s *store) list() (admin.Nodes, error) {
 	}
 	var all admin.Nodes
 	all.Connected, all.Expected = s.presentNodes()
+	standing := s.jetstream.Stand(context.Background())
+	all.Shards = shards(standing)
+	leads, copies := standing.Servers()
 	for _, p := range s.nodes.Peers() {
 		n := admin.Node{Name: p.Name, This: p.Name == s.node, Silent: p.Silent.Seconds(), ClockAhead: p.Ahead.Seconds(), State: "unknown"}
 		var d description
@@ -79,9 +83,40 @@ func (s *store) list() (admin.Nodes, error) {
 		if p.Gone {
 			n.State, n.Reason = dashboard.NodeMissing, ""
 		}
+		if s.server != nil {
+			n.Leads, n.Copies = leads[p.Name], copies[p.Name]
+		}
 		all.Nodes = append(all.Nodes, n)
 	}
 	return all, nil
+}
+
+// shards describes the JetStream streams of the store.
+func shards(standing jetstream.Standing) (all []admin.Shard) {
+	for _, stream := range standing.Streams {
+		shard := admin.Shard{
+			Name: admin.DocumentsShard, Leader: stream.Leader, Fault: stream.Fault, Messages: stream.Messages, Bytes: stream.Bytes,
+			Replicas: []admin.Replica{},
+		}
+		if stream.Shard >= 0 {
+			shard.Name = strconv.Itoa(stream.Shard)
+		}
+		for _, r := range stream.Replicas {
+			state := admin.ReplicaCurrent
+			switch {
+			case r.Leads:
+				state = admin.ReplicaLeads
+			case r.Offline:
+				state = admin.ReplicaOffline
+			case !r.Current:
+				state = admin.ReplicaBehind
+			}
+			shard.Lag = max(shard.Lag, r.Lag)
+			shard.Replicas = append(shard.Replicas, admin.Replica{Node: r.Server, State: state, Lag: r.Lag})
+		}
+		all = append(all, shard)
+	}
+	return all
 }
 
 // nodesShown returns the source of the nodes that the dashboard shows; nil without a cluster.
@@ -96,8 +131,15 @@ func (s *store) nodesShown() func() dashboard.Nodes {
 		for _, n := range all.Nodes {
 			shown.List = append(shown.List, dashboard.Node{
 				Name: n.Name, This: n.This, State: n.State, Reason: n.Reason, Version: n.Version,
-				Ahead: seconds(n.ClockAhead), Free: n.Free, Size: n.Size, Silent: seconds(n.Silent),
+				Ahead: seconds(n.ClockAhead), Free: n.Free, Size: n.Size, Silent: seconds(n.Silent), Leads: n.Leads, Copies: n.Copies,
 			})
+		}
+		for _, shard := range all.Shards {
+			line := dashboard.Shard{Name: shard.Name, Leader: shard.Leader, Fault: shard.Fault, Messages: shard.Messages, Bytes: int64(shard.Bytes)}
+			for _, r := range shard.Replicas {
+				line.Replicas = append(line.Replicas, dashboard.Replica{Node: r.Node, State: r.State, Lag: r.Lag, Bad: r.State == admin.ReplicaOffline || r.State == admin.ReplicaBehind})
+			}
+			shown.Shards = append(shown.Shards, line)
 		}
 		return shown
 	}
@@ -160,13 +202,23 @@ func (s *store) isFirst() bool { return s.nodes == nil || s.nodes.First() }
 
 // standing returns the state of the cluster.
 func (s *store) standing() metrics.Cluster {
-	leads := ""
+	st, n := s.jetstream.Stand(context.Background()), s.jetstream.Counts()
+	led := 0
 	if s.server != nil {
-		leads = s.node
+		leads, _ := st.Servers()
+		led = leads[s.node]
 	}
-	st, n := s.jetstream.Stand(context.Background(), leads), s.jetstream.Counts()
+	var copies []metrics.Copy
+	for _, shard := range shards(st) {
+		for _, r := range shard.Replicas {
+			copies = append(copies, metrics.Copy{
+				Shard: shard.Name, Node: r.Node, Leads: r.State == admin.ReplicaLeads,
+				Current: r.State == admin.ReplicaLeads || r.State == admin.ReplicaCurrent, Lag: r.Lag,
+			})
+		}
+	}
 	return metrics.Cluster{
-		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
+		Nodes: len(s.nodes.Names()), Copies: copies, Shards: len(st.Streams), Led: led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
 		ClockAhead: s.jetstream.ClockAhead(), Opens: n.Opens, Conflicts: n.Conflicts, Resends: n.Resends,
 	}
 }

@@ -167,13 +167,13 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 // startNATS runs a NATS server inside this process and waits until it has joined the cluster.
 func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
 	e := s.settings.Engine
-	o := embedded.Options{Dir: filepath.Join(s.settings.Data, natsDir), Logger: s.logger}
+	o := embedded.Options{Dir: filepath.Join(s.settings.Data, natsDir), Name: s.node, Logger: s.logger}
 	if len(e.Peers) > 0 {
 		var err error
 		if o.Secret, err = os.ReadFile(e.Secret); err != nil {
 			return nil, fmt.Errorf("--cluster-secret: %w", err)
 		}
-		o.Name, o.Cluster, o.Listen, o.Peers = s.node, e.Cluster, e.Listen, e.Peers
+		o.Cluster, o.Listen, o.Peers = e.Cluster, e.Listen, e.Peers
 	}
 	var err error
 	if s.server, err = embedded.Start(o); err != nil {

@@ -387,6 +387,7 @@ func (k *link) MaxPayload() int64 { return 20 << 10 }
 
 func (k *link) Flush(time.Duration) error { return nil }
 func (k *link) Connected() bool           { return !k.fails() }
+func (k *link) Server() string            { return "" } // only pages for operators show it
 
 // Close implements jetstream.Servers.
 func (k *link) Close() {

@@ -119,6 +119,7 @@ type Engine struct {
 	room   room
 	clock  clock
 	counts counts
+	stand  stand
 	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
 	// node is a random number that identifies this process. The ids of groups (see group.go) start
 	// from this number, so they are unique.

@@ -395,5 +395,6 @@ func (s *natsServers) Hear(subject string, take func(*nats.Msg)) (stop func(), e
 
 func (s *natsServers) Flush(within time.Duration) error { return s.nc.FlushTimeout(within) }
 func (s *natsServers) Connected() bool                  { return s.nc.IsConnected() }
+func (s *natsServers) Server() string                   { return s.nc.ConnectedServerName() }
 func (s *natsServers) MaxPayload() int64                { return s.nc.MaxPayload() }
 func (s *natsServers) Close()                           { s.nc.Close() }

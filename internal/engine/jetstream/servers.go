@@ -57,8 +57,9 @@ type Servers interface {
 	Hear(subject string, take func(m *nats.Msg)) (stop func(), err error)
 	Flush(within time.Duration) error
 
-	// Connected reports whether a server is connected.
+	// Connected reports whether a server is connected, and Server returns its name.
 	Connected() bool
+	Server() string
 	// MaxPayload returns the size in bytes of the largest message that the servers accept.
 	MaxPayload() int64
 	Close()

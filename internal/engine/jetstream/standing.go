@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,8 +15,7 @@ import (
 
 // Standing describes the state of the servers that hold a store.
 type Standing struct {
-	Shards int // number of JetStream streams of the store, including the stream of the documents
-	Led    int // number of streams that are led by the server named in the call of Stand
+	Streams []StreamStanding // the JetStream streams of the store: first that of the documents, then the shards in order
 	// Headless is the number of streams that accept no writes: they have no leader that is in
 	// contact with a majority of the replicas, or no server answered.
 	Headless int
@@ -22,6 +23,40 @@ type Standing struct {
 	Behind   int    // number of these copies that are offline or not up to date
 	Lag      uint64 // number of messages missing on the copy that is furthest behind
 	Bytes    uint64 // total size of the streams whose servers answered, counting one copy of each
+}
+
+// StreamStanding describes the state of one JetStream stream.
+type StreamStanding struct {
+	Name     string
+	Shard    int    // number of the shard; -1 for the stream of the documents
+	Leader   string // name of the server that leads the stream; empty if there is none or it is unknown
+	Fault    string // why the stream accepts no writes; empty if it accepts writes
+	Messages uint64
+	Bytes    uint64 // size of one copy
+	Want     int    // number of copies that the stream should have
+	Replicas []ReplicaStanding
+}
+
+// ReplicaStanding describes one copy of a JetStream stream.
+type ReplicaStanding struct {
+	Server  string
+	Leads   bool
+	Current bool   // the copy is up to date, as far as the leader knows
+	Offline bool   // the server is not connected
+	Lag     uint64 // number of messages that the copy lacks
+}
+
+// Behind reports whether the copy is offline or not up to date.
+func (r ReplicaStanding) Behind() bool { return r.Offline || !r.Current }
+
+// Whole reports whether the stream accepts writes and has all its copies, all of them up to date.
+func (s *StreamStanding) Whole() bool {
+	return s.Fault == "" && len(s.Replicas) >= s.Want && !slices.ContainsFunc(s.Replicas, ReplicaStanding.Behind)
+}
+
+// On reports whether a server has a copy of the stream.
+func (s *StreamStanding) On(server string) bool {
+	return slices.ContainsFunc(s.Replicas, func(r ReplicaStanding) bool { return r.Server == server })
 }
 
 // Counts are the numbers of events since the engine was opened.
@@ -38,55 +73,106 @@ func (e *Engine) Counts() Counts {
 	return Counts{Opens: e.counts.opens.Load(), Conflicts: e.counts.conflicts.Load(), Resends: e.counts.resends.Load()}
 }
 
-// standWithin is how long servers may take to answer.
-const standWithin = time.Second
+const (
+	// standWithin is how long servers may take to answer.
+	standWithin = time.Second
+	// standFor is how long Stand returns the same result. The dashboard and the metrics may ask at
+	// any rate, but a question costs the servers one request per stream.
+	standFor = 2 * time.Second
+	// standAtOnce is how many streams Stand asks for at the same time.
+	standAtOnce = 32
+)
 
-// Stand asks for the state of every stream. The parameter leader is the name of a server;
-// Standing.Led counts the streams that this server leads.
-func (e *Engine) Stand(ctx context.Context, leader string) Standing {
+// stand is the last result of Stand.
+type stand struct {
+	mu  sync.Mutex // held while the servers are asked, so that concurrent callers ask once
+	at  time.Time
+	all Standing
+}
+
+// Stand returns the state of every stream of the store. The result is at most two seconds old.
+func (e *Engine) Stand(ctx context.Context) Standing {
+	e.stand.mu.Lock()
+	defer e.stand.mu.Unlock()
+	if e.stand.at.IsZero() || time.Since(e.stand.at) >= standFor {
+		e.stand.all = e.askStanding(ctx)
+		e.stand.at = time.Now()
+	}
+	return e.stand.all
+}
+
+// askStanding asks the servers for the state of every stream.
+func (e *Engine) askStanding(ctx context.Context) Standing {
 	ctx, cancel := context.WithTimeout(ctx, standWithin)
 	defer cancel()
 	names := []string{e.docs.stream}
 	for _, s := range e.shards {
 		names = append(names, s.stream)
 	}
-	all := Standing{Shards: len(names)}
-	var mu sync.Mutex
+	all := Standing{Streams: make([]StreamStanding, len(names))}
 	var asked sync.WaitGroup
-	for _, name := range names {
+	places := make(chan struct{}, standAtOnce)
+	for i, name := range names {
+		places <- struct{}{}
 		asked.Go(func() {
-			s, err := e.servers.Stream(ctx, name)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				all.Headless++
-				return
-			}
-			all.Bytes += s.State.Bytes
-			c := s.Cluster
-			if led(c) != nil {
-				all.Headless++
-			}
-			if c == nil || c.Leader != "" {
-				all.Replicas++ // the copy of the leader, which is not in c.Replicas
-			}
-			if c == nil {
-				return
-			}
-			if c.Leader == leader && leader != "" {
-				all.Led++
-			}
-			for _, r := range c.Replicas {
-				all.Replicas++
-				all.Lag = max(all.Lag, r.Lag)
-				if !r.Current || r.Offline {
-					all.Behind++
-				}
-			}
+			all.Streams[i] = e.askStream(ctx, name)
+			all.Streams[i].Shard = i - 1
+			<-places
 		})
 	}
 	asked.Wait()
+	for _, s := range all.Streams {
+		if s.Fault != "" {
+			all.Headless++
+		}
+		all.Bytes += s.Bytes
+		all.Replicas += len(s.Replicas)
+		for _, r := range s.Replicas {
+			all.Lag = max(all.Lag, r.Lag)
+			if r.Behind() {
+				all.Behind++
+			}
+		}
+	}
 	return all
+}
+
+// askStream asks the servers for the state of one stream. If that fails, the result has only the name
+// of the stream and a fault.
+func (e *Engine) askStream(ctx context.Context, name string) StreamStanding {
+	info, err := e.servers.Stream(ctx, name)
+	if err != nil {
+		return StreamStanding{Name: name, Fault: err.Error()}
+	}
+	s := StreamStanding{Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes, Want: max(info.Config.Replicas, 1)}
+	if err := led(info.Cluster); err != nil {
+		s.Fault = err.Error()
+	}
+	if info.Cluster == nil { // a single server
+		info.Cluster = &jetstream.ClusterInfo{Leader: e.servers.Server()}
+	}
+	if s.Leader = info.Cluster.Leader; s.Leader != "" {
+		s.Replicas = append(s.Replicas, ReplicaStanding{Server: s.Leader, Leads: true, Current: true})
+	}
+	for _, r := range info.Cluster.Replicas {
+		s.Replicas = append(s.Replicas, ReplicaStanding{Server: r.Name, Current: r.Current, Offline: r.Offline, Lag: r.Lag})
+	}
+	slices.SortFunc(s.Replicas, func(a, b ReplicaStanding) int { return strings.Compare(a.Server, b.Server) })
+	return s
+}
+
+// Servers returns how many streams each server leads, and of how many it has a copy.
+func (s *Standing) Servers() (leads, copies map[string]int) {
+	leads, copies = map[string]int{}, map[string]int{}
+	for _, stream := range s.Streams {
+		if stream.Leader != "" {
+			leads[stream.Leader]++
+		}
+		for _, r := range stream.Replicas {
+			copies[r.Server]++
+		}
+	}
+	return leads, copies
 }
 
 // lostAfter is how long a leader may receive nothing from a replica before the replica counts as
