@@ -107,14 +107,15 @@ func (rs *rows) mark() bool {
 	return true
 }
 
-// Every delivery costs about 5 µs of CPU time, most of it in the kernel, whether it carries one batch
-// or several. So the waker begins a lap over the subscriptions of a stream at most every
-// perSubscription times their number, and at most every longestPace: one stream takes about half a
-// core, and the other streams and the publishers have the rest. Batches that are stored in between
-// share a delivery. Up to unpaced subscriptions, each batch is delivered at once.
+// Every delivery costs about 10 µs of CPU time, most of it in the kernel, whether it carries one
+// batch or several. So the time between the beginnings of two laps over the subscriptions of a
+// stream is at least perSubscription times their number, or longestPace if that is shorter: one
+// stream takes about two thirds of a core, and the other streams and the publishers have the rest.
+// Batches that are stored in between share a delivery. Up to unpaced subscriptions, each batch is
+// delivered at once.
 const (
-	perSubscription = 10 * time.Microsecond
-	longestPace     = 100 * time.Millisecond
+	perSubscription = 15 * time.Microsecond
+	longestPace     = 150 * time.Millisecond
 	unpaced         = 100
 )
 

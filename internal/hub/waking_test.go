@@ -334,7 +334,7 @@ func (c *counter) Wake() { c.n.Add(1) }
 // If a stream has many subscriptions, batches that follow one another quickly share a wake-up. If it
 // has few, each batch wakes them. The last batch wakes them in any case, also if the hub closes.
 func TestPace(t *testing.T) {
-	for _, c := range []struct{ subscriptions, least, most int }{{unpaced, 100, 100}, {1000, 10, 11}} {
+	for _, c := range []struct{ subscriptions, least, most int }{{unpaced, 100, 100}, {1000, 6, 8}} {
 		synctest.Test(t, func(t *testing.T) {
 			h := open(t, memory.New(), Options{})
 			s := made(t, h, nil)
