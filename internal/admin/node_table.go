@@ -32,11 +32,7 @@ func (n *Nodes) WriteNodes(out io.Writer, size func(int64) string) error {
 			fmt.Fprintf(out, "%s: %s\n", node.Name, node.Reason)
 		}
 	}
-	for _, s := range n.Shards {
-		if s.Fault != "" {
-			fmt.Fprintf(out, "%s accepts no writes: %s\n", s.title(), s.Fault)
-		}
-	}
+	n.writeFaults(out)
 	return nil
 }
 
@@ -53,18 +49,19 @@ func (n *Nodes) WriteShards(out io.Writer, size func(int64) string) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, s := range n.Shards {
-		if s.Fault != "" {
-			fmt.Fprintf(out, "%s accepts no writes: %s\n", s.title(), s.Fault)
-		}
-	}
+	n.writeFaults(out)
 	return nil
 }
 
-// title names the shard in a sentence.
-func (s *Shard) title() string {
-	if s.Name == DocumentsShard {
-		return "the shard of documents"
+// writeFaults writes a line for each shard that accepts no writes.
+func (n *Nodes) writeFaults(out io.Writer) {
+	for _, s := range n.Shards {
+		name := "shard " + s.Name
+		if s.Name == DocumentsShard {
+			name = "the shard of documents"
+		}
+		if s.Fault != "" {
+			fmt.Fprintf(out, "%s accepts no writes: %s\n", name, s.Fault)
+		}
 	}
-	return "shard " + s.Name
 }

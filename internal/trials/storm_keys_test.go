@@ -194,20 +194,9 @@ func (g *guard) trial(r *rand.Rand) {
 // useKey sends requests with a key. The path does not exist: a node that is cut off still answers
 // 404 to such a request if it accepts the key.
 func (g *guard) useKey(ctx context.Context, node int, key string, life *lifetime) {
-	known := false
-	for ; ctx.Err() == nil; g.rest(ctx) {
-		begun := time.Now()
-		status := g.status(ctx, node, key, "/v1/nowhere")
-		over, _ := life.since(begun)
-		_, early := life.since(time.Now())
-		switch {
-		case status == 404:
-			known = true
-			g.honoured("request with a revoked key", node, over, &g.worst, forgetWithin+punctual)
-		case status == 401 && known && early > punctual:
-			g.k.t.Errorf("node %d refused a key that is valid for another %v", node, early)
-		}
-	}
+	g.use(ctx, node, life, use{
+		key: key, path: "/v1/nowhere", served: 404, refused: 401, what: "request with a revoked key", worst: &g.worst, early: "refused a key that is valid",
+	})
 }
 
 // useSubscription keeps a subscription open with a key.
@@ -229,18 +218,36 @@ func (g *guard) useSubscription(ctx context.Context, node int, key string, life 
 // useStream reads the batch of a stream that is deleted at some time. A node that is cut off can
 // still answer such a read.
 func (g *guard) useStream(ctx context.Context, node int, id string, life *lifetime) {
+	g.use(ctx, node, life, use{
+		key: liveKey, path: "/v1/streams/" + id + "/batches/1", served: 200, refused: 404, what: "request for a deleted stream", worst: &g.deleted,
+		early: "does not know a stream that exists",
+	})
+}
+
+// use is a request for something that ends at some time.
+type use struct {
+	key, path       string
+	served, refused int    // the statuses before the end and after it
+	what            string // names the request if it is served after the end
+	worst           *time.Duration
+	early           string // says what the node did if it refused the request before the end
+}
+
+// use sends a request again and again. Once the node has served it, the node must go on until the
+// end, and not much longer.
+func (g *guard) use(ctx context.Context, node int, life *lifetime, u use) {
 	known := false
 	for ; ctx.Err() == nil; g.rest(ctx) {
 		begun := time.Now()
-		status := g.status(ctx, node, liveKey, "/v1/streams/"+id+"/batches/1")
+		status := g.status(ctx, node, u.key, u.path)
 		over, _ := life.since(begun)
 		_, early := life.since(time.Now())
 		switch {
-		case status == 200:
+		case status == u.served:
 			known = true
-			g.honoured("request for a deleted stream", node, over, &g.deleted, forgetWithin+punctual)
-		case status == 404 && known && early > punctual:
-			g.k.t.Errorf("node %d does not know a stream that is not deleted", node)
+			g.honoured(u.what, node, over, u.worst, forgetWithin+punctual)
+		case status == u.refused && known && early > punctual:
+			g.k.t.Errorf("node %d %s for another %v", node, u.early, early)
 		}
 	}
 }

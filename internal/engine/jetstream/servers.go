@@ -98,8 +98,8 @@ type Feed struct {
 type Delivery struct {
 	Stored
 	Count uint64 // number of messages that the feed has sent so far, this one included
-	// Beat says that the delivery is a heartbeat, which has the fields below. A sign of life that is
-	// none has no content.
+	// Beat says that the delivery is a heartbeat, which has the fields below. Any other sign of life
+	// is empty.
 	Beat    bool
 	Passed  uint64 // all messages up to this sequence were sent, or have been deleted
 	Stalled bool   // the feed waits for this node before it sends more

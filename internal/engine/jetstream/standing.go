@@ -27,13 +27,11 @@ type Standing struct {
 
 // StreamStanding describes the state of one JetStream stream.
 type StreamStanding struct {
-	Name     string
 	Shard    int    // number of the shard; -1 for the stream of the documents
 	Leader   string // name of the server that leads the stream; empty if there is none or it is unknown
 	Fault    string // why the stream accepts no writes; empty if it accepts writes
 	Messages uint64
 	Bytes    uint64 // size of one copy
-	Want     int    // number of copies that the stream should have
 	Replicas []ReplicaStanding
 }
 
@@ -48,16 +46,6 @@ type ReplicaStanding struct {
 
 // Behind reports whether the copy is offline or not up to date.
 func (r ReplicaStanding) Behind() bool { return r.Offline || !r.Current }
-
-// Whole reports whether the stream accepts writes and has all its copies, all of them up to date.
-func (s *StreamStanding) Whole() bool {
-	return s.Fault == "" && len(s.Replicas) >= s.Want && !slices.ContainsFunc(s.Replicas, ReplicaStanding.Behind)
-}
-
-// On reports whether a server has a copy of the stream.
-func (s *StreamStanding) On(server string) bool {
-	return slices.ContainsFunc(s.Replicas, func(r ReplicaStanding) bool { return r.Server == server })
-}
 
 // Counts are the numbers of events since the engine was opened.
 type Counts struct {
@@ -137,14 +125,17 @@ func (e *Engine) askStanding(ctx context.Context) Standing {
 	return all
 }
 
-// askStream asks the servers for the state of one stream. If that fails, the result has only the name
-// of the stream and a fault.
+// askStream asks the servers for the state of one stream. If that fails, the result has only a fault.
 func (e *Engine) askStream(ctx context.Context, name string) StreamStanding {
 	info, err := e.servers.Stream(ctx, name)
 	if err != nil {
-		return StreamStanding{Name: name, Fault: err.Error()}
+		fault := "no server answered"
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			fault = "its stream " + name + " does not exist"
+		}
+		return StreamStanding{Fault: fault}
 	}
-	s := StreamStanding{Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes, Want: max(info.Config.Replicas, 1)}
+	s := StreamStanding{Messages: info.State.Msgs, Bytes: info.State.Bytes}
 	if err := led(info.Cluster); err != nil {
 		s.Fault = err.Error()
 	}
