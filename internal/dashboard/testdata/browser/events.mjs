@@ -2,7 +2,7 @@
 // eventSteps has the functions and values of run.mjs that the steps use.
 import {strict as assert} from 'node:assert';
 
-export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) => {
+export const eventSteps = ({base, key, evil, publish, inspect, picture, shot, answered}) => {
 	const create = body => fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: JSON.stringify(body)}).then(a => a.json());
 	const remove = id => fetch(base + '/v1/streams/' + id, {method: 'DELETE', headers: {authorization: 'Bearer ' + key}});
 	const state = (page, text) => page.locator('#events-state').getByText(text).waitFor();
@@ -100,6 +100,7 @@ export const eventSteps = ({base, key, evil, publish, inspect, picture, shot}) =
 			await page.goto(base + '/dashboard/streams/' + kept.stream);
 			await row(page, 'by hand').waitFor();
 			await look(page, true);
+			await answered(page); // a request that is under way would show some of the events
 			for (let i = 0; i < 130; i++) await publish({events: ['while hidden ' + i]}, kept.stream, kept.key);
 			await record(page);
 			await look(page, false);

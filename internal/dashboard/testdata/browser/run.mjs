@@ -19,6 +19,11 @@ mkdirSync(shots, {recursive: true});
 const browser = await chromium.launch({executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--host-resolver-rules=MAP weir.test 127.0.0.1']});
 const faults = [];
 const pending = new Map(); // for each request that no response has ended yet, when it began
+const waiting = []; // functions that are called when a request ends
+// answered waits until no request of a page is pending.
+const answered = async page => {
+	while ([...pending.keys()].some(r => r.frame().page() === page)) await new Promise(resolve => waiting.push(resolve));
+};
 // fault records a fault. It prints the pending requests, because most timeouts are due to one of them.
 const fault = text => {
 	faults.push(text);
@@ -33,7 +38,11 @@ const open = async (options, from = base) => {
 	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
 	context.setDefaultTimeout(60000); // long, because the machine may be busy; a step waits for events, so a longer limit does not slow it down
 	const mine = new Set(); // the pending requests of this context: some of them never end if the context is closed first
-	const over = request => { mine.delete(request); pending.delete(request); };
+	const over = request => {
+		mine.delete(request);
+		pending.delete(request);
+		waiting.splice(0).forEach(resolve => resolve());
+	};
 	context.on('request', request => { mine.add(request); pending.set(request, Date.now()); });
 	context.on('requestfinished', over);
 	context.on('requestfailed', over);
@@ -192,7 +201,7 @@ const steps = {
 		assert.equal(await page.getByText(kept.key).count(), 0, 'the key is shown twice');
 		kept.keyPage = page.url();
 	},
-	...eventSteps({base, key, evil, publish, inspect: (...a) => inspect(...a), picture: (...a) => picture(...a), shot: process.env.PICTURES}),
+	...eventSteps({base, key, evil, publish, inspect: (...a) => inspect(...a), picture: (...a) => picture(...a), shot: process.env.PICTURES, answered}),
 	async 'look up the request'(page, kept) {
 		await page.goto(base + '/dashboard/requests');
 		await page.getByLabel('Request ID').fill(kept.request);
