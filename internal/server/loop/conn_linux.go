@@ -165,13 +165,9 @@ func (c *conn) begin(r *http.Request) {
 		x.recycle()
 	}
 	kept := *r // a copy, because the handler may keep the request after the handler has returned
-	r = &kept
-	x := &exchange{c: c, request: r, header: make(http.Header)}
+	x := &exchange{c: c, request: &kept, header: make(http.Header)}
 	c.exchange = x
-	go func() {
-		c.l.guard(x, func() { c.l.set.options.Handler.ServeHTTP(x, r) })
-		c.l.post(message{exchange: x})
-	}()
+	c.l.set.handlers.serve(x)
 }
 
 // guard calls a function of a handler. If the function panics, the connection is closed without a

@@ -35,7 +35,7 @@ type Later interface {
 	http.Handler
 
 	// ServeLater begins to answer a request. It must not block. If it does not take the request, it
-	// does nothing, and the result taken is false. The loop then calls ServeHTTP in a new
+	// does nothing, and the result taken is false. The loop then calls ServeHTTP in another
 	// goroutine.
 	//
 	// If ServeLater takes the request, the result done says whether the response is complete. If it

@@ -22,11 +22,12 @@ type Loops struct {
 	parked   atomic.Uint32 // number of parked responses so far
 	stopping atomic.Bool
 	work     sync.WaitGroup
+	handlers handlers
 }
 
 // New starts the loops.
 func New(o Options) (*Loops, error) {
-	ls := &Loops{options: o}
+	ls := &Loops{options: o, handlers: handlers{exchanges: make(chan *exchange)}}
 	ls.later, _ = o.Handler.(Later)
 	for range runtime.GOMAXPROCS(0) {
 		l, err := newLoop(ls)
@@ -166,7 +167,8 @@ func newLoop(ls *Loops) (*loop, error) {
 		l.file.Close()
 		return nil, fmt.Errorf("prepare an epoll descriptor: %w", err)
 	}
-	ls.work.Go(l.run)
+	ls.handlers.loops.Add(1)
+	ls.work.Go(func() { defer ls.handlers.leave(); l.run() })
 	return l, nil
 }
 
