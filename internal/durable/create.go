@@ -169,6 +169,9 @@ func (a *attributes) matches(w wanted) bool {
 }
 
 func timeOf(s string) weir.Time {
+	if s == "" {
+		return 0
+	}
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
 		return 0

@@ -108,11 +108,18 @@ func (m *documentMap) Get(key string) (*document, bool) {
 	return c.document(), true
 }
 
-// Set stores a document. It also replaces d.Key by the map's own copy of the key.
-func (m *documentMap) Set(d *document) {
+// Set stores a document. It also replaces d.Key by the map's own copy of the key. If the document
+// replaces another one, it gets that document's value of first, and Set returns where that
+// document's record is.
+func (m *documentMap) Set(d *document) (old extent, replaced bool) {
 	c := m.pack(d.Key, d.Value, d)
 	d.Key = c.name()
-	m.tree.Set(c)
+	before, replaced := m.tree.Set(c)
+	if replaced {
+		c.first, d.first = before.first, before.first
+		old = extent{before.at, int64(before.bytes)}
+	}
+	return old, replaced
 }
 
 // Delete removes and returns a document.

@@ -80,15 +80,13 @@ func (s *store) put(d *document) {
 	if d.first == 0 {
 		d.first = d.at.segment
 	}
-	if old, ok := s.docs.Get(d.Key); ok {
-		d.first = old.first
-		s.drop(old.at)
-	}
 	if t, ok := s.deleted.Delete(d.Key); ok {
 		d.first = t.first
 		s.drop(t.at)
 	}
-	s.docs.Set(d)
+	if old, ok := s.docs.Set(d); ok {
+		s.drop(old)
+	}
 	if _, ok := s.logs[d.Created]; !ok {
 		s.logs[d.Created] = nil
 	}
