@@ -79,8 +79,10 @@ func EncodedSize(mode weir.Mode, payload int) int {
 // references to the frames of that run: otherwise a waiting subscription would keep frames in
 // memory that neither the budget nor the tail (the recent batches in memory) counts any more.
 func (s *Subscription) freeMemory() {
-	if s.kept != nil {
-		clear(s.kept.frames[:cap(s.kept.frames)])
+	if s.buffer != nil {
+		clear(s.buffer.frames)
+		runBuffersPool.Put(s.buffer)
+		s.buffer = nil
 	}
 	if s.older != nil {
 		runs.Put(s.older)

@@ -219,10 +219,14 @@ func TestWaitingSubscriptionKeepsNoFrame(t *testing.T) {
 			if err != nil || len(e.Frames) != 1 || e.Sole {
 				t.Fatalf("got %d frames from the tail, sole %v, %v; want one frame and false", len(e.Frames), e.Sole, err)
 			}
+			buffer := sub.buffer
 			if e, err = sub.Next(ctx, time.Second); err != nil || len(e.Frames) > 0 {
 				t.Fatalf("got %d frames and %v, want none", len(e.Frames), err)
 			}
-			for _, b := range sub.kept.frames[:cap(sub.kept.frames)] {
+			if sub.buffer != nil {
+				t.Error("the waiting subscription keeps its buffers")
+			}
+			for _, b := range buffer.frames[:cap(buffer.frames)] {
 				if b != nil {
 					t.Errorf("the waiting subscription keeps a frame of %d bytes", len(b))
 				}

@@ -45,7 +45,6 @@ func (s *Subscription) Park(by Sleeper) {
 		s.timer, s.armed = nil, false
 	}
 	s.freeMemory()
-	s.kept = nil
 	s.loan.End()
 	s.loan = nil
 	s.sleeper = by

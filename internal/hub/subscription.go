@@ -50,7 +50,7 @@ type Subscription struct {
 	armed  bool         // the timer is running
 	shard  uint32       // index into counters.delivered
 	since  time.Time    // when Next was last called
-	kept   *runBuffers  // the buffers of the last run; nil if they were large, or after Park
+	buffer *runBuffers  // the buffers of the last run, until the caller has sent it; otherwise nil
 	older  *[]byte      // buffer of the last run, if that run was read from the log
 	loan   *budget.Loan // memory borrowed for large frames; see memory.go
 	pinned *frame       // the large frame of the tail that is being sent, if any
@@ -70,9 +70,8 @@ type runBuffers struct {
 	frames [][]byte // their encoded bytes
 }
 
-// keptRun is the largest number of frames for which a subscription keeps its buffers while it
-// waits. With many waiting subscribers, larger buffers would add up.
-const keptRun = 16
+// runBuffersPool holds runBuffers that no subscription uses. A waiting subscription has none.
+var runBuffersPool = sync.Pool{New: func() any { return new(runBuffers) }}
 
 // Event is the result of Next: a run of frames, a gap, or neither if nothing happened in time.
 type Event struct {
@@ -307,10 +306,10 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, maxW
 			return nil, nil // the frame has left the tail: the next step reads the batch from the log or reports a gap
 		}
 	}
-	if s.kept == nil {
-		s.kept = new(runBuffers)
+	if s.buffer == nil {
+		s.buffer = runBuffersPool.Get().(*runBuffers)
 	}
-	recent, frames := s.kept.recent[:0], s.kept.frames[:0]
+	recent, frames := s.buffer.recent[:0], s.buffer.frames[:0]
 	size := 0
 	for ; i < len(v.frames) && v.frames[i].seq <= step.Last && size < run; i++ {
 		if r := v.frames[i]; r.isLarge() && r != s.pinned {
@@ -340,11 +339,8 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, maxW
 	if s.handed.batches = len(frames); len(recent) > 0 {
 		s.handed.at = recent[0].at
 	}
-	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
-		s.kept.recent, s.kept.frames = recent, frames
-	} else {
-		s.kept = nil
-	}
+	clear(recent)
+	s.buffer.recent, s.buffer.frames = recent, frames
 	if err == nil || len(frames) > 0 {
 		return frames, nil
 	}

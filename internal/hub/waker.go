@@ -115,7 +115,7 @@ func (rs *rows) mark() bool {
 // delivered at once.
 const (
 	perSubscription = 15 * time.Microsecond
-	longestPace     = 150 * time.Millisecond
+	longestPace     = 500 * time.Millisecond
 	unpaced         = 100
 )
 
