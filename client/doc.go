@@ -13,10 +13,10 @@
 //   - [Client.Publisher] is for many events. It groups them into batches, numbers the batches, and
 //     keeps many of them in flight on one connection. If connections break or the server restarts,
 //     it resends what was not acknowledged. Each event is stored once and in order, or the
-//     publisher reports which events may be missing from the stream. It needs a service that
-//     supports D38 (see docs/decisions.md).
+//     publisher reports which events may be missing from the stream. It needs a service that knows
+//     the header field x-svc-contiguous, and fails with [ErrUnsupported] otherwise.
 //
-// [Client.Subscriber] returns an iterator that reconnects on its own and yields every batch once
+// [Client.Subscriber] returns a subscriber, which reconnects on its own and yields every batch once
 // and in order:
 //
 //	for batch, err := range c.Subscriber(s.ID, client.SubscriberOptions{From: client.Oldest}).Batches(ctx) {

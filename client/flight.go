@@ -36,7 +36,7 @@ func (g *group) add(event []byte, o *PublisherOptions) bool {
 	return true
 }
 
-// set makes a copy of b the content of the batch. It returns false if the group already has
+// set fills the group with a copy of b. It returns false if the group already has
 // content: raw batches are not combined, because their boundaries matter to subscribers.
 func (g *group) set(b []byte) bool {
 	if g.events > 0 {

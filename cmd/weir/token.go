@@ -16,7 +16,7 @@ func tokenCommand() *cobra.Command {
 	var data string
 	var asJSON bool
 	c := group("token", "Manage the management tokens of the running server", listTokens(&data, &asJSON), createToken(&data, &asJSON), revokeToken(&data, &asJSON))
-	c.Long = "A management token lets a program create, list and revoke keys and projects over HTTP, under\n/manage/v1. It is not a key, and gives no access to streams."
+	c.Long = "A management token lets a program create and list projects, and create, list and revoke keys, over\nHTTP under /manage/v1. It is not a key, and gives no access to streams."
 	return operator(c, &data, &asJSON)
 }
 

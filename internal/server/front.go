@@ -124,9 +124,9 @@ type seat struct {
 	place       *place
 }
 
-// Enter stores the function evict, which closes the connection. If the connection was chosen to
-// make room for another on its way to the loop, the function that was stored before may have been
-// called. That function has no effect any more, so Enter calls evict.
+// Enter stores the function evict, which closes the connection. While the connection was on its way
+// to the loop, it may have been chosen to make room for another one. Then the function that was
+// stored before may have been called without effect, so Enter calls evict.
 func (s seat) Enter(evict func()) {
 	if s.place == nil {
 		return

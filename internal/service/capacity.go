@@ -62,8 +62,8 @@ func (c capacity) subscribers() int {
 	return int(max(fewest, min(c.memory/2/connectionRAM, mostSubscribers)))
 }
 
-// states returns the memory for the cached states of streams that are not in use. On a machine with
-// 4 GiB this is enough for about three million idempotency keys.
+// states returns the memory for the cached states of streams that are not in use. Most of a state are
+// its idempotency keys: a machine with 4 GiB has enough for about three million of them.
 func (c capacity) states() int64 { return max(leastStates, min(c.memory/16, mostStates)) }
 
 // leastIndex is the lowest default of --max-index-memory.
@@ -73,7 +73,8 @@ const leastIndex = 64 << 20
 // 16 million batches.
 func (c capacity) index() int64 { return max(leastIndex, c.memory/8) }
 
-// mostSubscribers is the result of the method subscribers if the memory of the machine is unknown.
+// mostSubscribers limits the result of the method subscribers. It matters if the machine has more than
+// 128 GiB, or if its memory is unknown.
 const mostSubscribers = 1 << 20
 
 // payloads returns the memory budget for large payloads in one direction. The parameter largest is

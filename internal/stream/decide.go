@@ -18,7 +18,7 @@ type Outcome uint8
 
 // The outcomes of a publish.
 const (
-	Stored    Outcome = iota + 1 // the batch may be stored, with the verdict's header
+	Stored    Outcome = iota + 1 // the batch is accepted: store it with the verdict's header
 	Duplicate                    // the batch is already stored, under Seq of the verdict's header
 	Refused                      // the verdict's Err says why
 )

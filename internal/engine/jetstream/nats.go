@@ -78,8 +78,8 @@ func (s *natsServers) Store(ctx context.Context, msgs []*nats.Msg) (uint64, erro
 }
 
 // acknowledged parses the usual acknowledgement, {"stream":"weir-log-0","seq":7}, in a fiftieth of
-// the time that decoding JSON takes. If it returns false, the answer is not in this form and must
-// be decoded as JSON. For example, servers before 2.15 put a space into the acknowledgement.
+// the time that decoding JSON takes. It accepts the space before "seq" that servers before 2.15 send.
+// If it returns false, the answer has another form and must be decoded as JSON.
 func acknowledged(answer []byte) (seq uint64, ok bool) {
 	const begin, number = `{"stream":"`, `"seq":`
 	rest, ok := bytes.CutPrefix(answer, []byte(begin))

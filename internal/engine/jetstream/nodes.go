@@ -229,7 +229,7 @@ func (n *Nodes) forget() {
 }
 
 // readsOf returns the newest version of messages that the sender of a message reads. The first
-// programs did not announce it. The newest version that they read is tagged.
+// releases of Weir did not announce it: the newest version that they can read is the constant tagged.
 func readsOf(h nats.Header) byte {
 	version, err := strconv.ParseUint(h.Get(reads), 10, 8)
 	if err != nil {

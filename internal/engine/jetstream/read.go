@@ -112,7 +112,7 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 	return assemble(at, unpackAll(all))
 }
 
-// entryMessages reads the n messages of an entry. There are two harmless reasons why the messages
+// entryMessages reads the first n messages of an entry. There are two harmless reasons why the messages
 // may not be found. The entry may have been trimmed, perhaps by another node whose trim has not
 // arrived yet. Or the servers that were asked, even the leader, lag behind the server that
 // delivered the entry. Therefore entryMessages tries again for a while and catches up in between.
@@ -327,7 +327,7 @@ func (l *log) nextRun(ctx context.Context, start weir.Seq, bytes int) ([]entry, 
 // subscribers of a log often need the same run at the same time.
 type fetch struct {
 	first, last uint64 // positions in the log of the run's first and last entry
-	n           int    // number of entries; if an entry was stored between first and last meanwhile, a new run has more entries
+	n           int    // number of entries; a run with the same first and last has more if a batch has filled a gap since
 	done        chan struct{}
 	entries     []engine.Entry
 	err         error

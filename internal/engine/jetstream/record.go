@@ -63,8 +63,8 @@ const (
 	field = "Weir"
 
 	// unnamed is the version of messages in which no batch has a publisher, and named is the
-	// version of the messages with a publisher. Nodes that know only the version unnamed can still
-	// read the messages of that version. The version tagged is for messages that close a stream or
+	// version of the messages with a publisher. A message gets the lowest version that can hold its
+	// records, so that older nodes can read as many messages as possible. The version tagged is for messages that close a stream or
 	// have an entry with a tag. It has its own number so that older nodes refuse such messages.
 	// Otherwise these nodes would go on appending to a closed stream.
 	unnamed = 2

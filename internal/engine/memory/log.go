@@ -70,8 +70,8 @@ func (l *log) drop() *handle {
 	return h
 }
 
-// close waits for the append that holds the lock l.order. Appends that still wait for this lock
-// fail.
+// close ends the log because the engine closes. It waits for the append that holds the lock l.order.
+// Appends that still wait for this lock fail.
 func (l *log) close() {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -98,9 +98,9 @@ func (h *handle) lock(ctx context.Context) error {
 	return err
 }
 
-// find returns the index of the entry with sequence seq, or the index at which this entry would be
-// inserted. It never finds an entry below l.low, the highest sequence to which the log was trimmed,
-// even if the judge admitted such an entry.
+// find returns the index of the first entry with sequence seq or higher, and whether the entry has
+// exactly this sequence. Below l.low, the highest sequence to which the log was trimmed, it searches
+// for l.low.
 func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
 		return cmp.Compare(e.Seq, seq)
@@ -133,11 +133,12 @@ func (h *handle) append(ctx context.Context, e *engine.Entry) error {
 	kept := engine.Entry{Header: e.Header, Payload: bytes.Clone(e.Payload)}
 	h.mu.Lock()
 	i, found := h.find(e.Seq)
-	if !found && e.Seq >= h.low {
+	trimmed := e.Seq < h.low
+	if !found && !trimmed {
 		h.entries = slices.Insert(h.entries, i, kept)
 	}
 	h.mu.Unlock()
-	if found {
+	if found && !trimmed {
 		panic(fmt.Sprintf("memory: sequence %d was admitted twice", e.Seq))
 	}
 	h.judge.Commit(1)
