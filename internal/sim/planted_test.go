@@ -64,7 +64,7 @@ func hunt(t *testing.T, binary string, b bug, from uint64) (found string, cpu ti
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	args := []string{"-first", fmt.Sprint(from), "-seeds", "20", "-once"}
-	if strings.HasPrefix(b.file, jetstreamDir) {
+	if strings.HasPrefix(b.name, "jetstream") {
 		args = append(args, "-nodes", fmt.Sprint(2+from/20%2))
 	}
 	cmd := child(ctx, binary, args...)
