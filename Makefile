@@ -44,7 +44,7 @@ chaos: ## kill the nodes of a cluster, cut its network, fill its disks and set i
 
 # A failure prints the command that repeats it, such as make sim ARGS="-seed N".
 sim: ## run simulations for 10 minutes, or as ARGS="-time 1h" says, with a process per core
-	go test -count=1 -timeout 0 -run '^TestSim$$' -v ./internal/sim -time 10m -nodes 0 $(ARGS)
+	go test -count=1 -timeout 0 -run '^TestSim$$' -v ./internal/sim -time 10m $(ARGS)
 
 bench: ## measure Weir, the limits of this machine and other servers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

@@ -1,8 +1,10 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +40,7 @@ func (a *Access) flush(ctx context.Context, every time.Duration) error {
 			}
 		}
 	}
+	slices.SortFunc(due, func(d, e *entry) int { return cmp.Compare(d.record.ID, e.record.ID) }) // so that a simulation stores them in the same order each time
 	a.mu.RUnlock()
 
 	var (

@@ -146,6 +146,19 @@ func (c *call) serve() error {
 	if endpoint == nil {
 		return errNoRoute
 	}
+	err := endpoint(c)
+	if err == nil || code(err) != weir.StreamNotFound || c.known == nil {
+		return err
+	}
+	switch replaced, failure := hub.Replaced(c.r.Context(), c.known, err); {
+	case failure != nil:
+		return failure
+	case !replaced:
+		return err
+	case c.read:
+		return errReplaced // the body cannot be read again
+	}
+	c.known, c.created, c.proposed = nil, "", hub.Publish{}
 	return endpoint(c)
 }
 
@@ -224,7 +237,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	if err := c.grant.May(action, id, s.Project); err != nil {
 		return nil, err
 	}
-	c.created = s.Created()
+	c.known, c.created = s, s.Created()
 	return s, nil
 }
 

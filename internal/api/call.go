@@ -30,9 +30,10 @@ type call struct {
 	coding coding        // the content coding of a visit's response; empty if it is not compressed
 	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
 
-	cache     string // value of cache-control; "no-store" if empty
-	created   string // value of x-svc-stream-created (D39); empty unless the response is about a stream
-	publisher string // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
+	known     *hub.Stream // the stream that the method stream returned; nil if there was none
+	cache     string      // value of cache-control; "no-store" if empty
+	created   string      // value of x-svc-stream-created (D39); empty unless the response is about a stream
+	publisher string      // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
 
 	// ended is closed when the caller loses the right to read. It is nil except in subscriptions.
 	ended <-chan struct{}

@@ -134,6 +134,7 @@ func Faults() []Fault {
 // stays cheap. No message of a refusal repeats what the client sent: messages end up in logs, and
 // the client may have put a secret in the wrong place.
 var (
+	errReplaced    = &weir.Error{Code: weir.StorageUnavailable, Message: "another node has deleted the stream and created another one with the same id: send the request again"}
 	errCutOff      = &weir.Error{Code: weir.StorageUnavailable, Message: "this node is cut off from the other nodes and cannot know whether the key is still valid: use another node"}
 	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "the API has no such path; paths are case-sensitive and have no trailing slash"}
 	errStreamID    = &weir.Error{Code: weir.InvalidStreamID, Message: "invalid stream id in the path: " + weir.ErrStreamID.Error()}

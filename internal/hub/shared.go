@@ -88,6 +88,22 @@ func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	return h.Stream(id)
 }
 
+// Replaced reports whether err says that the stream s does not exist, although another stream has its
+// id. It returns an error if it cannot know. On a shared store, this node may learn from the log that
+// another node has deleted the stream, before it learns that the id was used again. A client that
+// knows of the second stream must not be told that there is none.
+func Replaced(ctx context.Context, s *Stream, err error) (bool, error) {
+	h := s.hub
+	if !h.shared || !isNotFound(err) || err.Error() != notFound(s.ID).Error() { // the error may be about a batch
+		return false, nil
+	}
+	if err := h.CatchUp(ctx); err != nil {
+		return false, err
+	}
+	other, err := h.Stream(s.ID)
+	return err == nil && other != s, nil
+}
+
 // endExpired deletes the stream with this id if its lifetime has ended according to this node. It
 // does so only on a shared store, before this node tells a client that the stream does not exist.
 // Otherwise another node that knows of a later use would still serve the stream.

@@ -1,6 +1,9 @@
 package hub
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -262,10 +265,11 @@ func (w *waker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
-	for f, timer := range w.resting {
-		timer.Stop()
-		w.queue = append(w.queue, f)
+	order := slices.SortedFunc(maps.Keys(w.resting), func(a, b *feed) int { return cmp.Compare(a.s.ID, b.s.ID) })
+	for _, f := range order { // sorted, so that a simulation wakes them in the same order each time
+		w.resting[f].Stop()
 	}
+	w.queue = append(w.queue, order...)
 	clear(w.resting)
 	w.work.Signal()
 }

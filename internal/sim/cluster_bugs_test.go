@@ -25,5 +25,8 @@ func init() {
 		bug{"jetstream: a refusal because of a write in process is final", jetstreamDir + "wire.go",
 			"		return 0, errInProcess\n",
 			"		if PLANTED {\n			return 0, errRefused\n		}\n		return 0, errInProcess\n"},
+		bug{"jetstream: a stream whose id was used again is missing", hubDir + "shared.go",
+			"	return err == nil && other != s, nil\n",
+			"	return err == nil && other != s && !(PLANTED), nil\n"},
 	)
 }

@@ -31,8 +31,9 @@ type feeder struct {
 	some  chan struct{}        // has an element while the queue may have deliveries
 }
 
-// beatEvery is the interval at which an idle consumer sends a heartbeat.
-const beatEvery = 500 * time.Millisecond
+// beatEvery is the interval at which an idle consumer sends a heartbeat. It is not half a second,
+// because the second heartbeat would come at the same time as the timeout of the receiver.
+const beatEvery = 499_337 * time.Microsecond
 
 // Follow implements jetstream.Servers.
 func (k *link) Follow(ctx context.Context, stream string, from uint64, headersOnly bool) (*jetstream.Feed, error) {

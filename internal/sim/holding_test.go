@@ -18,7 +18,6 @@ type holding struct {
 	changed time.Time // when the last change was acknowledged
 	on      *server   // the process that acknowledged the last change
 	count   weir.Seq  // number of batches in a stream
-	again   bool      // the stream was deleted before, with the same id
 }
 
 // leaseFor is how long a node may go on without proof that it knows all keys and streams (D18).
@@ -26,15 +25,7 @@ const leaseFor = 15 * time.Second
 
 // set records an acknowledged change.
 func (h *holding) set(g *server, exists bool) {
-	h.again = h.again || h.exists && !exists
 	h.exists, h.changed, h.on, h.count = exists, time.Now(), g, 0
-}
-
-// mayBeMissing reports whether a response may say that the stream does not exist. If the stream was
-// deleted and created again on other nodes, a node that knows neither yet may find that the log of
-// the old stream has ended, and answer as if only the deletion had happened.
-func (h *holding) mayBeMissing(g *server, at time.Time) bool {
-	return !h.exists || h.again && h.mayBeOld(g, at)
 }
 
 // mayBeOld reports whether the process may not know the last change yet, which another process
@@ -87,9 +78,8 @@ func (c *client) manageNodes(g *server) {
 func (h *holding) answered(c *client, g *server, x *exchange, yes, no int) {
 	creates := yes == 201
 	switch {
-	case x.status == yes && h.exists == creates && (creates || !h.mayBeOld(g, x.at)),
-		x.status == no && creates && !h.exists,
-		x.status == no && !creates && !h.mayBeMissing(g, x.at),
+	case x.status == yes && h.exists == creates,
+		x.status == no && creates != h.exists,
 		x.status != yes && x.status != no:
 		c.w.violation("stream %s exists: %v since %v, but a change on any node was answered with %s", h.id, h.exists, h.changed.Sub(c.w.scheduler.start), x)
 	case x.status == yes:
@@ -102,7 +92,7 @@ func (h *holding) looked(c *client, g *server, x *exchange) {
 	var got weir.Stream
 	switch {
 	case x == nil || x.status == 503:
-	case x.status == 404 && h.mayBeMissing(g, x.at), x.status == 200 && !h.exists && h.mayBeOld(g, x.at):
+	case x.status == 404 && !h.exists, x.status == 200 && !h.exists && h.mayBeOld(g, x.at):
 	case x.status != 200 || !h.exists:
 		c.w.violation("stream %s exists: %v since %v, but GET was answered with %s", h.id, h.exists, h.changed.Sub(c.w.scheduler.start), x)
 	case json.Unmarshal(x.got.Bytes(), &got) != nil || got.Cursor != h.count || got.BytesStored != int64(3*h.count):
@@ -114,7 +104,7 @@ func (h *holding) looked(c *client, g *server, x *exchange) {
 func (h *holding) stored(c *client, g *server, x *exchange) {
 	a := c.ackOf(x)
 	switch {
-	case x.status == 404 && h.mayBeMissing(g, x.at):
+	case x.status == 404 && !h.exists:
 	case x.status != 202 || !h.exists || a.Seq != h.count+1 || a.Cursor != a.Seq:
 		c.w.violation("stream %s exists: %v and has %d batches, but a publish was answered with %s", h.id, h.exists, h.count, x)
 	default:

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -183,7 +185,8 @@ func (k *link) Read(ctx context.Context, stream string, q jetstream.Query) (all 
 		all  []jetstream.Stored
 		upTo uint64
 	}
-	a, err := request(ctx, k, "reads "+stream, func() (a answer, err error) {
+	what := cmp.Or(q.LastFor, q.NextFor, strings.Join(q.Newest, " "), fmt.Sprint(stream, " at ", q.Seq))
+	a, err := request(ctx, k, "reads "+what, func() (a answer, err error) {
 		l := k.s.streams[stream]
 		if l == nil {
 			return a, errLost

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -309,8 +310,13 @@ const patience = 300
 
 // overdue checks the requests that must have ended by now: subscriptions, and long polls. A request
 // is not checked while its client waits for the scheduler, because the server may be waiting for
-// the client.
+// the client. To save time, overdue looks at the requests only after some steps or some time.
 func (w *world) overdue(list []*waiter) {
+	w.turns++
+	if w.turns%16 > 0 && time.Since(w.checked) < 100*time.Millisecond {
+		return
+	}
+	w.checked = time.Now()
 	busy, disk := map[*client]bool{}, false
 	for _, waiting := range list {
 		disk = disk || waiting.disk
@@ -335,7 +341,7 @@ func (w *world) overdue(list []*waiter) {
 			x.overdue = 0
 			continue
 		}
-		if x.overdue++; !disk || x.overdue > patience {
+		if x.overdue = cmp.Or(x.overdue, w.turns); !disk || w.turns-x.overdue >= patience {
 			w.violation("client %d: %s", x.client.n, why)
 		}
 	}

@@ -19,6 +19,7 @@ type query struct {
 	since time.Time
 	limit int
 	wait  time.Duration
+	asked time.Time // when the request began
 }
 
 // page is the response to a query.
@@ -59,6 +60,7 @@ const mostPassages = 30
 func (c *client) page(g *server, s *stream) {
 	before, at := s.seen(), c.w.clock()
 	q := s.query(c, before)
+	q.asked = before.time
 	x := &exchange{}
 	if q.wait > 0 {
 		x.until = before.time.Add(q.wait + 2*time.Second + c.w.slack())
@@ -335,12 +337,15 @@ func (s *stream) pollEnded(x *exchange) {
 	delete(s.polls, x)
 }
 
-// sleeps reports whether a long poll waits for a batch that was acknowledged more than two seconds
-// ago.
+// sleeps reports whether a long poll has waited for more than two seconds since both the poll began
+// and its batch was acknowledged.
 func (s *stream) sleeps(x *exchange) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q, open := s.polls[x]
 	at, acked := s.when[q.from]
+	if at.Before(q.asked) {
+		at = q.asked
+	}
 	return open && acked && q.start == "from" && time.Since(at) > 2*time.Second+s.w.slack()
 }

@@ -63,10 +63,11 @@ func TestPlanted(t *testing.T) {
 func hunt(t *testing.T, binary string, b bug, from uint64) (found string, cpu time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	args := []string{"-first", fmt.Sprint(from), "-seeds", "20", "-once"}
-	if strings.HasPrefix(b.file, jetstreamDir) {
-		args = append(args, "-nodes", fmt.Sprint(2+from/20%2))
+	count := uint64(1)
+	if strings.HasPrefix(b.name, "jetstream") {
+		count = 2 + from/20%2
 	}
+	args := []string{"-first", fmt.Sprint(from), "-seeds", "20", "-once", "-nodes", fmt.Sprint(count)}
 	cmd := child(ctx, binary, args...)
 	cmd.Env = append(cmd.Env, "WEIR_PLANTED="+b.name)
 	out, err := cmd.CombinedOutput()

@@ -31,7 +31,7 @@ var (
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
 	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
 	clients  = flag.Int("clients", 14, "number of clients of a simulation")
-	nodes    = flag.Int("nodes", 1, "number of nodes that share a store; 1 means a single server with a journal; 0 means that the seed decides")
+	nodes    = flag.Int("nodes", 0, "number of nodes that share a store; 1 means a single server with a journal; 0 means that the seed decides")
 	without  = flag.String("without", "", "what a simulation leaves out, separated by commas: "+strings.Join(features, ", "))
 	keep     = flag.Bool("keep", false, "do not make a failing simulation smaller")
 

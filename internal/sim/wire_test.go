@@ -32,7 +32,7 @@ type exchange struct {
 	begun   bool      // the server has asked for the body
 	gone    bool      // the client has hung up
 	late    bool      // the body or the response missed a deadline
-	overdue int       // number of steps since the request should have ended
+	overdue int       // number of the step at which the request should have ended; 0: none
 	judged  bool      // the caller itself checks refusals
 	key     *key      // the key of the subscription
 	gated   bool      // the client may wait before it takes a piece of the response, or hang up instead
@@ -100,6 +100,9 @@ func (x *exchange) String() string {
 // code returns the code in an error response.
 func (x *exchange) code() weir.Code {
 	var refusal struct{ Error struct{ Code weir.Code } }
+	if x.status < 400 {
+		return ""
+	}
 	_ = json.Unmarshal(x.got.Bytes(), &refusal)
 	return refusal.Error.Code
 }

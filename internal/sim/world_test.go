@@ -43,6 +43,8 @@ type world struct {
 	back     bool          // the clock was set back
 	limited  bool          // the disk was full, or could become full
 	again    atomic.Bool   // the final check wants a restart
+	turns    int           // number of calls of the method overdue
+	checked  time.Time     // when overdue last looked at the requests
 
 	mu       sync.Mutex
 	fs       *faulty.FS

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"weir/internal/engine"
@@ -167,7 +165,7 @@ func (l *log) unjoin() {
 // reviewLogs calls reviewFollowing for each open log.
 func (e *Engine) reviewLogs(now time.Time) {
 	e.mu.Lock()
-	open := slices.Collect(maps.Values(e.logs))
+	open := e.inOrder()
 	e.mu.Unlock()
 	for _, l := range open {
 		l.reviewFollowing(now)

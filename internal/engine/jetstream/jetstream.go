@@ -5,6 +5,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -125,6 +126,7 @@ type Engine struct {
 	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
+	timers atomic.Uint64  // number of calls of the method spread
 	lowest *atomic.Uint32 // see the method common
 	marked bool           // all streams of the store have a marker; see marker.go
 
@@ -338,6 +340,12 @@ func (e *Engine) opened(id engine.LogID) *log {
 	return e.logs[id]
 }
 
+// inOrder returns the open logs, sorted by id, so that a simulation handles them in the same order
+// each time. The caller holds e.mu.
+func (e *Engine) inOrder() []*log {
+	return slices.SortedFunc(maps.Values(e.logs), func(a, b *log) int { return cmp.Compare(a.id, b.id) })
+}
+
 func (e *Engine) detach(l *log) {
 	l.mu.Lock()
 	l.unjoin()
@@ -423,7 +431,7 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	close(e.ending)
-	open := slices.Collect(maps.Values(e.logs))
+	open := e.inOrder()
 	e.mu.Unlock()
 	var all sync.WaitGroup
 	for _, l := range open {

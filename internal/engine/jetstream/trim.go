@@ -2,6 +2,8 @@ package jetstream
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"weir"
@@ -68,8 +70,8 @@ func (e *Engine) tidy() {
 		}
 	}
 	e.mu.Unlock()
-	for id, p := range due {
-		l := e.opened(id)
+	for _, id := range slices.Sorted(maps.Keys(due)) {
+		p, l := due[id], e.opened(id)
 		if l == nil || !l.started() {
 			// The log is no longer open on this node. If this purge fails, the next node that opens
 			// the log repeats it.
