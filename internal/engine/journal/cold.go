@@ -3,11 +3,9 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
 
-	"weir"
 	"weir/internal/engine"
 )
 
@@ -108,15 +106,10 @@ func (r *reclaimer) beginCold() bool {
 			return false
 		}
 		s.file = old.file
-	} else {
-		if err := r.j.fs.Remove(coldFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false
-		}
-		f, err := r.j.fs.Create(coldFile)
-		if err != nil {
-			return false
-		}
+	} else if f, err := r.j.createTemporary(coldFile); err == nil {
 		s.file = f
+	} else {
+		return false
 	}
 	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil}
 	r.cold.group.begin(s)
@@ -137,7 +130,7 @@ func (r *reclaimer) writeCold() bool {
 	if k.dirty += g.length; err == nil && k.dirty >= zeroStep {
 		k.dirty, err = 0, k.seg.file.SyncData()
 	}
-	if err != nil || !r.pause(time.Duration(g.length)*time.Second/time.Duration(r.j.opts.ReclaimRate)) {
+	if err != nil || !pause(time.Duration(g.length)*time.Second/time.Duration(r.j.opts.ReclaimRate), r.halt) {
 		r.dropCold()
 		return false
 	}
@@ -203,27 +196,13 @@ func (r *reclaimer) adopt() bool {
 		if l := r.j.store.log(engine.LogID(m.log)); l != nil {
 			k.seg.live.Add(m.bytes)
 			old := k.seg
-			if l.moveEntry(m) {
+			if l.move(&record{seq: m.seq}, m.from, m.to) {
 				old = r.j.store.segment(m.from.segment)
 			}
 			old.live.Add(-m.bytes)
 		}
 	}
 	r.forgetCold()
-	return true
-}
-
-// moveEntry makes the index refer to the copy of an entry. It returns false if the index does not
-// refer to the original any more.
-func (l *log) moveEntry(m move) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	it, ok := l.index.find(weir.Seq(m.seq))
-	if !ok || it.place != m.from {
-		return false
-	}
-	it.place = m.to
-	l.index.insert(it)
 	return true
 }
 

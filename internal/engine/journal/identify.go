@@ -214,22 +214,32 @@ func (d *directory) writeFormat() error {
 // the new content. When replace returns nil, the new content is durable. The parameter tmp is the
 // name of the file while it is being written.
 func (d *directory) replace(name, tmp string, content []byte) error {
-	if err := d.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := d.fs.Create(tmp)
+	f, err := d.createTemporary(tmp)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := f.WriteAt(0, content); err != nil {
-		return err
-	}
-	if err := f.SyncData(); err != nil {
+	if err := writeSynced(f, 0, content); err != nil {
 		return err
 	}
 	if err := d.fs.Rename(tmp, name); err != nil {
 		return err
 	}
 	return d.fs.SyncDir()
+}
+
+// createTemporary creates a temporary file, in place of one that a crash may have left.
+func (d *directory) createTemporary(tmp string) (disk.File, error) {
+	if err := d.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return d.fs.Create(tmp)
+}
+
+// writeSynced writes b at an offset of a file and syncs the file.
+func writeSynced(f disk.File, off int64, b []byte) error {
+	if err := f.WriteAt(off, b); err != nil {
+		return err
+	}
+	return f.SyncData()
 }

@@ -94,7 +94,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	}
 	j.serve()
 	j.start(j.reclaim.run)
-	j.reclaim.wake()
+	j.reclaim.signal.wake()
 	if o.ScrubRate > 0 {
 		j.start(j.scrub.run)
 	}
@@ -214,6 +214,18 @@ func (j *Journal) refusing() error {
 		return *p
 	}
 	return nil
+}
+
+// pause waits for d. It returns false if the channel halt is closed first.
+func pause(d time.Duration, halt <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-halt:
+		return false
+	}
 }
 
 // isShortage reports whether err is a temporary shortage, of disk space or of file handles. Any

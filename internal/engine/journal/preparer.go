@@ -3,10 +3,8 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"weir/internal/disk"
 	"weir/internal/engine"
@@ -64,9 +62,7 @@ func (p *preparer) run() {
 			spoilt++ // another file may be on better blocks of the disk
 		case isShortage(err), errors.As(err, new(spoiltFile)):
 			p.setShort(err)
-			select {
-			case <-time.After(retry):
-			case <-p.halt:
+			if !pause(retry, p.halt) {
 				return
 			}
 		default:
@@ -301,13 +297,10 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 			p.j.fs.Remove(old.name)
 		}
 	}()
-	if err := s.file.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
-		return fmt.Errorf("recycle %s: %w", old.name, err)
+	if err = writeSynced(s.file, 0, encodeHeader(p.j.salt, s.number, p.j.size)); err == nil {
+		err = p.j.fs.Rename(old.name, s.name)
 	}
-	if err := s.file.SyncData(); err != nil {
-		return fmt.Errorf("recycle %s: %w", old.name, err)
-	}
-	if err := p.j.fs.Rename(old.name, s.name); err != nil {
+	if err != nil {
 		return fmt.Errorf("recycle %s: %w", old.name, err)
 	}
 	return nil
@@ -317,10 +310,7 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 // name only when its header is durable. Recovery can therefore treat a file with a segment name but
 // without a valid header as damage.
 func (p *preparer) create(s *segment) (err error) {
-	if err := p.j.fs.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", temporary, err)
-	}
-	f, err := p.j.fs.Create(temporary)
+	f, err := p.j.createTemporary(temporary)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", s.name, err)
 	}
@@ -337,16 +327,13 @@ func (p *preparer) create(s *segment) (err error) {
 		s.filling = make(chan struct{}, 1)
 		s.blank.Store(dataStart)
 	}
+	if err == nil {
+		err = writeSynced(f, 0, encodeHeader(p.j.salt, s.number, p.j.size))
+	}
+	if err == nil {
+		err = p.j.fs.Rename(temporary, s.name)
+	}
 	if err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
-	}
-	if err := f.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
-	}
-	if err := f.SyncData(); err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
-	}
-	if err := p.j.fs.Rename(temporary, s.name); err != nil {
 		return fmt.Errorf("create %s: %w", s.name, err)
 	}
 	s.file = f
@@ -367,10 +354,7 @@ func (p *preparer) zero(f disk.File) error {
 			return engine.ErrClosed
 		default:
 		}
-		if err := f.WriteAt(off, zeros[:min(zeroStep, p.j.size-off)]); err != nil {
-			return err
-		}
-		if err := f.SyncData(); err != nil {
+		if err := writeSynced(f, off, zeros[:min(zeroStep, p.j.size-off)]); err != nil {
 			return err
 		}
 	}
@@ -388,11 +372,7 @@ func (s *segment) fill(size int64, bulky bool) error {
 		s.blank.Store(0)
 		return nil
 	}
-	err := s.file.WriteAt(off, zeros[:min(zeroStep, size-off)])
-	if err == nil {
-		err = s.file.SyncData()
-	}
-	if err != nil {
+	if err := writeSynced(s.file, off, zeros[:min(zeroStep, size-off)]); err != nil {
 		s.blank.Store(0)
 		return err
 	}

@@ -14,7 +14,7 @@ func (j *Journal) queueTogether(ops ...op) {
 	j.queue.mu.Lock()
 	j.queue.ops = append(j.queue.ops, ops...)
 	j.queue.mu.Unlock()
-	j.queue.wake()
+	j.queue.signal.wake()
 }
 
 func newDocumentOp(j *Journal, c change, key, value string) *documentOp {

@@ -25,7 +25,7 @@ const (
 // cold.go) or to the end of the journal.
 type reclaimer struct {
 	j      *Journal
-	signal chan struct{}
+	signal signal
 	halt   chan struct{}
 
 	cold     *cold         // cold segment that is being filled; nil if there is none
@@ -47,14 +47,7 @@ type forgotten struct {
 
 func (r *reclaimer) init(j *Journal) {
 	r.j = j
-	r.signal, r.halt = make(chan struct{}, 1), make(chan struct{})
-}
-
-func (r *reclaimer) wake() {
-	select {
-	case r.signal <- struct{}{}:
-	default:
-	}
+	r.signal, r.halt = make(signal, 1), make(chan struct{})
 }
 
 func (r *reclaimer) stop() { close(r.halt) }
@@ -66,7 +59,7 @@ func (r *reclaimer) forget(items index, mark extent) {
 	r.mu.Lock()
 	r.forgotten = append(r.forgotten, forgotten{items, mark})
 	r.mu.Unlock()
-	r.wake()
+	r.signal.wake()
 }
 
 // run waits for a signal (a trim, a deletion or a sealed segment) and reclaims space down to the
@@ -148,21 +141,9 @@ func (r *reclaimer) settled(err error) bool {
 		return true
 	}
 	if errors.Is(err, engine.ErrFull) {
-		return r.pause(retry)
+		return pause(retry, r.halt)
 	}
 	return false
-}
-
-// pause waits for d. It returns false if the journal closes first.
-func (r *reclaimer) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-r.halt:
-		return false
-	}
 }
 
 // account subtracts the bytes of forgotten entries and of unneeded tombstones (records of
@@ -282,7 +263,7 @@ func (r *reclaimer) copy(o *copyOp) error {
 	if err := <-o.done; err != nil {
 		return err
 	}
-	if !r.pause(time.Duration(o.size) * time.Second / time.Duration(r.j.opts.ReclaimRate)) {
+	if !pause(time.Duration(o.size)*time.Second/time.Duration(r.j.opts.ReclaimRate), r.halt) {
 		return engine.ErrClosed
 	}
 	return nil

@@ -395,10 +395,7 @@ func (r *recovery) rewriteEnd() error {
 	if err := s.read(b, r.newest); err != nil {
 		return err
 	}
-	if err := s.file.WriteAt(r.newest, b); err != nil {
-		return fmt.Errorf("rewrite the end of %s: %w", s.name, err)
-	}
-	if err := s.file.SyncData(); err != nil {
+	if err := writeSynced(s.file, r.newest, b); err != nil {
 		return fmt.Errorf("rewrite the end of %s: %w", s.name, err)
 	}
 	return nil

@@ -56,7 +56,7 @@ func (s *scrubber) init(j *Journal) { s.j, s.found = j, map[uint64][]Finding{} }
 
 // run makes one pass after the other until the journal closes.
 func (s *scrubber) run() {
-	for s.pass() && s.pause(s.j.opts.ScrubEvery) {
+	for s.pass() && pause(s.j.opts.ScrubEvery, s.j.halt) {
 	}
 }
 
@@ -110,22 +110,10 @@ func (s *scrubber) Write(b []byte) (int, error) {
 		wait *= 4
 	}
 	s.unpaced, s.appended = 0, now
-	if !s.pause(wait) {
+	if !pause(wait, s.j.halt) {
 		return 0, engine.ErrClosed
 	}
 	return len(b), nil
-}
-
-// pause waits for d. It returns false if the journal closes first.
-func (s *scrubber) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-s.j.halt:
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 func (s *scrubber) update(change func(*Scrub)) {

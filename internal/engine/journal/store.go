@@ -323,19 +323,24 @@ func (s *store) move(r *record, from, to place) {
 		t.at.place = to
 		s.mu.Unlock()
 	default:
-		s.log(engine.LogID(r.log)).move(r, to)
+		s.log(engine.LogID(r.log)).move(r, from, to)
 	}
 	s.segment(from.segment).live.Add(-bytes)
 }
 
-func (l *log) move(r *record, to place) {
+// move makes the log refer to the copy of a mark or of an entry. It returns false if the index does
+// not refer to the original of the entry any more.
+func (l *log) move(r *record, from, to place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.kind == kindMark {
 		l.mark.place = to
-		return
+		return true
 	}
-	it, _ := l.index.find(weir.Seq(r.seq))
-	it.place = to
-	l.index.insert(it)
+	it, ok := l.index.find(weir.Seq(r.seq))
+	if ok = ok && it.place == from; ok {
+		it.place = to
+		l.index.insert(it)
+	}
+	return ok
 }

@@ -137,7 +137,7 @@ func (w *writer) seal(full *segment) {
 		return
 	}
 	w.j.slots.Store(&slots)
-	w.j.reclaim.wake() // most records of the sealed segment may already be unneeded
+	w.j.reclaim.signal.wake() // most records of the sealed segment may already be unneeded
 }
 
 // awaitSeal waits until the segment before the active one is sealed, or its sealing failed.
@@ -167,9 +167,7 @@ func (w *writer) put(write func() error) error {
 		short := errFull(err)
 		full = &short
 		w.j.stalled.Store(full)
-		select {
-		case <-time.After(retry):
-		case <-w.j.halt:
+		if !pause(retry, w.j.halt) {
 			return err
 		}
 	}
