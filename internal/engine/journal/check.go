@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
 )
@@ -24,30 +23,6 @@ type CheckOptions struct {
 	Document func(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error
 	// Progress, if set, receives the number of bytes read so far and the total.
 	Progress func(done, total int64)
-}
-
-// Fate says what one instance of damage means for the data that was stored there.
-type Fate string
-
-// The fates of damaged data.
-const (
-	Dead    Fate = "dead"    // nothing is lost: the data was trimmed, replaced or deleted, or there is another copy
-	Intact  Fate = "intact"  // nothing is lost: the data can be rebuilt from undamaged data
-	Mended  Fate = "mended"  // nothing is lost: one bit is flipped, and a repair corrects it
-	Lost    Fate = "lost"    // it is known which data was there, but the data cannot be read
-	Unknown Fate = "unknown" // it is not known which data was there
-)
-
-// Damage describes one damaged range of a file.
-type Damage struct {
-	File     string       `json:"file"`
-	Offset   int64        `json:"offset"`
-	What     string       `json:"what"`
-	Why      string       `json:"why"`
-	Log      engine.LogID `json:"-"`
-	Document string       `json:"document,omitempty"` // key of the damaged document, or of the document that owns the log
-	Seq      *weir.Seq    `json:"seq,omitempty"`      // sequence, if the damaged record is an entry
-	Fate     Fate         `json:"fate"`
 }
 
 // Report is the result of a check.
@@ -193,7 +168,7 @@ func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, err
 	if c.proof.latest.segment == n {
 		synced = c.proof.latest.offset
 	}
-	x, err := inspect(c.segments[n], c.j.size, synced, c.buf, visit)
+	x, err := c.segments[n].inspect(synced, c.buf, visit)
 	if c.done += c.j.size; c.o.Progress != nil {
 		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.size))
 	}
@@ -211,12 +186,12 @@ func (c *checkup) findEnd() error {
 		// The writer names a segment in "end" before it writes to the segment. So if "end" names an
 		// older segment, segment n never held a group, whatever its header looks like.
 		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
-			c.unused = append(c.unused, x.seg)
+			c.unused = append(c.unused, c.segments[n])
 			c.note(x, x.holes...)
 			continue
 		}
 		if c.tail == nil && begun {
-			c.tail, c.tailed, c.report.Torn = x.seg, x, x.torn
+			c.tail, c.tailed, c.report.Torn = c.segments[n], x, x.torn
 		}
 		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
 		if x.manifest > 0 {
@@ -302,14 +277,14 @@ func (c *checkup) readAll() error {
 		}
 		c.checkEnd(before, n, x.first)
 		c.note(x, x.holes...)
-		c.j.store.addSegment(x.seg)
+		c.j.store.addSegment(c.segments[n])
 		x.seg.sealed.Store(x.sealed)
 		c.report.Records += x.records
 		if before = x; !x.sealed {
 			c.unsealed = append(c.unsealed, x)
 		}
 	}
-	if e := c.proof.latest; before != nil && before.seg != c.tail {
+	if e := c.proof.latest; before != nil && !c.isTail(before) {
 		c.checkEnd(before, 0, 0)
 	} else if before != nil && c.below(before.seg.number) {
 		c.checkEnd(before, e.segment, e.group)
@@ -317,13 +292,15 @@ func (c *checkup) readAll() error {
 	return nil
 }
 
+func (c *checkup) isTail(x *inspection) bool { return c.tail != nil && c.tail.number == x.seg.number }
+
 // checkEnd records damage if a segment other than the newest has lost, or may have lost, groups at
 // its end. The parameter next is the number of the next segment, and group is the number of the
 // first group in that segment, or 0 if it is not known. Three things can prove where a segment ends:
 // its footer, its final watermark, or the number of the group that follows in the next segment.
 func (c *checkup) checkEnd(x *inspection, next, group uint64) {
 	switch {
-	case x == nil || x.proved || x.marked && x.seg != c.tail || next == x.seg.number+1 && group == x.group+1:
+	case x == nil || x.proved || x.marked && !c.isTail(x) || next == x.seg.number+1 && group == x.group+1:
 	case next == x.seg.number+1 && group > x.group:
 		c.note(x, x.addUnknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
 	default:

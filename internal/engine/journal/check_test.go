@@ -140,12 +140,12 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 			after.Flip(p.file, off, uint(rng.IntN(8)))
 			r, err := Check(after, CheckOptions{})
 			if err != nil || len(r.Damages) != 1 {
-				t.Fatalf("flipped a bit of %s at %d (%s): report %+v, error %v", p.file, off, kindNames[p.r.kind], r, err)
+				t.Fatalf("flipped a bit of %s at %d (%s): report %+v, error %v", p.file, off, p.r.kind.String(), r, err)
 			}
 			d := r.Damages[0]
 			entry := p.r.kind == kindBatch || p.r.kind == kindGapClosed
-			if d.File != p.file || d.Offset != p.off || d.What != kindNames[p.r.kind] || entry && (d.Seq == nil || *d.Seq != weir.Seq(p.r.seq) || uint64(d.Log) != p.r.log) {
-				t.Fatalf("flipped a bit of %s at %d (%s %d of log %d): reported as %+v", p.file, off, kindNames[p.r.kind], p.r.seq, p.r.log, d)
+			if d.File != p.file || d.Offset != p.off || d.What != p.r.kind.String() || entry && (d.Seq == nil || *d.Seq != weir.Seq(p.r.seq) || uint64(d.Log) != p.r.log) {
+				t.Fatalf("flipped a bit of %s at %d (%s %d of log %d): reported as %+v", p.file, off, p.r.kind.String(), p.r.seq, p.r.log, d)
 			}
 			kinds[p.r.kind]++
 		}
@@ -153,7 +153,7 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 	t.Log(kinds)
 	for k := kindBatch; k <= kindManifest; k++ {
 		if kinds[k] == 0 {
-			t.Errorf("no %s was damaged", kindNames[k])
+			t.Errorf("no %s was damaged", k.String())
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestCheckSegmentWithLostEnd(t *testing.T) {
 	c.close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	spoil(t, fs, segmentName(n), x.end-8000, small.SegmentSize, rng)
-	spoil(t, fs, segmentName(n), watermarkOffset, watermarkSize, rng)
+	spoil(t, fs, segmentName(n), watermarkAt, watermarkLen, rng)
 	r, _ := repairAndVerify(t, "lost end", fs, h, false)
 	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
 		t.Errorf("damages %+v, want one that says which groups are missing", r.Before.Damages)

@@ -50,7 +50,7 @@ func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
 	if !c.record.kind.entry() || !s.moving && !r.mayHold(s) {
 		return false, nil
 	}
-	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.fits(r.j.size, c.record.size()+keyRoom, 1, 0)) {
+	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.fits(c.record.size()+keyRoom, 1, 0)) {
 		r.sealCold()
 	}
 	if r.cold != nil && r.cold.sealed && !r.adopt() {
@@ -98,8 +98,7 @@ func (r *reclaimer) beginCold() bool {
 	}
 	r.warm = time.Now().Add(calm) // no other attempt before this time; reset below if this attempt succeeds
 	number, old := r.j.prepare.reserve()
-	s := &segment{number: number, name: segmentName(number), seed: seed(r.j.salt, number), onRelease: r.j.prepare.give, end: dataStart}
-	s.refs.Store(1)
+	s := r.j.newSegment(number, nil)
 	if old != nil {
 		if r.j.fs.Rename(old.name, coldFile) != nil {
 			r.j.prepare.give(old)
@@ -126,7 +125,7 @@ func (r *reclaimer) beginCold() bool {
 // that fails, it drops the cold segment and returns false.
 func (r *reclaimer) writeCold() bool {
 	k, g := r.cold, r.cold.group
-	err := k.seg.file.WriteAt(g.off, g.buffers(k.next)...)
+	err := k.seg.file.WriteAt(g.off, g.buffers(k.seg.seed, k.next)...)
 	if k.dirty += g.length; err == nil && k.dirty >= zeroStep {
 		k.dirty, err = 0, k.seg.file.SyncData()
 	}
@@ -147,14 +146,14 @@ func (r *reclaimer) sealCold() {
 	if k.group.records > 0 && !r.writeCold() {
 		return
 	}
-	free := r.j.size - footerSize - int64(len(k.seg.slots)) - keySpace(k.seg.keys.len()) - k.seg.end
-	for ; !k.zeroed && free > 0; free -= copyStep { // fill the rest with zeros: a file with holes would need more space when it is recycled
-		if k.seg.file.WriteAt(k.seg.end+max(free-copyStep, 0), make([]byte, min(free, copyStep))) != nil {
+	free := k.seg.free()
+	for ; !k.zeroed && free > 0; free -= zeroStep { // fill the rest with zeros: a file with holes would need more space when it is recycled
+		if k.seg.file.WriteAt(k.seg.end+max(free-zeroStep, 0), zeros[:min(free, zeroStep)]) != nil {
 			r.dropCold()
 			return
 		}
 	}
-	if k.seg.seal(r.j.size, k.next, once) != nil {
+	if k.seg.seal(k.next, nil) != nil {
 		r.dropCold()
 		return
 	}

@@ -92,12 +92,12 @@ func (c *committer) stage(ops []op) []op {
 				ops = ops[1:]
 				continue
 			}
-			if g.seg == nil || !g.seg.fits(c.j.size, bytes, records, c.spare(o.class())) {
+			if g.seg == nil || !g.seg.fits(bytes, records, c.spare(o.class())) {
 				if g.records > 0 {
 					return ops
 				}
 				err := c.rotate()
-				if err == nil && !g.seg.fits(c.j.size, bytes, records, 0) {
+				if err == nil && !g.seg.fits(bytes, records, 0) {
 					err = fmt.Errorf("%d bytes do not fit in a segment", bytes)
 				}
 				if err != nil {

@@ -31,7 +31,7 @@ func Sizes(fs disk.FS) ([]Size, error) {
 	for _, s := range j.store.allSegments() {
 		slots := s.slots
 		if s.sealed.Load() {
-			if slots, err = s.index(j.size); err != nil {
+			if slots, err = s.index(); err != nil {
 				return nil, err
 			}
 		}

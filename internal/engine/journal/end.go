@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,15 +17,11 @@ const (
 	endTmpFile = "end.tmp"
 )
 
-// proof is the content of the file "end", which proves how far the log reached. The file has two
-// slots, and each write replaces the older one. While the journal runs, only the writer uses the
-// proof.
+// proof is the file "end" and the content of its newest slot. The file has two slots, and each write
+// replaces the older one. While the journal runs, only the writer uses the proof.
 type proof struct {
-	file   disk.File
-	count  uint64 // count of the newest slot; each write adds 1
-	latest ending
-	salt   [8]byte // salt of the journal to which the file belongs
-	size   int64   // segment size of that journal
+	file disk.File
+	endRecord
 }
 
 // readEnd reads and opens the file "end". It returns engine.ErrDamaged if neither slot is valid or
@@ -60,8 +57,8 @@ func loadEnd(dir disk.FS) (p proof, err error) {
 		b := make([]byte, endSlot)
 		if n, err := f.ReadAt(b, off); n < len(b) {
 			fault = err
-		} else if found, ok := decodeEnding(b); ok && found.count > p.count {
-			p = found
+		} else if found, ok := decodeEnd(b); ok && found.count > p.count {
+			p.endRecord = found
 		}
 	}
 	if p.count == 0 {
@@ -76,11 +73,11 @@ func (j *Journal) createEnd(e ending) error {
 		j.end.file.Close()
 		j.end.file = nil
 	}
-	j.end.count++
+	next := j.end.after(j, e)
 	j.version = formatVersion
 	b := make([]byte, endSize)
-	copy(b, e.encode(j.salt, j.size, j.end.count))
-	if j.end.count%2 == 1 {
+	copy(b, next.encode())
+	if next.count%2 == 1 {
 		b = append(b[endBlock:], b[:endBlock]...) // swap the slots: the method write uses the second slot for an odd count
 	}
 	if err := j.replace(endFile, endTmpFile, b); err != nil {
@@ -91,12 +88,17 @@ func (j *Journal) createEnd(e ending) error {
 
 // write records in the file "end" that the log reached the position e. The caller syncs the file.
 func (p *proof) write(j *Journal, e ending) error {
-	next := p.count + 1 // p.count changes only after a successful write, so a failed write is repeated in the same slot
-	if err := p.file.WriteAt(int64(next%2)*endBlock, e.encode(j.salt, j.size, next)); err != nil {
+	next := p.after(j, e)
+	if err := p.file.WriteAt(int64(next.count%2)*endBlock, next.encode()); err != nil {
 		return fmt.Errorf("write %s: %w", endFile, err)
 	}
-	p.latest, p.count = e, next
+	p.endRecord = next // only after a successful write, so that a failed write is repeated in the same slot
 	return nil
+}
+
+// after returns the content of the next slot.
+func (p *proof) after(j *Journal, e ending) endRecord {
+	return endRecord{count: p.count + 1, latest: e, salt: j.salt, size: j.size}
 }
 
 func (p *proof) sync() error {
@@ -144,4 +146,52 @@ func (j *Journal) restate(found ending) error {
 		return err
 	}
 	return j.end.sync()
+}
+
+// ending is a position up to which the journal is known to be written. More groups may follow it.
+type ending struct {
+	segment uint64 // the newest segment that may hold a group; 0 if there is none
+	offset  int64  // everything below this offset of that segment was synced
+	group   uint64 // number of the next group
+}
+
+// The file "end" holds two slots, each in a block of its own. Each write replaces the older of the
+// two slots, so an interrupted write leaves the newer slot intact.
+const (
+	endMagic = 0x544c4557 // "WELT"
+	endSlot  = 64
+	endBlock = 4096
+	endSize  = 2 * endBlock
+)
+
+func (r *endRecord) encode() []byte {
+	b := make([]byte, endSlot)
+	binary.LittleEndian.PutUint32(b[4:], endMagic)
+	copy(b[8:], r.salt[:])
+	binary.LittleEndian.PutUint64(b[16:], uint64(r.size))
+	binary.LittleEndian.PutUint64(b[24:], r.count)
+	binary.LittleEndian.PutUint64(b[32:], r.latest.segment)
+	binary.LittleEndian.PutUint64(b[40:], uint64(r.latest.offset))
+	binary.LittleEndian.PutUint64(b[48:], r.latest.group)
+	binary.LittleEndian.PutUint32(b, sum(0, b[4:]))
+	return b
+}
+
+// endRecord is the content of a slot of the file "end".
+type endRecord struct {
+	count  uint64 // each write adds 1
+	latest ending
+	salt   [8]byte // salt of the journal to which the file belongs
+	size   int64   // segment size of that journal
+}
+
+// decodeEnd returns the content of a slot of the file "end". The checksum of the slot is not seeded,
+// so that the slot can be read without knowing the salt.
+func decodeEnd(b []byte) (r endRecord, ok bool) {
+	r = endRecord{
+		size: int64(binary.LittleEndian.Uint64(b[16:])), count: binary.LittleEndian.Uint64(b[24:]),
+		latest: ending{binary.LittleEndian.Uint64(b[32:]), int64(binary.LittleEndian.Uint64(b[40:])), binary.LittleEndian.Uint64(b[48:])},
+	}
+	copy(r.salt[:], b[8:])
+	return r, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
 }

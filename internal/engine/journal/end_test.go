@@ -2,9 +2,12 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"syscall"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"weir"
 	"weir/internal/disk/faulty"
@@ -155,11 +158,35 @@ func TestBothSlotsProveTheEnd(t *testing.T) {
 		after := fs.Crash(faulty.LoseNothing, nil)
 		end, newest := after.Files()[endFile], after.Files()[segmentName(3)]
 		clear(end[off : off+endBlock])
-		clear(newest[headerSize:])
+		clear(newest[headerLen:])
 		put(after, endFile, end)
 		put(after, segmentName(3), newest)
 		if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) {
 			t.Errorf("slot at %d lost: %v", off, err)
 		}
 	}
+}
+
+// A slot of the file "end" is read as it was written, and zeros are not a valid slot.
+func TestEndRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var n [5]uint64
+		for i := range n {
+			n[i] = rapid.Uint64().Draw(t, "number")
+		}
+		r := endRecord{count: n[0], latest: ending{n[1], int64(n[2]), n[3]}, size: int64(n[4])}
+		binary.LittleEndian.PutUint64(r.salt[:], n[0]^n[4])
+		b := r.encode()
+		if got, ok := decodeEnd(b); got != r || !ok {
+			t.Fatalf("%+v, want %+v", got, r)
+		}
+		if b[rapid.IntRange(0, endSlot-1).Draw(t, "at")] ^= 1; decodes(b) || decodes(make([]byte, endSlot)) {
+			t.Fatal("a damaged slot or zeros decode as a valid slot")
+		}
+	})
+}
+
+func decodes(b []byte) bool {
+	_, ok := decodeEnd(b)
+	return ok
 }

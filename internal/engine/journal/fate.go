@@ -7,11 +7,6 @@ import (
 	"weir/internal/engine"
 )
 
-// kindNames are the names of record kinds in reports.
-var kindNames = map[kind]string{
-	kindBatch: "batch", kindGapClosed: "closed gap", kindMark: "mark", kindDocument: "document", kindDeleted: "deletion", kindManifest: "manifest",
-}
-
 // judge determines the fate of every damaged range: what the damage means for the data. Documents
 // come first, because the documents decide which logs exist.
 func (c *checkup) judge() error {
@@ -69,7 +64,7 @@ func (c *checkup) skipRevision(h *hole) {
 // fate of that record, unless the fate is known already.
 func (c *checkup) describe(h *hole, owners map[uint64]string) {
 	id, seq := h.slot.log, weir.Seq(h.slot.seq)
-	h.What, h.Log, h.Document = kindNames[h.slot.kind], engine.LogID(id), owners[id]
+	h.What, h.Log, h.Document = h.slot.kind.String(), engine.LogID(id), owners[id]
 	if h.slot.kind.entry() {
 		h.Seq = &seq
 	} else if h.key != "" {
@@ -103,8 +98,8 @@ func (c *checkup) findUnknown(owners map[uint64]string) {
 	for _, h := range c.holes {
 		if h.Fate == Unknown {
 			c.unknown += h.count
-			if c.last.before(h.at()) {
-				c.last = h.at()
+			if c.last.before(placeOf(h)) {
+				c.last = placeOf(h)
 			}
 		}
 	}
@@ -116,7 +111,8 @@ func (c *checkup) findUnknown(owners map[uint64]string) {
 	}
 }
 
-func (h *hole) at() place { return place{uint32(h.number), uint32(h.Offset)} }
+// placeOf returns the position of a damaged range.
+func placeOf(h *hole) place { return place{uint32(h.number), uint32(h.Offset)} }
 
 // stale reports whether the state of a document at this position may be outdated, because a newer
 // state may have been in the unknown data. A record after all unknown data is the newest state,
@@ -129,8 +125,8 @@ func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(
 // segment with the deletion was freed too.
 func (c *checkup) judgeManifest(h *hole) {
 	h.Fate = Intact
-	if c.manifest.before(h.at()) {
-		h.Fate, h.known, h.What, h.count = Unknown, false, kindNames[kindManifest], 1
+	if c.manifest.before(placeOf(h)) {
+		h.Fate, h.known, h.What, h.count = Unknown, false, kindManifest.String(), 1
 	}
 }
 

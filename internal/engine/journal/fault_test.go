@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"reflect"
@@ -134,12 +135,12 @@ func TestNewestRecordDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var mark [watermarkSize]byte
-		if _, err := f.ReadAt(mark[:], watermarkOffset); err != nil {
+		var mark [watermarkLen]byte
+		if _, err := f.ReadAt(mark[:], watermarkAt); err != nil {
 			t.Fatal(err)
 		}
 		f.Close()
-		marked, _ = decodeWatermark(mark[:], w.j.write.active.seed)
+		marked = int64(binary.LittleEndian.Uint32(mark[4:]))
 	}
 	for off := end - 100; off < end-8; off++ {
 		after := fs.Crash(faulty.LoseNothing, nil)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io"
 
 	"weir"
 	"weir/internal/engine"
@@ -38,7 +39,6 @@ const (
 	frameMagic    = 0x32524757 // "WGR2"
 	oldFrameMagic = 0x50524757 // "WGRP", in groups of format 1
 	footerMagic   = 0x444e4557 // "WEND"
-	endMagic      = 0x544c4557 // "WELT"
 )
 
 // kind is the kind of a record. For entries it equals the engine's kind.
@@ -55,6 +55,13 @@ const (
 
 // entry reports whether records of this kind are entries of logs.
 func (k kind) entry() bool { return k == kindBatch || k == kindGapClosed }
+
+// kindNames are the names of record kinds in reports.
+var kindNames = map[kind]string{
+	kindBatch: "batch", kindGapClosed: "closed gap", kindMark: "mark", kindDocument: "document", kindDeleted: "deletion", kindManifest: "manifest",
+}
+
+func (k kind) String() string { return kindNames[k] }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -332,54 +339,16 @@ func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
 	return nil
 }
 
-// saltOf returns the salt and the segment size that a header holds. It returns false if b is not a
-// valid header, or is a header of format 1, which has no salt.
-func saltOf(b []byte) (salt [8]byte, size int64, ok bool) {
-	if len(b) < headerSize || b[32] != headerVersion {
+// saltOf returns the salt and the segment size that the header of a segment file holds. It returns
+// false if there is no valid header, or one of format 1, which has no salt.
+func saltOf(f io.ReaderAt) (salt [8]byte, size int64, ok bool) {
+	b := make([]byte, headerSize)
+	if f.ReadAt(b, 0); b[32] != headerVersion { // after a failed read, the header is not valid
 		return salt, 0, false
 	}
 	copy(salt[:], b[24:])
 	number, size := binary.LittleEndian.Uint64(b[8:]), int64(binary.LittleEndian.Uint64(b[16:]))
 	return salt, size, checkHeader(b, seed(salt, number), number, size) == nil
-}
-
-// ending is a position up to which the journal is known to be written. More groups may follow it.
-type ending struct {
-	segment uint64 // the newest segment that may hold a group; 0 if there is none
-	offset  int64  // everything below this offset of that segment was synced
-	group   uint64 // number of the next group
-}
-
-// The file "end" holds two slots, each in a block of its own. Each write replaces the older of the
-// two slots, so an interrupted write leaves the newer slot intact.
-const (
-	endSlot  = 64
-	endBlock = 4096
-	endSize  = 2 * endBlock
-)
-
-func (e ending) encode(salt [8]byte, size int64, count uint64) []byte {
-	b := make([]byte, endSlot)
-	binary.LittleEndian.PutUint32(b[4:], endMagic)
-	copy(b[8:], salt[:])
-	binary.LittleEndian.PutUint64(b[16:], uint64(size))
-	binary.LittleEndian.PutUint64(b[24:], count)
-	binary.LittleEndian.PutUint64(b[32:], e.segment)
-	binary.LittleEndian.PutUint64(b[40:], uint64(e.offset))
-	binary.LittleEndian.PutUint64(b[48:], e.group)
-	binary.LittleEndian.PutUint32(b, sum(0, b[4:]))
-	return b
-}
-
-// decodeEnding returns the content of a slot of the file "end". The checksum of the slot is not
-// seeded, so that the slot can be read without knowing the salt.
-func decodeEnding(b []byte) (p proof, ok bool) {
-	p = proof{
-		size: int64(binary.LittleEndian.Uint64(b[16:])), count: binary.LittleEndian.Uint64(b[24:]),
-		latest: ending{binary.LittleEndian.Uint64(b[32:]), int64(binary.LittleEndian.Uint64(b[40:])), binary.LittleEndian.Uint64(b[48:])},
-	}
-	copy(p.salt[:], b[8:])
-	return p, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
 }
 
 // finalMark is a bit that is set in the group number of a final watermark. A final watermark says
@@ -497,4 +466,12 @@ func keyDirectory(keys []byte, seed uint32) []byte {
 // keySpace returns how many bytes a number of key slots takes, including their directory.
 func keySpace(keys int) int64 {
 	return int64(keys)*keySlotSize + int64((keys+keyBlock-1)/keyBlock)*keyBlockSize
+}
+
+// again returns b as a string. If the string old is equal, again returns old, which takes no memory.
+func again(old string, b []byte) string {
+	if old == string(b) {
+		return old
+	}
+	return string(b)
 }

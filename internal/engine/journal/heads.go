@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"sort"
 	"sync"
 
 	"weir"
@@ -301,5 +302,46 @@ func (h *heads) completeFromSlot(it *head, k keySlot) {
 	if it.key == 0 {
 		it.key = k.size
 		h.sizes = append(h.sizes, keySize{it.seq, k.size})
+	}
+}
+
+// fewKeys is a number of keys. For this many or fewer, reading the records is as fast as reading
+// the key slots.
+const fewKeys = 4
+
+// takeKeys completes h.items[start:end] with the key slots of segment seg, in which
+// all these items lie. An item without a usable key slot stays incomplete.
+func (h *heads) takeKeys(seg *segment, start, end int) {
+	n, from, to := 0, uint32(0), uint32(0)
+	for i := start; i < end; i++ {
+		if it := &h.items[i]; it.kind == kindBatch && !it.known && !it.tag {
+			if off := it.place.off; n == 0 {
+				from, to = off, off
+			} else {
+				from, to = min(from, off), max(to, off)
+			}
+			n++
+		}
+	}
+	if n <= fewKeys {
+		return
+	}
+	slots := h.reader.slotsOf(&seg.storedSegment, from, to, n*headBridge)
+	count := len(slots) / keySlotSize
+	at := func(i int) uint32 { return binary.LittleEndian.Uint32(slots[i*keySlotSize:]) }
+	next := sort.Search(count, func(i int) bool { return at(i) >= from })
+	for i := start; i < end; i++ {
+		it := &h.items[i]
+		if it.kind != kindBatch || it.known || it.tag {
+			continue
+		}
+		if next >= count || at(next) != it.place.off {
+			next = sort.Search(count, func(i int) bool { return at(i) >= it.place.off })
+			if next == count || at(next) != it.place.off {
+				continue
+			}
+		}
+		h.completeFromSlot(it, decodeKeySlot(slots[next*keySlotSize:]))
+		next++
 	}
 }

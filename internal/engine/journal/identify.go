@@ -136,9 +136,7 @@ func (d *directory) salvageFormat(names []string) bool {
 			continue
 		}
 		if f, err := d.fs.Open(name); err == nil {
-			b := make([]byte, headerSize)
-			f.ReadAt(b, 0) // if this fails, saltOf refuses the content of b
-			p.salt, p.size, ok = saltOf(b)
+			p.salt, p.size, ok = saltOf(f)
 			f.Close()
 		}
 	}

@@ -93,7 +93,7 @@ func (r *recovery) load(all []*segment, into chan<- loadedIndex) {
 	for _, s := range all {
 		x := loadedIndex{seg: s, slots: s.slots}
 		if s != r.tail {
-			x.slots, x.err = s.index(r.j.size)
+			x.slots, x.err = s.index()
 		}
 		into <- x
 	}
@@ -171,8 +171,8 @@ func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 			f.rest = append(f.rest, foundState{at: at, rec: rec})
 			continue
 		}
-		if s := r.segments[uint64(st.at.segment)]; w.seg != s {
-			w = &window{seg: s, buf: w.buf[:0]}
+		if s := r.segments[uint64(st.at.segment)]; w.seg != &s.storedSegment {
+			w = &window{seg: &s.storedSegment, buf: w.buf[:0]}
 		}
 		if n := int64(st.head) + int64(st.size); !w.holds(int64(st.at.off), n) {
 			w.ahead = together(all[i:])
@@ -270,41 +270,22 @@ func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
 	if !errors.Is(damage, engine.ErrDamaged) {
 		return nil, damage
 	}
-	end, err := s.provedEnd(r.j.size)
+	end, err := s.provedEnd()
 	if err != nil || end == 0 {
 		return nil, errors.Join(damage, err)
 	}
-	scanner := *r // scan sets fields that describe the tail; this segment is not the tail, so scan changes a copy
-	next := r.j.write.next
-	err = scanner.scan(s)
-	s.next, r.j.write.next = r.j.write.next, next
-	if err != nil || s.end != end {
+	x, err := s.scan()
+	if s.next = x.next; err != nil || s.end != end {
 		return nil, errors.Join(damage, err)
 	}
-	s.used = s.end - dataStart + int64(s.count)*slotSize
 	r.rebuilt = append(r.rebuilt, s)
 	return s.slots, nil
-}
-
-// provedEnd returns the offset where the groups of a sealed segment end. The footer and the final
-// watermark both hold this offset. provedEnd returns 0 if neither is valid.
-func (s *segment) provedEnd(size int64) (int64, error) {
-	f, ok, err := s.footer(size)
-	if err != nil || ok {
-		return f.end, err
-	}
-	b := make([]byte, dataStart)
-	if err := s.read(b, 0); err != nil || b[32] != headerVersion {
-		return 0, err
-	}
-	end, _ := decodeWatermark(b[watermarkOffset:], s.seed)
-	return end, nil
 }
 
 // rebuild seals the segments in the field rebuilt: it writes their indexes and footers.
 func (r *recovery) rebuild() error {
 	for _, s := range r.rebuilt {
-		if err := s.seal(r.j.size, s.next, once); err != nil {
+		if err := s.seal(s.next, nil); err != nil {
 			return err
 		}
 	}

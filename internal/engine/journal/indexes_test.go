@@ -88,7 +88,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 	sealed := slices.Clone(c.listed[:len(c.listed)-1])
 	c.close()
 	for _, n := range sealed {
-		for _, back := range []int64{1, footerSize - 10, footerSize + 1, footerSize + 5*slotSize} {
+		for _, back := range []int64{1, footerLen - 10, footerLen + 1, footerLen + 5*slotSize} {
 			what := fmt.Sprintf("%d bytes before the end of %s", back, segmentName(n))
 			after := fs.Crash(faulty.LoseNothing, nil)
 			after.Flip(segmentName(n), small.SegmentSize-back, 2)

@@ -12,8 +12,7 @@ import (
 // segment are in groups, and each group was one write. A valid record counts wherever it is found,
 // because its checksum covers the journal's salt and the segment number.
 type inspection struct {
-	seg      *segment
-	size     int64
+	seg      *storedSegment
 	b        []byte              // the whole file
 	visit    func(slot, *record) // called with every record that is valid or can be corrected, in offset order; the payload is valid during the call
 	slots    []byte              // index slots of the valid records
@@ -47,8 +46,9 @@ type hole struct {
 // inspect reads and checks a whole segment. The parameter synced is an offset: everything below it
 // is known to have been written. inspect reads the file into buf; the result holds no reference to
 // buf.
-func inspect(s *segment, size, synced int64, buf []byte, visit func(slot, *record)) (*inspection, error) {
-	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart, visit: visit}
+func (s *storedSegment) inspect(synced int64, buf []byte, visit func(slot, *record)) (*inspection, error) {
+	size := s.size
+	x := &inspection{seg: s, b: buf[:size], end: dataStart, visit: visit}
 	have, err := s.file.Size()
 	if err != nil {
 		return nil, fmt.Errorf("size of %s: %w", s.name, err)
@@ -79,39 +79,16 @@ func (x *inspection) damage(off int64, what string, err error, fate Fate) *hole 
 	return h
 }
 
-// sector is the unit in which unreadable parts of a disk are skipped.
-const sector = 4096
-
-// readable fills b from off and replaces unreadable sectors with zeros. It returns the offset and
-// error of the first unreadable sector.
-func (s *segment) readable(b []byte, off int64) (int64, error) {
-	if s.read(b, off) == nil {
-		return 0, nil
-	}
-	at, fault := int64(0), error(nil)
-	for len(b) > 0 {
-		piece := b[:min(sector-int(off%sector), len(b))] // one sector at a time, because the sectors around a bad one may be readable
-		if err := s.read(piece, off); err != nil {
-			clear(piece)
-			if fault == nil {
-				at, fault = off, err
-			}
-		}
-		b, off = b[len(piece):], off+int64(len(piece))
-	}
-	return at, fault
-}
-
 // readIndex reads the footer and the index, and returns the end of the groups. Without a valid
 // footer, the last valid frame determines the end: everything before that frame was synced, and the
 // frame's own group counts if it is complete. The watermark may move the end further.
 func (x *inspection) readIndex() (limit int64) {
-	x.noIndex = x.damage(x.size-footerSize, "footer", errChecksum, Intact)
+	x.noIndex = x.damage(x.seg.size-footerSize, "footer", errChecksum, Intact)
 	x.holes = x.holes[:len(x.holes)-1]
-	f, ok := decodeFooter(x.b[x.size-footerSize:], x.seg.seed)
+	f, ok := decodeFooter(x.b[x.seg.size-footerSize:], x.seg.seed)
 	if ok && f.number == x.seg.number && f.index >= f.end && f.end >= dataStart &&
-		x.size-footerSize-f.index == int64(f.slots)*slotSize {
-		x.index = x.b[f.index : x.size-footerSize]
+		x.seg.size-footerSize-f.index == int64(f.slots)*slotSize {
+		x.index = x.b[f.index : x.seg.size-footerSize]
 		if x.sealed = sum(x.seg.seed, x.index) == f.indexSum; !x.sealed {
 			x.noIndex.Offset, x.noIndex.What, x.index = f.index, "index", nil
 		}
@@ -120,7 +97,7 @@ func (x *inspection) readIndex() (limit int64) {
 	}
 	limit = dataStart
 	for i := nextFrame(x.b, dataStart); i >= 0; i = nextFrame(x.b, i+1) {
-		for g := range groups(x.read, x.seg.seed, int64(i), x.size-footerSize) {
+		for g := range groups(x.read, x.seg.seed, int64(i), x.seg.size-footerSize) {
 			if g.b == nil {
 				break
 			}
@@ -132,8 +109,8 @@ func (x *inspection) readIndex() (limit int64) {
 	}
 	mark, final := decodeWatermark(x.b[watermarkOffset:], x.seg.seed)
 	x.proved = final
-	x.marked = mark > 0 && x.b[32] == headerVersion && checkHeader(x.b, x.seg.seed, x.seg.number, x.size) == nil
-	return max(limit, min(mark, x.size-footerSize))
+	x.marked = mark > 0 && x.b[32] == headerVersion && checkHeader(x.b, x.seg.seed, x.seg.number, x.seg.size) == nil
+	return max(limit, min(mark, x.seg.size-footerSize))
 }
 
 // read reads from memory.
@@ -164,8 +141,8 @@ func (x *inspection) walk(limit int64) {
 			next = x.salvage(limit, next)
 		}
 	}
-	if f, ok := decodeFrame(x.b[min(x.end, x.size-footerSize):], x.seg.seed); ok && !x.sealed {
-		x.torn = min(int64(f.length), x.size-footerSize-x.end)
+	if f, ok := decodeFrame(x.b[min(x.end, x.seg.size-footerSize):], x.seg.seed); ok && !x.sealed {
+		x.torn = min(int64(f.length), x.seg.size-footerSize-x.end)
 	}
 }
 
@@ -198,7 +175,7 @@ func (x *inspection) salvage(limit, next int64) int64 {
 	if x.end >= next && x.end+frameSize <= limit && x.follows(x.end+frameSize) { // a frame should be here, and a record follows, so only the frame is damaged
 		x.damage(x.end, "group", errChecksum, Intact)
 		x.end += frameSize
-		return x.size // the end of the group is not known without the frame
+		return x.seg.size // the end of the group is not known without the frame
 	}
 	x.end += x.identify(limit)
 	return next
@@ -220,7 +197,7 @@ func (x *inspection) follows(off int64) bool {
 	if _, ok := x.listed(off); ok {
 		return true
 	}
-	if off+recordSize > x.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync calls this method at every eighth offset
+	if off+recordSize > x.seg.size || kind(x.b[off+14]) > kindManifest { // a cheap test first, because resync calls this method at every eighth offset
 		return false
 	}
 	_, _, _, err := checkHead(x.b[off:], x.seg.seed)
@@ -287,7 +264,7 @@ func (x *inspection) resync(off, limit int64) int64 {
 // into account.
 func (x *inspection) addUnknown(err error) *hole {
 	h := x.damage(x.end, "group", err, Unknown)
-	h.count = room(x.size - x.end)
+	h.count = room(x.seg.size - x.end)
 	return h
 }
 

@@ -50,7 +50,7 @@ func (k *keyList) len() int { return len(k.all()) / keySlotSize }
 // keyReader finds the key slots of records. It works on one segment at a time and keeps the
 // directory of that segment.
 type keyReader struct {
-	seg       *segment
+	seg       *storedSegment
 	directory []byte // directory of the key slots of seg; nil if seg is not sealed or its key slots cannot be read
 	buf       []byte
 }
@@ -59,7 +59,7 @@ type keyReader struct {
 // including both. The result may include slots of other records. slotsOf returns nil if there are
 // no key slots, if they take more than limit bytes, or if they are damaged. The caller must then
 // read the records themselves.
-func (k *keyReader) slotsOf(seg *segment, lowest, highest uint32, limit int) []byte {
+func (k *keyReader) slotsOf(seg *storedSegment, lowest, highest uint32, limit int) []byte {
 	if !seg.sealed.Load() {
 		if all := seg.keys.all(); all != nil || !seg.sealed.Load() {
 			return all
@@ -96,7 +96,7 @@ func (k *keyReader) slotsOf(seg *segment, lowest, highest uint32, limit int) []b
 
 // keyDirectory reads the directory of the key slots of a sealed segment. It returns nil if there is
 // no directory or the directory is damaged.
-func (s *segment) keyDirectory() []byte {
+func (s *storedSegment) keyDirectory() []byte {
 	if s.table.count == 0 {
 		return nil
 	}
@@ -106,45 +106,4 @@ func (s *segment) keyDirectory() []byte {
 		return nil
 	}
 	return b
-}
-
-// fewKeys is a number of keys. For this many or fewer, reading the records is as fast as reading
-// the key slots.
-const fewKeys = 4
-
-// takeKeys completes h.items[start:end] with the key slots of segment seg, in which
-// all these items lie. An item without a usable key slot stays incomplete.
-func (h *heads) takeKeys(seg *segment, start, end int) {
-	n, from, to := 0, uint32(0), uint32(0)
-	for i := start; i < end; i++ {
-		if it := &h.items[i]; it.kind == kindBatch && !it.known && !it.tag {
-			if off := it.place.off; n == 0 {
-				from, to = off, off
-			} else {
-				from, to = min(from, off), max(to, off)
-			}
-			n++
-		}
-	}
-	if n <= fewKeys {
-		return
-	}
-	slots := h.reader.slotsOf(seg, from, to, n*headBridge)
-	count := len(slots) / keySlotSize
-	at := func(i int) uint32 { return binary.LittleEndian.Uint32(slots[i*keySlotSize:]) }
-	next := sort.Search(count, func(i int) bool { return at(i) >= from })
-	for i := start; i < end; i++ {
-		it := &h.items[i]
-		if it.kind != kindBatch || it.known || it.tag {
-			continue
-		}
-		if next >= count || at(next) != it.place.off {
-			next = sort.Search(count, func(i int) bool { return at(i) >= it.place.off })
-			if next == count || at(next) != it.place.off {
-				continue
-			}
-		}
-		h.completeFromSlot(it, decodeKeySlot(slots[next*keySlotSize:]))
-		next++
-	}
 }

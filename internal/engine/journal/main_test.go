@@ -19,3 +19,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// Sizes of the parts of a segment, and the offset of the watermark.
+const headerLen, footerLen, watermarkAt, watermarkLen = 64, 64, 2048, 16

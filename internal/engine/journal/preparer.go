@@ -212,8 +212,7 @@ func (p *preparer) make() (err error) {
 			p.giveBack(number)
 		}
 	}()
-	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), onRelease: p.give}
-	s.refs.Store(1)
+	s := p.j.newSegment(number, nil)
 	if old != nil {
 		err = p.recycle(old, s)
 	} else {

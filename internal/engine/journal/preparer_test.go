@@ -72,7 +72,7 @@ func TestFillingKeepsOutOfGroups(t *testing.T) {
 	var steps atomic.Int64
 	fs.OnCall(func(c faulty.Call) error {
 		switch {
-		case c.Name != segmentName(1) || c.Off == watermarkOffset:
+		case c.Name != segmentName(1) || c.Off == watermarkAt:
 		case isFill(c):
 			if steps.Add(1); writing.Load() {
 				t.Errorf("a step of filling came between a group and its sync")

@@ -222,14 +222,6 @@ func (w *walk) end() {
 // keptSpots is the largest number of spots for which a walk keeps its memory.
 const keptSpots = 256
 
-// again returns b as a string. If the string old is equal, again returns old, which takes no memory.
-func again(old string, b []byte) string {
-	if old == string(b) {
-		return old
-	}
-	return string(b)
-}
-
 // trimmed reports whether an entry was trimmed after the scan looked it up.
 func (l *log) trimmed(seq weir.Seq) bool {
 	l.mu.RLock()

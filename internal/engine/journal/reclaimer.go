@@ -217,7 +217,7 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 func (r *reclaimer) empty(s *segment, strict bool) error {
 	s.acquire()
 	defer s.release()
-	index, err := s.index(r.j.size)
+	index, err := s.index()
 	if err != nil {
 		s.stuck = true
 		return nil

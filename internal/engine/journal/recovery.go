@@ -20,9 +20,7 @@ type recovery struct {
 	bad      map[uint64]error    // errors of the segment files whose header or size is wrong
 	numbers  []uint64            // numbers of all segment files, sorted
 	tail     *segment            // the last segment that holds a group (the records of one write); nil in a fresh journal
-	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
-	marked   bool                // the tail's watermark says that all of its groups were synced
-	final    bool                // the tail's watermark is final: no more groups follow in the tail
+	scanned                      // the groups of the tail; if the tail is sealed, newest is the offset of its keys and index
 	unused   []*segment          // segments above the tail
 	stale    []string            // files that an interrupted preparation, copy, repair or restore has left
 	rebuilt  []*segment          // full segments whose index was built from their groups
@@ -71,7 +69,7 @@ func newRecovery(j *Journal) *recovery {
 // openFiles is step 4: open every file with a segment name and check its header.
 func (r *recovery) openFiles() error {
 	return r.openEach(func(s *segment) error {
-		err := r.checkHeader(s)
+		err := s.checkHeader()
 		if errors.Is(err, engine.ErrDamaged) {
 			r.bad[s.number], err = err, nil
 		}
@@ -97,8 +95,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		if err != nil {
 			return fmt.Errorf("open %s: %w", name, err)
 		}
-		s := &segment{number: number, name: name, file: f, seed: seed(r.j.salt, number), onRelease: r.j.prepare.give}
-		s.refs.Store(1)
+		s := r.j.newSegment(number, f)
 		r.segments[number] = s
 		r.numbers = append(r.numbers, number)
 		if err := check(s); err != nil {
@@ -106,27 +103,6 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		}
 	}
 	slices.Sort(r.numbers)
-	return nil
-}
-
-// checkHeader returns engine.ErrDamaged if the header or the size of a segment file is wrong.
-func (r *recovery) checkHeader(s *segment) error {
-	size, err := s.file.Size()
-	if err != nil {
-		return fmt.Errorf("size of %s: %w", s.name, err)
-	}
-	b := make([]byte, headerSize)
-	if size >= headerSize {
-		if err := s.read(b, 0); err != nil {
-			return err
-		}
-	}
-	if err := checkHeader(b, s.seed, s.number, r.j.size); err != nil {
-		return s.damage(0, "segment header", err)
-	}
-	if size != r.j.size {
-		return s.damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", size, r.j.size))
-	}
 	return nil
 }
 
@@ -138,23 +114,23 @@ func (r *recovery) findTail() error {
 			return err // a file gets its name only after its header is durable, so this is damage; the file may be the tail
 		}
 		s := r.segments[number]
-		slots, err := s.index(r.j.size)
+		slots, err := s.index()
 		if err == nil {
-			r.tail = s
-			s.slots = slots
+			r.tail, s.slots = s, slots
 			s.sealed.Store(true)
-			f, _, err := s.footer(r.j.size)
-			r.j.write.next, r.newest, s.end = f.nextGroup, f.unused(), f.end
+			r.scanned, err = s.summary()
+			r.j.write.next = r.scanned.next
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
 			return err
 		}
-		if err := r.scan(s); err != nil {
+		x, err := s.scan()
+		if err != nil {
 			return err
 		}
-		if s.end > dataStart {
-			r.tail = s
+		if x.next > 0 {
+			r.tail, r.scanned, r.j.write.next = s, x, x.next
 			return nil
 		}
 		r.unused = append(r.unused, s)
@@ -200,7 +176,7 @@ func (r *recovery) readManifest() error {
 	if last == nil {
 		return r.tail.damage(dataStart, "manifest", errMissing)
 	}
-	m, err := (&window{seg: r.tail}).record(*last)
+	m, err := (&window{seg: &r.tail.storedSegment}).record(*last)
 	if err != nil {
 		return err
 	}
@@ -338,7 +314,7 @@ func (r *recovery) settle() error {
 	case t.sealed.Load():
 		t.slots = nil
 	case r.final || t.number < r.j.end.latest.segment: // the writer had moved on, but the next segment has no group yet
-		t.next, t.used = r.j.write.next, t.end-dataStart+int64(t.count)*slotSize
+		t.next = r.j.write.next
 		r.rebuilt = append(r.rebuilt, t)
 	default:
 		r.j.commit.active, r.j.write.active = t, t

@@ -135,8 +135,8 @@ func (p *repair) replace(stage *disk.Stage) error {
 			p.harmed[n] = x
 		}
 	}
-	for _, x := range p.harmed {
-		x.seg.leaving = true
+	for n := range p.harmed {
+		p.segments[n].leaving = true
 	}
 	return nil
 }
@@ -194,15 +194,18 @@ func (o *rewriteOp) stage(g *group) {
 	}
 }
 
-// add writes a record to the new journal. It collects about copyStep bytes of records before it
+// add writes a record to the new journal. It collects about rewriteStep bytes of records before it
 // writes them. After an error it writes nothing more.
 func (p *repair) add(r *record) {
 	r.length, r.payloadSum = uint32(len(r.payload)), sum(0, r.payload)
 	p.pending.records = append(p.pending.records, r)
-	if p.pending.size += r.size() + keyRoom; p.err == nil && p.pending.size >= min(copyStep, int(p.j.size/4)) {
+	if p.pending.size += r.size() + keyRoom; p.err == nil && p.pending.size >= min(rewriteStep, int(p.j.size/4)) {
 		p.err = p.flush()
 	}
 }
+
+// rewriteStep is the number of bytes that a repair writes at once.
+const rewriteStep = 1 << 20
 
 // flush writes the collected records, or a manifest if there are none, and waits until they are
 // durable.

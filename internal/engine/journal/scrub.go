@@ -79,15 +79,14 @@ func (s *scrubber) pass() bool {
 // if the journal is closing.
 func (s *scrubber) check(seg *segment) bool {
 	disk.Uncache(seg.file) // read what the disk holds, not what the kernel remembers
-	seg.acquire()
 	defer seg.release()
-	snap := &Snapshot{j: s.j, parts: []part{{seg: seg, held: true}}}
-	if err := snap.Copy(s, 1); err != nil {
+	var damages []error
+	if err := seg.copy(s, part{}, func(err error) { damages = append(damages, err) }); err != nil {
 		return false
 	}
 	disk.Uncache(seg.file) // leave the memory to data that is in use
 	var findings []Finding
-	if damages := snap.Damages(); len(damages) > 0 {
+	if len(damages) > 0 {
 		if findings = s.name(seg, damages); s.j.opts.Damaged != nil {
 			s.j.opts.Damaged(findings)
 		}
@@ -139,7 +138,7 @@ func (s *scrubber) progress() Scrub {
 // name returns the records of a segment that are damaged and still needed. If there are none, or if
 // the index is not valid, it returns the damaged parts of the file.
 func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
-	index, err := seg.index(s.j.size)
+	index, err := seg.index()
 	runs := map[engine.LogID]int{} // for each log, the position of its newest finding in findings
 	for ; len(index) > 0 && len(findings) < mostFindings; index = index[slotSize:] {
 		sl := decodeSlot(index)
@@ -147,7 +146,7 @@ func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
 		if err == nil || !s.j.store.needs(place{uint32(seg.number), sl.off}, sl) {
 			continue
 		}
-		f := Finding{File: seg.name, Offset: int64(sl.off), What: kindNames[sl.kind], Why: err.Error(), Records: 1, log: engine.LogID(sl.log)}
+		f := Finding{File: seg.name, Offset: int64(sl.off), What: sl.kind.String(), Why: err.Error(), Records: 1, log: engine.LogID(sl.log)}
 		if sl.kind.entry() {
 			f.From, f.To = weir.Seq(sl.seq), weir.Seq(sl.seq)
 			if i, ok := runs[f.log]; ok && findings[i].What == f.What && findings[i].To+1 == f.From {

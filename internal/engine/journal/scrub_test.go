@@ -109,11 +109,11 @@ func TestScrubFindsDamage(t *testing.T) {
 			t.Fatalf("findings after another batch became unreadable: %+v", got)
 		}
 		fs.OnCall(nil)
-		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
+		fs.Flip(unreadable.seg.name, small.SegmentSize-footerLen-5, 1)
 		if got = findings(); len(got) != 2 || got[1].What != "index" || got[1].Records != 0 {
 			t.Fatalf("findings after an index was damaged: %+v", got)
 		}
-		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
+		fs.Flip(unreadable.seg.name, small.SegmentSize-footerLen-5, 1)
 		if err := w.trim("a", 20, "note"); err != nil {
 			t.Fatal(err)
 		}

@@ -145,8 +145,8 @@ func TestDamageWhileSealing(t *testing.T) {
 	for name, damage := range map[string]func(b []byte){
 		"a bit of the last group is flipped":          func(b []byte) { b[end-100] ^= 8 },
 		"the last groups are zeros":                   func(b []byte) { clear(b[end-5000:]) },
-		"the last groups and the watermark are zeros": func(b []byte) { clear(b[end-5000:]); clear(b[watermarkOffset:dataStart]) },
-		"all groups and the watermark are zeros":      func(b []byte) { clear(b[dataStart:]); clear(b[watermarkOffset:dataStart]) },
+		"the last groups and the watermark are zeros": func(b []byte) { clear(b[end-5000:]); clear(b[watermarkAt:dataStart]) },
+		"all groups and the watermark are zeros":      func(b []byte) { clear(b[dataStart:]); clear(b[watermarkAt:dataStart]) },
 	} {
 		hurt := fs.Crash(faulty.LoseAll, nil)
 		b := slices.Clone(hurt.Files()[segmentName(1)])

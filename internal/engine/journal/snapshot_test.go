@@ -366,36 +366,6 @@ func TestSnapshotUnreadable(t *testing.T) {
 	}
 }
 
-// Only the unreadable sector itself is replaced with zeros, wherever a read begins.
-func TestReadableBySector(t *testing.T) {
-	fs, _ := stories(t)
-	s, err := OpenSnapshot(fs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	seg := s.parts[0].seg
-	want, got := make([]byte, 4*sector), make([]byte, 4*sector)
-	const off, bad = sector + 104, 3 * sector
-	if err := seg.read(want, off); err != nil {
-		t.Fatal(err)
-	}
-	fs.OnCall(func(c faulty.Call) error {
-		if c.Kind == faulty.Read && c.Off < bad+sector && c.Off+int64(c.Len) > bad {
-			return syscall.EIO
-		}
-		return nil
-	})
-	defer fs.OnCall(nil)
-	if at, err := seg.readable(got, off); at != bad || !errors.Is(err, syscall.EIO) {
-		t.Errorf("the first unreadable sector is at %d, want %d; error %v", at, bad, err)
-	}
-	clear(want[bad-off : bad-off+sector])
-	if !bytes.Equal(got, want) {
-		t.Error("want zeros in the unreadable sector only")
-	}
-}
-
 // backedUp takes a backup of a directory that cannot be opened, restores it and repairs the copy.
 func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 	t.Helper()

@@ -132,7 +132,7 @@ func (w *writer) turn(full, next *segment) error {
 func (w *writer) seal(full *segment) {
 	defer close(w.sealing)
 	slots := full.slots
-	if err := full.seal(w.j.size, full.next, w.put); err != nil {
+	if err := full.seal(full.next, w.put); err != nil {
 		w.j.fail(err)
 		return
 	}
@@ -223,7 +223,7 @@ func (w *writer) write(g *group) error {
 	defer g.seg.claim(g.off + int64(g.length))()
 	w.average += (g.length - w.average) / 8
 	w.bulky.Store(w.average >= bulk)
-	if err := w.put(func() error { return g.seg.file.WriteAt(g.off, g.buffers(w.next)...) }); err != nil {
+	if err := w.put(func() error { return g.seg.file.WriteAt(g.off, g.buffers(g.seg.seed, w.next)...) }); err != nil {
 		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.name, err))
 	}
 	if err := g.seg.file.SyncData(); err != nil {
