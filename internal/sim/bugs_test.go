@@ -13,8 +13,8 @@ const (
 // bugs are the mistakes that TestPlanted plants.
 var bugs = []bug{
 	{"journal: a group is not synced", journalDir + "writer.go",
-		"if err := g.seg.file.SyncData(); err != nil {\n",
-		"if err := func() error {\nif PLANTED {\nreturn nil\n}\nreturn g.seg.file.SyncData()\n}(); err != nil {\n"},
+		"if err := g.seg.File.SyncData(); err != nil {\n",
+		"if err := func() error {\nif PLANTED {\nreturn nil\n}\nreturn g.seg.File.SyncData()\n}(); err != nil {\n"},
 	{"journal: a failed write is acknowledged", journalDir + "writer.go",
 		"\t\terr = w.write(g)\n\t}\n",
 		"\t\terr = w.write(g)\n\t}\n\tif PLANTED {\n\t\terr = nil\n\t}\n"},

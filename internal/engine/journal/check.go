@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // CheckOptions are the callbacks of a check. The journal does not know what documents and logs
@@ -24,6 +25,21 @@ type CheckOptions struct {
 	// Progress, if set, receives the number of bytes read so far and the total.
 	Progress func(done, total int64)
 }
+
+// Damage describes one damaged range of a file.
+type Damage = segments.Damage
+
+// Fate says what damage means for the data that was stored there.
+type Fate = segments.Fate
+
+// The fates of damaged data.
+const (
+	Dead    = segments.Dead
+	Intact  = segments.Intact
+	Mended  = segments.Mended
+	Lost    = segments.Lost
+	Unknown = segments.Unknown
+)
 
 // Report is the result of a check.
 type Report struct {
@@ -50,23 +66,23 @@ type checkup struct {
 	o         CheckOptions
 	report    Report
 	buf       []byte
-	tailed    *inspection            // inspection of the tail, the last segment that holds a group
-	harmed    map[uint64]*inspection // segments with damage
-	listed    []uint64               // segments of the journal, according to the newest manifest (a record that lists all segments)
-	manifest  place                  // position of the newest manifest
-	proof     proof                  // what the file "end" says about how far the log reached
-	endLost   bool                   // the file "end" should exist but cannot be used
-	holes     []*hole                // all damaged ranges
-	files     int                    // number of holes in files other than segments
-	missing   int                    // number of listed segments whose file is missing
-	unsealed  []*inspection          // segments without a valid index
-	unknown   int                    // upper bound for the number of records with unknown content
-	last      place                  // position of the last data with unknown content
-	lost      map[uint64]string      // for each log whose document is lost (its newest state or its deletion cannot be read), the key of the document
-	orphans   map[uint64]bool        // logs with entries but without a document
-	hurt      map[uint64]bool        // logs with damage
-	lostMarks map[uint64]bool        // logs whose mark (the record of the last trim) is unreadable, so that its note is lost
-	done      int64                  // bytes read so far
+	tailed    *segments.Inspection            // inspection of the tail, the last segment that holds a group
+	harmed    map[uint64]*segments.Inspection // segments with damage
+	listed    []uint64                        // segments of the journal, according to the newest manifest (a record that lists all segments)
+	manifest  place                           // position of the newest manifest
+	proof     proof                           // what the file "end" says about how far the log reached
+	endLost   bool                            // the file "end" should exist but cannot be used
+	holes     []*segments.Hole                // all damaged ranges
+	files     int                             // number of holes in files other than segments
+	missing   int                             // number of listed segments whose file is missing
+	unsealed  []*segments.Inspection          // segments without a valid index
+	unknown   int                             // upper bound for the number of records with unknown content
+	last      place                           // position of the last data with unknown content
+	lost      map[uint64]string               // for each log whose document is lost (its newest state or its deletion cannot be read), the key of the document
+	orphans   map[uint64]bool                 // logs with entries but without a document
+	hurt      map[uint64]bool                 // logs with damage
+	lostMarks map[uint64]bool                 // logs whose mark (the record of the last trim) is unreadable, so that its note is lost
+	done      int64                           // bytes read so far
 }
 
 // Check reads every byte of a journal that no other process has open, and reports its content and
@@ -112,7 +128,7 @@ func (c *checkup) fileDamage(name, what string, err error) {
 		err = d.Err
 	}
 	if err != nil {
-		c.holes = append(c.holes, &hole{Damage: Damage{File: name, What: what, Why: err.Error(), Fate: Intact}})
+		c.holes = append(c.holes, &segments.Hole{Damage: Damage{File: name, What: what, Why: err.Error(), Fate: Intact}})
 		c.files++
 	}
 }
@@ -135,7 +151,7 @@ func (c *checkup) readProof() error {
 // must be held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
 	c := &checkup{
-		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, lost: map[uint64]string{},
+		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*segments.Inspection{}, lost: map[uint64]string{},
 		orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
 	}
 	c.dropped = map[uint64]string{}
@@ -163,12 +179,12 @@ func (c *checkup) openAll() error { return c.openEach(func(*segment) error { ret
 
 // inspect reads one segment, calls visit with its records and reports progress. The reported total
 // is the size of all files plus one segment, because findEnd and readAll both read the tail.
-func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, error) {
+func (c *checkup) inspect(n uint64, visit func(segments.Slot, *segments.Record)) (*segments.Inspection, error) {
 	synced := int64(0)
 	if c.proof.latest.segment == n {
 		synced = c.proof.latest.offset
 	}
-	x, err := c.segments[n].inspect(synced, c.buf, visit)
+	x, err := c.segments[n].Inspect(synced, c.buf, visit)
 	if c.done += c.j.size; c.o.Progress != nil {
 		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.size))
 	}
@@ -178,25 +194,25 @@ func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, err
 // findEnd finds the tail and the list of segments that should exist.
 func (c *checkup) findEnd() error {
 	for _, n := range slices.Backward(c.numbers) {
-		x, err := c.inspect(n, func(slot, *record) {})
+		x, err := c.inspect(n, func(segments.Slot, *segments.Record) {})
 		if err != nil {
 			return err
 		}
-		begun := x.begun()
+		begun := x.Begun()
 		// The writer names a segment in "end" before it writes to the segment. So if "end" names an
 		// older segment, segment n never held a group, whatever its header looks like.
-		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
+		if c.tail == nil && !begun && (len(x.Holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
 			c.unused = append(c.unused, c.segments[n])
-			c.note(x, x.holes...)
+			c.note(x, x.Holes...)
 			continue
 		}
 		if c.tail == nil && begun {
-			c.tail, c.tailed, c.report.Torn = c.segments[n], x, x.torn
+			c.tail, c.tailed, c.report.Torn = c.segments[n], x, x.Torn
 		}
 		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
-		if x.manifest > 0 {
-			c.listed = append(c.listed, x.list...)
-			c.manifest, c.j.commit.next = place{uint32(n), uint32(x.manifest)}, x.next
+		if x.Manifest > 0 {
+			c.listed = append(c.listed, x.List...)
+			c.manifest, c.j.commit.next = place{uint32(n), uint32(x.Manifest)}, x.Next
 			break
 		}
 	}
@@ -215,7 +231,7 @@ func (c *checkup) sealing(n uint64) bool {
 	if c.tail == nil {
 		return false
 	}
-	newest := max(c.tail.number, c.proof.latest.segment)
+	newest := max(c.tail.Number, c.proof.latest.segment)
 	return !slices.ContainsFunc(c.listed, func(o uint64) bool { return n < o && o < newest })
 }
 
@@ -226,12 +242,12 @@ func (c *checkup) sealing(n uint64) bool {
 func (c *checkup) listMissing() {
 	tail, last := uint64(0), c.proof.latest.segment
 	if c.tail != nil {
-		tail = c.tail.number
+		tail = c.tail.Number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
+	if c.endLost && (c.tail == nil || c.tailed.Proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
 		c.listed = append(c.listed, tail+1)
 	}
-	adjacent := c.tailed != nil && c.tailed.group+1 == c.j.end.latest.group
+	adjacent := c.tailed != nil && c.tailed.Group+1 == c.j.end.latest.group
 	for n := last; n > tail && n+mostMissing > last; n-- {
 		if c.segments[n] == nil && (n == last || !adjacent) {
 			c.listed = append(c.listed, n)
@@ -244,26 +260,26 @@ func (c *checkup) listMissing() {
 const mostMissing = 1000
 
 // note records the damaged ranges of a segment.
-func (c *checkup) note(x *inspection, holes ...*hole) {
+func (c *checkup) note(x *segments.Inspection, holes ...*segments.Hole) {
 	if c.holes = append(c.holes, holes...); len(holes) > 0 {
-		c.harmed[x.seg.number] = x
+		c.harmed[x.Seg.Number] = x
 	}
 }
 
 // readAll reads every segment that should exist, in order, and applies its valid records.
 func (c *checkup) readAll() error {
-	var before *inspection
+	var before *segments.Inspection
 	for _, n := range c.listed {
 		if c.segments[n] == nil {
-			gone := Damage{File: segmentName(n), What: "segment", Why: errMissing.Error(), Fate: Unknown}
-			c.holes = append(c.holes, &hole{Damage: gone, number: n, count: room(c.j.size - dataStart)})
+			gone := Damage{File: segments.Name(n), What: "segment", Why: errMissing.Error(), Fate: Unknown}
+			c.holes = append(c.holes, &segments.Hole{Damage: gone, Number: n, Count: segments.Room(c.j.size - segments.DataStart)})
 			c.missing++
 			c.checkEnd(before, n, 0)
 			before = nil
 			continue
 		}
-		x, err := c.inspect(n, func(sl slot, r *record) {
-			if at := (place{uint32(n), sl.off}); sl.kind.entry() {
+		x, err := c.inspect(n, func(sl segments.Slot, r *segments.Record) {
+			if at := (place{uint32(n), sl.Off}); sl.Kind.Entry() {
 				c.insert(at, sl)
 			} else {
 				c.applyRecord(at, r)
@@ -272,39 +288,41 @@ func (c *checkup) readAll() error {
 		if err != nil {
 			return err
 		}
-		if !x.sealed && !c.sealing(n) {
-			x.holes = append(x.holes, x.noIndex)
+		if !x.Sealed && !c.sealing(n) {
+			x.Holes = append(x.Holes, x.NoIndex)
 		}
-		c.checkEnd(before, n, x.first)
-		c.note(x, x.holes...)
+		c.checkEnd(before, n, x.First)
+		c.note(x, x.Holes...)
 		c.j.store.addSegment(c.segments[n])
-		x.seg.sealed.Store(x.sealed)
-		c.report.Records += x.records
-		if before = x; !x.sealed {
+		x.Seg.Sealed.Store(x.Sealed)
+		c.report.Records += x.Records
+		if before = x; !x.Sealed {
 			c.unsealed = append(c.unsealed, x)
 		}
 	}
 	if e := c.proof.latest; before != nil && !c.isTail(before) {
 		c.checkEnd(before, 0, 0)
-	} else if before != nil && c.below(before.seg.number) {
+	} else if before != nil && c.below(before.Seg.Number) {
 		c.checkEnd(before, e.segment, e.group)
 	}
 	return nil
 }
 
-func (c *checkup) isTail(x *inspection) bool { return c.tail != nil && c.tail.number == x.seg.number }
+func (c *checkup) isTail(x *segments.Inspection) bool {
+	return c.tail != nil && c.tail.Number == x.Seg.Number
+}
 
 // checkEnd records damage if a segment other than the newest has lost, or may have lost, groups at
 // its end. The parameter next is the number of the next segment, and group is the number of the
 // first group in that segment, or 0 if it is not known. Three things can prove where a segment ends:
 // its footer, its final watermark, or the number of the group that follows in the next segment.
-func (c *checkup) checkEnd(x *inspection, next, group uint64) {
+func (c *checkup) checkEnd(x *segments.Inspection, next, group uint64) {
 	switch {
-	case x == nil || x.proved || x.marked && !c.isTail(x) || next == x.seg.number+1 && group == x.group+1:
-	case next == x.seg.number+1 && group > x.group:
-		c.note(x, x.addUnknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
+	case x == nil || x.Proved || x.Marked && !c.isTail(x) || next == x.Seg.Number+1 && group == x.Group+1:
+	case next == x.Seg.Number+1 && group > x.Group:
+		c.note(x, x.AddUnknown(fmt.Errorf("groups %d to %d are missing", x.Group+1, group-1)))
 	default:
-		c.note(x, x.addUnknown(errors.New("more groups may have followed")))
+		c.note(x, x.AddUnknown(errors.New("more groups may have followed")))
 	}
 }
 
@@ -327,7 +345,7 @@ func (c *checkup) ask() error {
 		}
 		if err != nil {
 			c.report.Damages = append(c.report.Damages, Damage{
-				File: segmentName(uint64(d.at.segment)), Offset: int64(d.at.off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
+				File: segments.Name(uint64(d.at.segment)), Offset: int64(d.at.off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
 			})
 		}
 	}
@@ -337,7 +355,7 @@ func (c *checkup) ask() error {
 // ending returns where the log ends, as this check found it.
 func (c *checkup) ending() ending {
 	if x := c.tailed; x != nil {
-		return ending{x.seg.number, x.end, x.group + 1}
+		return ending{x.Seg.Number, x.End, x.Group + 1}
 	}
 	return ending{group: 1}
 }
@@ -370,9 +388,9 @@ func (c *checkup) sum() {
 		above := l.low // the sequence after the previous entry
 		l.index.ascend(0, func(it item) bool {
 			switch {
-			case it.kind == kindGapClosed && it.flags&engine.Lost != 0:
+			case it.kind == segments.KindGapClosed && it.flags&engine.Lost != 0:
 				r.LostBatches += uint64(it.seq + 1 - min(above, it.seq))
-			case it.kind == kindGapClosed:
+			case it.kind == segments.KindGapClosed:
 				r.ClosedGaps++
 			case it.flags&engine.Lost != 0:
 				r.LostBatches++

@@ -12,6 +12,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // counting is an engine.Judge, which the journal asks whether to store an entry. It counts admitted
@@ -146,7 +147,7 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		defer w.j.Close()
 		refused := 0
 		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Write && c.Off == 0 && c.Len == dataStart && c.Name != temporary && refused < 3 {
+			if c.Kind == faulty.Write && c.Off == 0 && c.Len == segments.DataStart && c.Name != temporary && refused < 3 {
 				refused++
 				return syscall.ENOSPC
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -47,27 +48,27 @@ var errWaiting = errors.New("the cold segment is full")
 // occupied until the cold segment is adopted (see mayHold). It returns errWaiting if the entry must
 // stay where it is for now.
 func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
-	if !c.record.kind.entry() || !s.moving && !r.mayHold(s) {
+	if !c.record.Kind.Entry() || !s.moving && !r.mayHold(s) {
 		return false, nil
 	}
-	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.fits(c.record.size()+keyRoom, 1, 0)) {
+	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.Fits(c.record.Size()+segments.KeyRoom, 1, 0)) {
 		r.sealCold()
 	}
 	if r.cold != nil && r.cold.sealed && !r.adopt() {
 		return false, errWaiting
 	}
-	if r.cold == nil && !r.beginCold() || s.number > r.cold.seg.number {
+	if r.cold == nil && !r.beginCold() || s.Number > r.cold.seg.Number {
 		return false, nil
 	}
 	k := r.cold
-	m := move{log: c.record.log, seq: c.record.seq, from: c.from, bytes: c.record.bytes()}
+	m := move{log: c.record.Log, seq: c.record.Seq, from: c.from, bytes: c.record.Bytes()}
 	m.to = k.group.add(&c.record)
 	k.moves = append(k.moves, m)
 	if !s.moving {
 		s.moving = true
-		k.from, k.held = append(k.from, s), k.held+s.used-s.live.Load()
+		k.from, k.held = append(k.from, s), k.held+s.Used-s.live.Load()
 	}
-	return k.group.length < copyAtOnce || r.writeCold(), nil
+	return k.group.Length < copyAtOnce || r.writeCold(), nil
 }
 
 // mayHold reports whether the entries of segment s may be copied to the cold segment. An emptied
@@ -79,7 +80,7 @@ func (r *reclaimer) mayHold(s *segment) bool {
 	if r.j.opts.holdMore {
 		most = 1 << 60
 	}
-	dead := float64(s.used - live)
+	dead := float64(s.Used - live)
 	if r.cold == nil {
 		return dead/float64(live)*float64(r.j.size) <= float64(most)
 	}
@@ -100,20 +101,20 @@ func (r *reclaimer) beginCold() bool {
 	number, old := r.j.prepare.reserve()
 	s := r.j.newSegment(number, nil)
 	if old != nil {
-		if r.j.fs.Rename(old.name, coldFile) != nil {
+		if r.j.fs.Rename(old.Name, coldFile) != nil {
 			r.j.prepare.give(old)
 			return false
 		}
-		s.file = old.file
+		s.File = old.File
 	} else if f, err := r.j.createTemporary(coldFile); err == nil {
-		s.file = f
+		s.File = f
 	} else {
 		return false
 	}
 	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil}
 	r.cold.group.begin(s)
 	r.building.Store(uint32(number))
-	if s.file.WriteAt(0, encodeHeader(r.j.salt, number, r.j.size)) != nil || r.copy(r.newCopy()) != nil {
+	if s.File.WriteAt(0, segments.EncodeHeader(r.j.salt, number, r.j.size)) != nil || r.copy(r.newCopy()) != nil {
 		r.dropCold()
 		return false
 	}
@@ -125,17 +126,17 @@ func (r *reclaimer) beginCold() bool {
 // that fails, it drops the cold segment and returns false.
 func (r *reclaimer) writeCold() bool {
 	k, g := r.cold, r.cold.group
-	err := k.seg.file.WriteAt(g.off, g.buffers(k.seg.seed, k.next)...)
-	if k.dirty += g.length; err == nil && k.dirty >= zeroStep {
-		k.dirty, err = 0, k.seg.file.SyncData()
+	err := k.seg.File.WriteAt(g.Off, g.Buffers(k.seg.Seed, k.next)...)
+	if k.dirty += g.Length; err == nil && k.dirty >= zeroStep {
+		k.dirty, err = 0, k.seg.File.SyncData()
 	}
-	if err != nil || !pause(time.Duration(g.length)*time.Second/time.Duration(r.j.opts.ReclaimRate), r.halt) {
+	if err != nil || !pause(time.Duration(g.Length)*time.Second/time.Duration(r.j.opts.ReclaimRate), r.halt) {
 		r.dropCold()
 		return false
 	}
 	k.next++
-	r.j.counts.bytes.Add(uint64(g.length))
-	r.j.counts.copied.Add(uint64(g.length))
+	r.j.counts.bytes.Add(uint64(g.Length))
+	r.j.counts.copied.Add(uint64(g.Length))
 	g.begin(k.seg)
 	return true
 }
@@ -143,17 +144,17 @@ func (r *reclaimer) writeCold() bool {
 // sealCold completes the cold segment, or drops it.
 func (r *reclaimer) sealCold() {
 	k := r.cold
-	if k.group.records > 0 && !r.writeCold() {
+	if k.group.Records > 0 && !r.writeCold() {
 		return
 	}
-	free := k.seg.free()
+	free := k.seg.Free()
 	for ; !k.zeroed && free > 0; free -= zeroStep { // fill the rest with zeros: a file with holes would need more space when it is recycled
-		if k.seg.file.WriteAt(k.seg.end+max(free-zeroStep, 0), zeros[:min(free, zeroStep)]) != nil {
+		if k.seg.File.WriteAt(k.seg.End+max(free-zeroStep, 0), zeros[:min(free, zeroStep)]) != nil {
 			r.dropCold()
 			return
 		}
 	}
-	if k.seg.seal(k.next, nil) != nil {
+	if k.seg.Seal(k.next, nil) != nil {
 		r.dropCold()
 		return
 	}
@@ -169,11 +170,11 @@ func (r *reclaimer) sealCold() {
 func (r *reclaimer) adopt() bool {
 	k := r.cold
 	all := r.j.store.allSegments()
-	if len(all) < 2 || all[len(all)-2].number < k.seg.number {
+	if len(all) < 2 || all[len(all)-2].Number < k.seg.Number {
 		return false
 	}
 	if !k.named {
-		if r.j.fs.Rename(coldFile, k.seg.name) != nil {
+		if r.j.fs.Rename(coldFile, k.seg.Name) != nil {
 			r.dropCold()
 			return false
 		}
@@ -195,7 +196,7 @@ func (r *reclaimer) adopt() bool {
 		if l := r.j.store.log(engine.LogID(m.log)); l != nil {
 			k.seg.live.Add(m.bytes)
 			old := k.seg
-			if l.move(&record{seq: m.seq}, m.from, m.to) {
+			if l.move(&segments.Record{Seq: m.seq}, m.from, m.to) {
 				old = r.j.store.segment(m.from.segment)
 			}
 			old.live.Add(-m.bytes)
@@ -210,7 +211,7 @@ func (r *reclaimer) adopt() bool {
 // is full, because the strict bound on the size of an idle journal (see victim) leaves no space for
 // them.
 func (r *reclaimer) settleCold() {
-	if k := r.cold; k != nil && !k.sealed && k.seg.end > r.j.size/2 {
+	if k := r.cold; k != nil && !k.sealed && k.seg.End > r.j.size/2 {
 		r.sealCold()
 	}
 	if k := r.cold; k != nil && (!k.sealed || !r.adopt()) {
@@ -224,10 +225,10 @@ func (r *reclaimer) dropCold() {
 	if k == nil {
 		return
 	}
-	k.seg.file.Close()
+	k.seg.File.Close()
 	name := coldFile
 	if k.named {
-		name = k.seg.name
+		name = k.seg.Name
 	}
 	r.j.fs.Remove(name) // if this fails, the next opening removes the file
 	r.warm = time.Now().Add(calm)

@@ -15,6 +15,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // format1 is a journal that was written by a version of Weir with format 1, as a tar archive.
@@ -130,7 +131,7 @@ func TestFormat1(t *testing.T) {
 // A journal of format 1 cannot prove where its newest segment ended. So a repair does not treat a
 // damaged newest segment as one that was never used.
 func TestFormat1LostTail(t *testing.T) {
-	for _, name := range []string{segmentName(2), segmentName(3)} {
+	for _, name := range []string{segments.Name(2), segments.Name(3)} {
 		fs := oldJournal(t)
 		put(fs, name, nil)
 		r, err := RepairJournal(fs, RepairOptions{})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // documentOp creates, updates or deletes a document.
@@ -32,7 +33,9 @@ const (
 	deleteDocument
 )
 
-func (o *documentOp) bound() (int, int) { return padded(recordSize + len(o.key) + len(o.value)), 1 }
+func (o *documentOp) bound() (int, int) {
+	return segments.Padded(segments.RecordSize + len(o.key) + len(o.value)), 1
+}
 
 // class gives updates the same class as deletions, so that they succeed on a nearly full disk.
 // Revoking a key is an update, and it must not fail for lack of space.
@@ -60,28 +63,28 @@ func (o *documentOp) stage(g *group) {
 		return
 	}
 	c := &o.j.commit
-	r := record{kind: kindDocument, seq: c.next, key: o.key, payload: o.value, payloadSum: o.sum}
+	r := segments.Record{Kind: segments.KindDocument, Seq: c.next, Key: o.key, Payload: o.value, PayloadSum: o.sum}
 	c.next++
-	created := engine.LogID(r.seq)
+	created := engine.LogID(r.Seq)
 	if old != nil {
 		created = old.Created
 	}
-	r.log = uint64(created)
+	r.Log = uint64(created)
 	if o.change == deleteDocument {
 		// birth is the newest segment that may hold entries of this log. It may be a cold segment
 		// that the reclaimer is filling (see cold.go).
-		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load())
-		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
-		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}
-		o.deleted.at = extent{g.add(&r), r.bytes()}
+		birth := max(uint32(g.seg.Number), o.j.reclaim.building.Load())
+		r.Kind, r.Payload, r.PayloadSum, r.Count = segments.KindDeleted, nil, segments.Sum(0, nil), birth
+		o.deleted = &tombstone{created: created, revision: engine.Revision(r.Seq), birth: birth}
+		o.deleted.at = extent{g.add(&r), r.Bytes()}
 		o.log, o.handle = o.j.store.doom(o.j, created)
 		g.setDocument(o.key, nil)
 		return
 	}
 	o.result = &document{Document: engine.Document{
-		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.seq),
+		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.Seq),
 	}}
-	o.result.at = extent{g.add(&r), r.bytes()}
+	o.result.at = extent{g.add(&r), r.Bytes()}
 	g.setDocument(o.key, o.result)
 }
 
@@ -147,7 +150,7 @@ func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	}
 	o.j, o.done = j, make(chan error, 1)
 	o.value = append([]byte(nil), o.value...)
-	o.sum = sum(0, o.value)
+	o.sum = segments.Sum(0, o.value)
 	j.do(o)
 	select {
 	case err := <-o.done:

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"weir/internal/disk"
+	"weir/internal/engine/journal/segments"
 )
 
 // endFile is the name of the file that proves how far the log reached at least. Without this file,
@@ -52,7 +53,7 @@ func loadEnd(dir disk.FS) (p proof, err error) {
 		return p, fmt.Errorf("open %s: %w", endFile, err)
 	}
 	defer f.Close()
-	fault := errChecksum
+	fault := segments.ErrChecksum
 	for off := int64(0); off < endSize; off += endBlock {
 		b := make([]byte, endSlot)
 		if n, err := f.ReadAt(b, off); n < len(b) {
@@ -173,7 +174,7 @@ func (r *endRecord) encode() []byte {
 	binary.LittleEndian.PutUint64(b[32:], r.latest.segment)
 	binary.LittleEndian.PutUint64(b[40:], uint64(r.latest.offset))
 	binary.LittleEndian.PutUint64(b[48:], r.latest.group)
-	binary.LittleEndian.PutUint32(b, sum(0, b[4:]))
+	binary.LittleEndian.PutUint32(b, segments.Sum(0, b[4:]))
 	return b
 }
 
@@ -193,5 +194,5 @@ func decodeEnd(b []byte) (r endRecord, ok bool) {
 		latest: ending{binary.LittleEndian.Uint64(b[32:]), int64(binary.LittleEndian.Uint64(b[40:])), binary.LittleEndian.Uint64(b[48:])},
 	}
 	copy(r.salt[:], b[8:])
-	return r, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == sum(0, b[4:endSlot])
+	return r, binary.LittleEndian.Uint32(b[4:]) == endMagic && binary.LittleEndian.Uint32(b) == segments.Sum(0, b[4:endSlot])
 }

@@ -12,6 +12,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // A group (the records of one write) is written twice, at the same offset and with the same layout,
@@ -39,7 +40,7 @@ func TestTwoTornAttempts(t *testing.T) {
 		for seq := weir.Seq(2); seq <= 9; seq++ {
 			body := bytes.Repeat([]byte(payload), 1000)
 			o := &appendOp{done: func(err error) { done <- err }}
-			o.h, o.e, o.sum = l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, sum(0, body)
+			o.h, o.e, o.sum = l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, segments.Sum(0, body)
 			ops = append(ops, o)
 		}
 		j.queueTogether(ops...)
@@ -48,14 +49,14 @@ func TestTwoTornAttempts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return after.Files()[segmentName(1)]
+		return after.Files()[segments.Name(1)]
 	}
 	first, second := attempt("1"), attempt("2")
-	mixed := bytes.Clone(fs.Files()[segmentName(1)])
-	cut := end + frameSize + 4*int64(padded(recordSize+1000)) // an offset between two records
+	mixed := bytes.Clone(fs.Files()[segments.Name(1)])
+	cut := end + segments.FrameSize + 4*int64(segments.Padded(segments.RecordSize+1000)) // an offset between two records
 	copy(mixed[end:cut], first[end:cut])
 	copy(mixed[cut:], second[cut:cut+16384])
-	put(fs, segmentName(1), mixed)
+	put(fs, segments.Name(1), mixed)
 	j, err := Open(fs, small)
 	if err != nil {
 		t.Fatal(err)
@@ -156,11 +157,11 @@ func TestBothSlotsProveTheEnd(t *testing.T) {
 	fs := threeFiles(t)
 	for _, off := range []int64{0, endBlock} {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		end, newest := after.Files()[endFile], after.Files()[segmentName(3)]
+		end, newest := after.Files()[endFile], after.Files()[segments.Name(3)]
 		clear(end[off : off+endBlock])
 		clear(newest[headerLen:])
 		put(after, endFile, end)
-		put(after, segmentName(3), newest)
+		put(after, segments.Name(3), newest)
 		if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) {
 			t.Errorf("slot at %d lost: %v", off, err)
 		}

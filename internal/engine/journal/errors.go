@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"weir/internal/engine/journal/segments"
 )
 
 // Open returns these errors for a directory that this version cannot open. It leaves the directory
@@ -12,3 +13,6 @@ var (
 )
 
 var errMissing = errors.New("missing")
+
+// DamageError says where the journal is damaged. It wraps engine.ErrDamaged.
+type DamageError = segments.DamageError

@@ -64,7 +64,7 @@ func (o *exactOp) settle(g *group) {
 	if g.seg != nil {
 		// The bytes of this group are not counted yet. The writer adds them to the count after all
 		// ops of the group are settled.
-		want[uint32(g.seg.number)] -= g.live
+		want[uint32(g.seg.Number)] -= g.live
 	}
 	for n, bytes := range want {
 		seg := s.segments[n]

@@ -14,6 +14,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // TestEveryCallFails makes the k-th call of each kind fail, for every k. A journal whose write or
@@ -131,7 +132,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 	end := w.j.write.synced
 	for marked := int64(0); marked != end; { // wait for the watermark of the last group; there may be an earlier one
 		after := fs.Crash(faulty.LoseNothing, nil)
-		f, err := after.Open(segmentName(1))
+		f, err := after.Open(segments.Name(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +145,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 	}
 	for off := end - 100; off < end-8; off++ {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		after.Flip(segmentName(1), off, 3)
+		after.Flip(segments.Name(1), off, 3)
 		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
 			t.Fatalf("bit flipped at %d, %d bytes before the end of the groups: %v", off, end-off, err)
 		}
@@ -165,12 +166,12 @@ func TestLostSegment(t *testing.T) {
 	numbers := w.j.store.allSegments() // the journal is closed, so no segment is freed any more
 	for _, s := range numbers[:len(numbers)-1] {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		if err := after.Remove(s.name); err != nil {
+		if err := after.Remove(s.Name); err != nil {
 			t.Fatal(err)
 		}
 		var damage *DamageError
-		if _, err := Open(after, small); !errors.As(err, &damage) || damage.File != s.name {
-			t.Errorf("open without segment %s: %v", s.name, err)
+		if _, err := Open(after, small); !errors.As(err, &damage) || damage.File != s.Name {
+			t.Errorf("open without segment %s: %v", s.Name, err)
 		}
 	}
 }
@@ -276,7 +277,7 @@ func TestRefusedDirectories(t *testing.T) {
 		}, syscall.EACCES, "permission denied"},
 		{"damaged", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			fs.Flip(w.j.store.allSegments()[0].name, 8, 0)
+			fs.Flip(w.j.store.allSegments()[0].Name, 8, 0)
 			return fs
 		}, engine.ErrDamaged, "segment header"},
 	} {
@@ -312,7 +313,7 @@ func TestOlderRecordDamaged(t *testing.T) {
 	for _, it := range []weir.Seq{1, 7, 19} {
 		place, _ := w.logs["a"].(*handle).index.find(it)
 		after := crashed.Crash(faulty.LoseNothing, nil)
-		after.Flip(segmentName(1), int64(place.place.off)+60, 1)
+		after.Flip(segments.Name(1), int64(place.place.off)+60, 1)
 		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
 			t.Errorf("entry %d of 20 damaged: %v", it, err)
 		}

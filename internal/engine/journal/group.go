@@ -2,6 +2,7 @@ package journal
 
 import (
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -19,7 +20,7 @@ type group struct {
 
 	full *segment // the segment before seg, if this group is the first one in seg
 
-	groupBuffer
+	segments.GroupBuffer
 	live int64 // bytes of the appended entries and trims that are still needed; counted while the group is settled (applied to memory)
 
 	ops     []op
@@ -37,15 +38,15 @@ type commit struct {
 
 // begin empties the group and keeps its buffers for reuse.
 func (g *group) begin(seg *segment) {
-	g.groupBuffer.begin()
+	g.GroupBuffer.Begin()
 	clear(g.ops)
 	clear(g.commits)
-	*g = group{j: g.j, seg: seg, groupBuffer: g.groupBuffer, ops: g.ops[:0], commits: g.commits[:0]}
+	*g = group{j: g.j, seg: seg, GroupBuffer: g.GroupBuffer, ops: g.ops[:0], commits: g.commits[:0]}
 }
 
 // add appends a record to the group. It returns the position that the record will have.
-func (g *group) add(r *record) place {
-	return place{uint32(g.seg.number), g.groupBuffer.add(&g.seg.storedSegment, r)}
+func (g *group) add(r *segments.Record) place {
+	return place{uint32(g.seg.Number), g.GroupBuffer.Add(&g.seg.Segment, r)}
 }
 
 // document returns the state of a document after all ops that were staged so far: the state left by

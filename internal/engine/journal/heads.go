@@ -9,6 +9,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -54,7 +55,7 @@ type heads struct {
 	ends   []int               // for each segment in held, the index after its last item
 	sizes  []keySize           // sizes of keys that the index does not know yet
 	tags   map[weir.Seq]string // tags of items, by sequence; nil if there are none
-	reader keyReader
+	reader segments.KeyReader
 }
 
 // head is an item with those fields of its record that a judge needs. A head is half as large as an
@@ -169,7 +170,7 @@ func (h *heads) look() {
 	number := uint32(0)
 	for i := range h.items {
 		it := &h.items[i]
-		it.known = it.kind != kindGapClosed && !it.tag && (!it.keyed || it.key > 0 && it.time < h.since)
+		it.known = it.kind != segments.KindGapClosed && !it.tag && (!it.keyed || it.key > 0 && it.time < h.since)
 		if len(h.held) == 0 || it.place.segment != number {
 			number = it.place.segment
 			seg := h.l.j.store.segment(number)
@@ -207,7 +208,7 @@ func (h *heads) fill(seg *segment, start, end int) error {
 		n, length := h.near(i, end)
 		off := h.items[i].place.off
 		buf := (*shared)[:length]
-		if err := seg.read(buf, int64(off)); err != nil {
+		if err := seg.Read(buf, int64(off)); err != nil {
 			return err
 		}
 		for ; n > 0; i++ {
@@ -227,7 +228,7 @@ func (h *heads) fill(seg *segment, start, end int) error {
 // need returns how many bytes of a record must be read. A closed gap is read whole, because its
 // payload holds the first sequence of the gap.
 func need(it *item) int {
-	if it.kind == kindGapClosed {
+	if it.kind == segments.KindGapClosed {
 		return it.length()
 	}
 	return int(it.head)
@@ -256,32 +257,32 @@ func (h *heads) near(i, end int) (n, length int) {
 // complete adds to a head what only the record holds: the key and the number of events of a batch,
 // or the first sequence of a closed gap.
 func (h *heads) complete(it *head, seg *segment, b []byte) error {
-	if it.kind == kindGapClosed {
-		var r record
+	if it.kind == segments.KindGapClosed {
+		var r segments.Record
 		err := h.l.decode(&spot{it.item, seg}, b, &r)
 		if err == nil {
-			it.first = r.header().First
-			h.setTag(it, r.tag)
+			it.first = r.Header().First
+			h.setTag(it, r.Tag)
 		}
 		return err
 	}
-	ct, key, head, err := checkHead(b, seg.seed)
-	if err == nil && (kind(b[14]) != it.kind || binary.LittleEndian.Uint64(b[16:]) != uint64(h.l.id) ||
+	ct, key, head, err := segments.CheckHead(b, seg.Seed)
+	if err == nil && (segments.Kind(b[14]) != it.kind || binary.LittleEndian.Uint64(b[16:]) != uint64(h.l.id) ||
 		binary.LittleEndian.Uint64(b[24:]) != uint64(it.seq) || binary.LittleEndian.Uint32(b[8:]) != it.size) {
-		err = errChecksum
+		err = segments.ErrChecksum
 	}
 	if err != nil {
 		return h.l.verify(&spot{it.item, seg}, nil, err)
 	}
 	if it.tag {
-		_, tag := tagOf(b, key, head)
+		_, tag := segments.TagOf(b, key, head)
 		h.setTag(it, string(tag))
 	}
 	if !it.keyed {
 		it.known = true
 		return nil
 	}
-	h.completeFromSlot(it, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
+	h.completeFromSlot(it, segments.KeySlot{Size: uint16(key - ct), Count: binary.LittleEndian.Uint32(b[40:]), Digest: weir.DigestKey(b[ct:key])})
 	return nil
 }
 
@@ -297,11 +298,11 @@ func (h *heads) setTag(it *head, tag string) {
 }
 
 // completeFromSlot completes the head of a batch from the key slot k.
-func (h *heads) completeFromSlot(it *head, k keySlot) {
-	it.known, it.count, it.digest = true, k.count, k.digest
+func (h *heads) completeFromSlot(it *head, k segments.KeySlot) {
+	it.known, it.count, it.digest = true, k.Count, k.Digest
 	if it.key == 0 {
-		it.key = k.size
-		h.sizes = append(h.sizes, keySize{it.seq, k.size})
+		it.key = k.Size
+		h.sizes = append(h.sizes, keySize{it.seq, k.Size})
 	}
 }
 
@@ -314,7 +315,7 @@ const fewKeys = 4
 func (h *heads) takeKeys(seg *segment, start, end int) {
 	n, from, to := 0, uint32(0), uint32(0)
 	for i := start; i < end; i++ {
-		if it := &h.items[i]; it.kind == kindBatch && !it.known && !it.tag {
+		if it := &h.items[i]; it.kind == segments.KindBatch && !it.known && !it.tag {
 			if off := it.place.off; n == 0 {
 				from, to = off, off
 			} else {
@@ -326,13 +327,13 @@ func (h *heads) takeKeys(seg *segment, start, end int) {
 	if n <= fewKeys {
 		return
 	}
-	slots := h.reader.slotsOf(&seg.storedSegment, from, to, n*headBridge)
-	count := len(slots) / keySlotSize
-	at := func(i int) uint32 { return binary.LittleEndian.Uint32(slots[i*keySlotSize:]) }
+	slots := h.reader.SlotsOf(&seg.Segment, from, to, n*headBridge)
+	count := len(slots) / segments.KeySlotSize
+	at := func(i int) uint32 { return binary.LittleEndian.Uint32(slots[i*segments.KeySlotSize:]) }
 	next := sort.Search(count, func(i int) bool { return at(i) >= from })
 	for i := start; i < end; i++ {
 		it := &h.items[i]
-		if it.kind != kindBatch || it.known || it.tag {
+		if it.kind != segments.KindBatch || it.known || it.tag {
 			continue
 		}
 		if next >= count || at(next) != it.place.off {
@@ -341,7 +342,7 @@ func (h *heads) takeKeys(seg *segment, start, end int) {
 				continue
 			}
 		}
-		h.completeFromSlot(it, decodeKeySlot(slots[next*keySlotSize:]))
+		h.completeFromSlot(it, segments.DecodeKeySlot(slots[next*segments.KeySlotSize:]))
 		next++
 	}
 }

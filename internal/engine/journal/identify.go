@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // Files of the journal other than segments.
@@ -132,11 +133,11 @@ func (d *directory) salvageFormat(names []string) bool {
 	p, err := loadEnd(d.fs)
 	ok := err == nil && p.latest.segment > 0
 	for _, name := range names {
-		if _, segment := segmentNumber(name); err == nil || ok || !segment {
+		if _, segment := segments.NumberOf(name); err == nil || ok || !segment {
 			continue
 		}
 		if f, err := d.fs.Open(name); err == nil {
-			p.salt, p.size, ok = saltOf(f)
+			p.salt, p.size, ok = segments.SaltOf(f)
 			f.Close()
 		}
 	}
@@ -147,7 +148,7 @@ func (d *directory) salvageFormat(names []string) bool {
 }
 
 func validSize(size int64) bool {
-	return size >= minSegment && size <= maxSegment && size%dataStart == 0
+	return size >= minSegment && size <= maxSegment && size%segments.DataStart == 0
 }
 
 // readFormat reads the format file, for example:
@@ -187,7 +188,7 @@ func (d *directory) parseFormat(text string) error {
 	var salt []byte
 	_, err = fmt.Sscanf(rest, "segment %d\nsalt %x\n", &d.size, &salt)
 	if d.version = version; copy(d.salt[:], salt) < len(d.salt) || err != nil || !validSize(d.size) || text != d.formatText() {
-		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
+		return &DamageError{File: formatFile, What: "journal format", Err: segments.ErrChecksum}
 	}
 	return nil
 }
@@ -195,7 +196,7 @@ func (d *directory) parseFormat(text string) error {
 // formatText returns the content of the format file.
 func (d *directory) formatText() string {
 	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", d.version, d.size, d.salt)
-	return text + fmt.Sprintf("check %08x\n", sum(0, []byte(text)))
+	return text + fmt.Sprintf("check %08x\n", segments.Sum(0, []byte(text)))
 }
 
 // writeFormat writes the format file. With this file an empty directory becomes a journal. The file

@@ -6,6 +6,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // place is the position of a record: segment number and offset.
@@ -26,7 +27,7 @@ type item struct {
 	place place
 	size  uint32 // size of the payload
 	head  uint16 // size of the record without its payload
-	kind  kind
+	kind  segments.Kind
 	flags engine.Flags
 	keyed bool   // the entry has a key
 	key   uint16 // size of the key; 0 if there is no key or if its size is not known yet
@@ -36,7 +37,7 @@ type item struct {
 func (it *item) length() int { return int(it.head) + int(it.size) }
 
 // bytes returns the space that the record takes in its segment, including its slot in the index.
-func (it *item) bytes() int64 { return int64(padded(it.length()) + slotSize) }
+func (it *item) bytes() int64 { return int64(segments.Padded(it.length()) + segments.SlotSize) }
 
 // packed is an item in 24 bytes: sequence and time are relative to the base of the chunk that holds
 // the item, and the payload size takes 24 bits.
@@ -101,7 +102,7 @@ func (c *chunk) unpack(i int, it *item) {
 	it.seq, it.time = c.seq+weir.Seq(p.seq), c.time+weir.Time(p.time)
 	it.place.segment, it.place.off = p.segment, p.off
 	it.head, it.key, it.size = p.head, p.key, p.size&maxPayload
-	it.kind, it.flags = kind(p.size>>kindShift&3), engine.Flags(p.size>>flagShift&flagMask)
+	it.kind, it.flags = segments.Kind(p.size>>kindShift&3), engine.Flags(p.size>>flagShift&flagMask)
 	it.keyed, it.tag = p.size&keyedBit != 0, p.size&tagBit != 0
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // naive is a simple index, one sorted slice, to compare the real index with.
@@ -44,7 +45,7 @@ func drawItem(t *rapid.T, seq weir.Seq) item {
 		place: place{rapid.Uint32().Draw(t, "segment"), rapid.Uint32().Draw(t, "off")},
 		size:  rapid.Uint32Range(0, maxPayload).Draw(t, "size"),
 		head:  rapid.Uint16().Draw(t, "head"),
-		kind:  rapid.SampledFrom([]kind{kindBatch, kindGapClosed}).Draw(t, "kind"),
+		kind:  rapid.SampledFrom([]segments.Kind{segments.KindBatch, segments.KindGapClosed}).Draw(t, "kind"),
 		flags: engine.Flags(rapid.Uint8Range(0, flagMask).Draw(t, "flags")),
 		keyed: rapid.Bool().Draw(t, "keyed"),
 	}
@@ -76,7 +77,7 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 				}
 				for range rapid.IntRange(1, 700).Draw(t, "n") {
 					last++
-					it := item{seq: last, time: weir.Time(last), kind: kindBatch}
+					it := item{seq: last, time: weir.Time(last), kind: segments.KindBatch}
 					x.insert(it)
 					n.insert(it)
 				}
@@ -134,7 +135,7 @@ func TestIndexMemory(t *testing.T) {
 		all := make([]index, logs)
 		for i := range entries {
 			seq := weir.Seq(i / logs)
-			all[i%logs].insert(item{seq: seq, time: weir.Time(1_700_000_000_000 + i), kind: kindBatch, size: 100, head: recordSize})
+			all[i%logs].insert(item{seq: seq, time: weir.Time(1_700_000_000_000 + i), kind: segments.KindBatch, size: 100, head: segments.RecordSize})
 		}
 		each := float64(heapInUse()-before) / entries
 		t.Logf("%d logs: %.1f bytes per entry", logs, each)

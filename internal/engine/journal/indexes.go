@@ -9,6 +9,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // state says where the newest record of a document is, or the newest mark of a log. (A mark is the
@@ -18,7 +19,7 @@ type state struct {
 	at       place
 	size     uint32
 	head     uint16
-	kind     kind
+	kind     segments.Kind
 	first    uint32 // segment with the oldest record of a document; 0 if only the deletion of the document was found
 	log      uint64
 	seq      uint64
@@ -42,7 +43,7 @@ type found struct {
 // stored. If the note is longer than keptNote, it is left out here.
 type foundState struct {
 	at    extent
-	rec   record
+	rec   segments.Record
 	first uint32 // the same as state.first
 }
 
@@ -68,13 +69,13 @@ func (r *recovery) readIndexes() (err error) {
 	}
 	for i := range f.rest {
 		st := &f.rest[i]
-		if st.rec.kind == kindMark {
-			r.applyMark(st.rec.log, st.rec.time, weir.Seq(st.rec.seq), st.rec.payload, st.at)
+		if st.rec.Kind == segments.KindMark {
+			r.applyMark(st.rec.Log, st.rec.Time, weir.Seq(st.rec.Seq), st.rec.Payload, st.at)
 			continue
 		}
 		r.applyRecord(st.at.place, &st.rec)
-		if old, ok := r.first[st.rec.key]; st.first > 0 && (!ok || st.first < old) {
-			r.first[st.rec.key] = st.first
+		if old, ok := r.first[st.rec.Key]; st.first > 0 && (!ok || st.first < old) {
+			r.first[st.rec.Key] = st.first
 		}
 	}
 	r.keepDocuments(f.docs)
@@ -91,9 +92,9 @@ type loadedIndex struct {
 func (r *recovery) load(all []*segment, into chan<- loadedIndex) {
 	defer close(into)
 	for _, s := range all {
-		x := loadedIndex{seg: s, slots: s.slots}
+		x := loadedIndex{seg: s, slots: s.Slots}
 		if s != r.tail {
-			x.slots, x.err = s.index()
+			x.slots, x.err = s.Index()
 		}
 		into <- x
 	}
@@ -108,15 +109,15 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 		}
 	}
 	if x.seg != r.tail {
-		x.seg.sealed.Store(true)
+		x.seg.Sealed.Store(true)
 	}
-	for b := x.slots; len(b) > 0; b = b[slotSize:] {
-		switch sl := decodeSlot(b); sl.kind {
-		case kindBatch, kindGapClosed:
-			r.insert(place{uint32(x.seg.number), sl.off}, sl)
-		case kindManifest, kindMark, kindDocument, kindDeleted:
+	for b := x.slots; len(b) > 0; b = b[segments.SlotSize:] {
+		switch sl := segments.DecodeSlot(b); sl.Kind {
+		case segments.KindBatch, segments.KindGapClosed:
+			r.insert(place{uint32(x.seg.Number), sl.Off}, sl)
+		case segments.KindManifest, segments.KindMark, segments.KindDocument, segments.KindDeleted:
 		default:
-			return x.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
+			return x.seg.Damage(int64(sl.Off), "record", fmt.Errorf("unknown kind %d", sl.Kind))
 		}
 	}
 	return nil
@@ -125,14 +126,14 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 // add keeps the state that a slot (an element of a segment's index) describes, unless a newer state
 // of the same log is known. A copy made by the reclaimer has the same revision as its original; add
 // keeps the copy.
-func (s *states) add(at place, sl slot, revision uint64) {
-	st := state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
-	if sl.kind == kindDocument {
+func (s *states) add(at place, sl segments.Slot, revision uint64) {
+	st := state{at: at, size: sl.Size, head: sl.Head, kind: sl.Kind, log: sl.Log, seq: sl.Seq, revision: revision}
+	if sl.Kind == segments.KindDocument {
 		st.first = at.segment
 	}
-	i, known := s.of[sl.log]
+	i, known := s.of[sl.Log]
 	if !known {
-		s.of[sl.log] = int32(len(s.all))
+		s.of[sl.Log] = int32(len(s.all))
 		s.all = append(s.all, st)
 		return
 	}
@@ -149,12 +150,12 @@ func (s *states) add(at place, sl slot, revision uint64) {
 func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
 	for x := range indexes {
-		for b := x.slots; len(b) > 0; b = b[slotSize:] {
-			switch sl, number := decodeSlot(b), uint32(x.seg.number); sl.kind {
-			case kindMark:
-				marks.add(place{number, sl.off}, sl, uint64(sl.time))
-			case kindDocument, kindDeleted:
-				docs.add(place{number, sl.off}, sl, sl.seq)
+		for b := x.slots; len(b) > 0; b = b[segments.SlotSize:] {
+			switch sl, number := segments.DecodeSlot(b), uint32(x.seg.Number); sl.Kind {
+			case segments.KindMark:
+				marks.add(place{number, sl.Off}, sl, uint64(sl.Time))
+			case segments.KindDocument, segments.KindDeleted:
+				docs.add(place{number, sl.Off}, sl, sl.Seq)
 			}
 		}
 	}
@@ -162,32 +163,32 @@ func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 	slices.SortFunc(all, func(a, b state) int {
 		return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
 	})
-	w := &window{}
+	w := &segments.Window{}
 	for i := range all {
 		st := &all[i]
-		at := extent{st.at, int64(padded(int(st.head)+int(st.size)) + slotSize)}
-		if st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note, which is read when the log is opened
-			rec := record{kind: kindMark, log: st.log, seq: st.seq, time: int64(st.revision)}
+		at := extent{st.at, int64(segments.Padded(int(st.head)+int(st.size)) + segments.SlotSize)}
+		if st.kind == segments.KindMark && st.size > keptNote { // the slot holds everything but the note, which is read when the log is opened
+			rec := segments.Record{Kind: segments.KindMark, Log: st.log, Seq: st.seq, Time: int64(st.revision)}
 			f.rest = append(f.rest, foundState{at: at, rec: rec})
 			continue
 		}
-		if s := r.segments[uint64(st.at.segment)]; w.seg != &s.storedSegment {
-			w = &window{seg: &s.storedSegment, buf: w.buf[:0]}
+		if s := r.segments[uint64(st.at.segment)]; w.Seg != &s.Segment {
+			w = &segments.Window{Seg: &s.Segment, Buf: w.Buf[:0]}
 		}
-		if n := int64(st.head) + int64(st.size); !w.holds(int64(st.at.off), n) {
-			w.ahead = together(all[i:])
+		if n := int64(st.head) + int64(st.size); !w.Holds(int64(st.at.off), n) {
+			w.Ahead = together(all[i:])
 		}
-		rec, err := w.record(slot{off: st.at.off, size: st.size, head: st.head, kind: st.kind, log: st.log, seq: st.seq})
+		rec, err := w.Record(segments.Slot{Off: st.at.off, Size: st.size, Head: st.head, Kind: st.kind, Log: st.log, Seq: st.seq})
 		if err != nil {
 			return found{err: err}
 		}
-		if st.kind == kindDocument {
+		if st.kind == segments.KindDocument {
 			d := document{at: at, first: st.first}
-			d.Created, d.Revision = engine.LogID(rec.log), engine.Revision(rec.seq)
-			f.docs = append(f.docs, keyOf(r.j.store.docs.pack(rec.key, rec.payload, &d)))
+			d.Created, d.Revision = engine.LogID(rec.Log), engine.Revision(rec.Seq)
+			f.docs = append(f.docs, keyOf(r.j.store.docs.pack(rec.Key, rec.Payload, &d)))
 			continue
 		}
-		rec.payload = slices.Clone(rec.payload) // the window reuses its buffer
+		rec.Payload = slices.Clone(rec.Payload) // the window reuses its buffer
 		f.rest = append(f.rest, foundState{at, rec, st.first})
 	}
 	slices.SortFunc(f.docs, byKey.compare)
@@ -202,7 +203,7 @@ func together(all []state) int64 {
 	for i := range all[1:] {
 		next := &all[1+i]
 		far := int64(next.at.off) - int64(from.at.off)
-		if next.at.segment != from.at.segment || far > n+shortGap || far > windowSize {
+		if next.at.segment != from.at.segment || far > n+shortGap || far > segments.WindowSize {
 			break
 		}
 		n = far + int64(next.head) + int64(next.size)
@@ -270,22 +271,22 @@ func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
 	if !errors.Is(damage, engine.ErrDamaged) {
 		return nil, damage
 	}
-	end, err := s.provedEnd()
+	end, err := s.ProvedEnd()
 	if err != nil || end == 0 {
 		return nil, errors.Join(damage, err)
 	}
-	x, err := s.scan()
-	if s.next = x.next; err != nil || s.end != end {
+	x, err := s.Scan()
+	if s.next = x.Next; err != nil || s.End != end {
 		return nil, errors.Join(damage, err)
 	}
 	r.rebuilt = append(r.rebuilt, s)
-	return s.slots, nil
+	return s.Slots, nil
 }
 
 // rebuild seals the segments in the field rebuilt: it writes their indexes and footers.
 func (r *recovery) rebuild() error {
 	for _, s := range r.rebuilt {
-		if err := s.seal(s.next, nil); err != nil {
+		if err := s.Seal(s.next, nil); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // Options configure a journal. The zero value is right for a server.
@@ -86,7 +87,7 @@ var _ engine.Engine = (*Journal)(nil)
 func Open(fs disk.FS, o Options) (*Journal, error) {
 	j := newJournal(fs, o)
 	if !validSize(j.size) {
-		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", j.size, dataStart, minSegment, int64(maxSegment))
+		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", j.size, segments.DataStart, minSegment, int64(maxSegment))
 	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
@@ -159,7 +160,7 @@ func (j *Journal) Close() error {
 // closeAll closes all files and releases the lock.
 func (j *Journal) closeAll() {
 	for _, s := range j.store.allSegments() {
-		s.file.Close()
+		s.File.Close()
 	}
 	j.prepare.closeFiles()
 	if j.end.file != nil {

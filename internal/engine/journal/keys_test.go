@@ -9,6 +9,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // A segment has a key slot for each batch with an idempotency key. The slot holds the digest and
@@ -29,10 +30,10 @@ func TestKeysOfSegments(t *testing.T) {
 	for name, change := range map[string]func(b []byte, keys, count, index int){
 		"as written": nil,
 		"a damaged key": func(b []byte, keys, _, _ int) {
-			b[keys+100*keySlotSize+20] ^= 1
+			b[keys+100*segments.KeySlotSize+20] ^= 1
 		},
 		"a damaged directory": func(b []byte, keys, count, _ int) {
-			b[keys+count*keySlotSize+3] ^= 1
+			b[keys+count*segments.KeySlotSize+3] ^= 1
 		},
 		"zeros instead of keys": func(b []byte, keys, _, index int) {
 			clear(b[keys:index])
@@ -41,7 +42,7 @@ func TestKeysOfSegments(t *testing.T) {
 			clear(b[keys:index])
 			clear(b[foot+40 : foot+52])
 			seed := seedOf(t, made, binary.LittleEndian.Uint64(b[8:]))
-			binary.LittleEndian.PutUint32(b[foot:], sum(seed, b[foot+4:foot+64]))
+			binary.LittleEndian.PutUint32(b[foot:], segments.Sum(seed, b[foot+4:foot+64]))
 		},
 	} {
 		fs, sealed := faulty.New(), 0
@@ -93,5 +94,5 @@ func seedOf(t *testing.T, fs disk.FS, number uint64) uint32 {
 		t.Fatal(err)
 	}
 	defer j.closeAll()
-	return j.newSegment(number, nil).seed
+	return j.newSegment(number, nil).Seed
 }

@@ -10,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // log is the in-memory state of one log. It exists once the log was opened, has entries, or has a
@@ -116,19 +117,19 @@ func (l *log) readNote() ([]byte, error) {
 	s := l.spot(item{place: mark.place})
 	l.mu.RUnlock()
 	defer s.seg.release()
-	buf := make([]byte, mark.bytes-slotSize)
-	if err := s.seg.read(buf, int64(mark.off)); err != nil {
+	buf := make([]byte, mark.bytes-segments.SlotSize)
+	if err := s.seg.Read(buf, int64(mark.off)); err != nil {
 		return nil, err
 	}
-	var r record
-	err := r.decode(buf, s.seg.seed)
-	if err == nil && (r.kind != kindMark || r.log != uint64(l.id)) {
-		err = errChecksum
+	var r segments.Record
+	err := r.Decode(buf, s.seg.Seed)
+	if err == nil && (r.Kind != segments.KindMark || r.Log != uint64(l.id)) {
+		err = segments.ErrChecksum
 	}
 	if err != nil {
-		return nil, s.seg.damage(int64(mark.off), fmt.Sprintf("mark of log %d", l.id), err)
+		return nil, s.seg.Damage(int64(mark.off), fmt.Sprintf("mark of log %d", l.id), err)
 	}
-	return r.payload, nil
+	return r.Payload, nil
 }
 
 // logOf returns the log with this id, or nil if no document owns such a log. It creates the
@@ -179,7 +180,7 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 		o.Entries++
 		o.Ended = it.flags&engine.Ends != 0
 		o.Oldest = min(o.Oldest, it.time)
-		if it.kind == kindBatch && it.flags&engine.Lost == 0 {
+		if it.kind == segments.KindBatch && it.flags&engine.Lost == 0 {
 			o.Batches++
 			o.Bytes += int64(it.size)
 		}
@@ -317,7 +318,7 @@ func (h *handle) Propose(e *engine.Entry, done func(error)) {
 	o := h.j.appends.Get().(*appendOp)
 	*o = appendOp{h: h, e: e, done: done}
 	if e.Kind == engine.Batch {
-		o.sum = sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
+		o.sum = segments.Sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
 		if o.key = e.Key; o.key != "" {
 			o.digest = weir.DigestKey(o.key)
 		}
@@ -339,9 +340,9 @@ func (h *handle) check(e *engine.Entry) error {
 }
 
 func (o *appendOp) bound() (int, int) {
-	n := padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Tag) + tagLength + len(o.e.Payload) + len(o.first))
+	n := segments.Padded(segments.RecordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Tag) + segments.TagLength + len(o.e.Payload) + len(o.first))
 	if o.e.Key != "" {
-		n += keyRoom
+		n += segments.KeyRoom
 	}
 	return n, 1
 }
@@ -370,20 +371,20 @@ func (o *appendOp) stage(g *group) {
 	if o.admitted = g.admit(o.h, e); !o.admitted {
 		return
 	}
-	r := record{
-		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.h.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
-		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, tag: e.Tag, payload: e.Payload, payloadSum: o.sum,
+	r := segments.Record{
+		Kind: segments.Kind(e.Kind), Flags: e.Flags & flagMask, Log: uint64(o.h.id), Seq: uint64(e.Seq), Time: int64(e.Time), Count: e.Count,
+		ContentType: e.ContentType, Key: e.Key, Publisher: e.Publisher, Tag: e.Tag, Payload: e.Payload, PayloadSum: o.sum,
 	}
 	if e.Key == o.key { // the judge may have changed the key
-		r.digest = o.digest
+		r.Digest = o.digest
 	}
 	if e.Kind == engine.GapClosed {
 		binary.LittleEndian.PutUint64(o.first[:], uint64(e.First))
-		r.payload, r.payloadSum = o.first[:], sum(0, o.first[:])
+		r.Payload, r.PayloadSum = o.first[:], segments.Sum(0, o.first[:])
 	}
 	o.item = item{
-		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.payload)), head: uint16(r.headLen()),
-		kind: r.kind, flags: r.flags, keyed: e.Key != "", key: uint16(len(e.Key)), tag: e.Tag != "",
+		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.Payload)), head: uint16(r.HeadLen()),
+		kind: r.Kind, flags: r.Flags, keyed: e.Key != "", key: uint16(len(e.Key)), tag: e.Tag != "",
 	}
 }
 
@@ -447,7 +448,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	}
 }
 
-func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
+func (o *trimOp) bound() (int, int) { return segments.Padded(segments.RecordSize + len(o.note)), 1 }
 func (o *trimOp) class() class      { return deleting }
 
 // stage decides the new low of the log. The field handle.staged includes the trims that were staged
@@ -460,11 +461,11 @@ func (o *trimOp) stage(g *group) {
 	o.h.staged = max(o.h.staged, o.low)
 	o.low = o.h.staged
 	c := &o.h.j.commit
-	r := record{
-		kind: kindMark, log: uint64(o.h.id), seq: uint64(o.low), time: int64(c.next), payload: o.note, payloadSum: sum(0, o.note),
+	r := segments.Record{
+		Kind: segments.KindMark, Log: uint64(o.h.id), Seq: uint64(o.low), Time: int64(c.next), Payload: o.note, PayloadSum: segments.Sum(0, o.note),
 	}
 	c.next++
-	o.at = extent{g.add(&r), r.bytes()}
+	o.at = extent{g.add(&r), r.Bytes()}
 }
 
 // settle removes the trimmed entries from the index. The reclaimer later subtracts their bytes from

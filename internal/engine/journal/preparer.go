@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // preparer is the goroutine that makes segments ready before they are needed. A ready segment has
@@ -176,7 +177,7 @@ func (p *preparer) give(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed { // the last reader released the segment after the journal was closed
-		s.file.Close()
+		s.File.Close()
 		return
 	}
 	p.dead = append(p.dead, s)
@@ -193,8 +194,8 @@ func (p *preparer) removeDead() {
 	s := p.dead[0]
 	p.dead = p.dead[1:]
 	p.mu.Unlock()
-	s.file.Close()
-	p.j.fs.Remove(s.name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
+	s.File.Close()
+	p.j.fs.Remove(s.Name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
 }
 
 // make makes one segment ready. It recycles a dead segment if there is one.
@@ -222,7 +223,7 @@ func (p *preparer) make() (err error) {
 		return spoiltFile{err}
 	}
 	if err := p.j.fs.SyncDir(); err != nil {
-		s.file.Close()
+		s.File.Close()
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	p.mu.Lock()
@@ -248,10 +249,10 @@ func (p *preparer) fill() error {
 	if err == nil || !p.withdraw(s) {
 		return nil // an error is ignored if the segment is already in use, because a later write to the bad blocks will report it
 	}
-	s.file.Close()
-	p.j.fs.Remove(s.name)
-	p.giveBack(s.number)
-	return spoiltFile{fmt.Errorf("fill %s: %w", s.name, err)}
+	s.File.Close()
+	p.j.fs.Remove(s.Name)
+	p.giveBack(s.Number)
+	return spoiltFile{fmt.Errorf("fill %s: %w", s.Name, err)}
 }
 
 // withdraw takes the newest segment back unless it is in use already.
@@ -289,18 +290,18 @@ func (f spoiltFile) Unwrap() error { return f.error }
 // whatever a crash leaves under the old name is ignored. If recycling fails, the file is removed,
 // which frees space if the reason was a lack of space.
 func (p *preparer) recycle(old, s *segment) (err error) {
-	s.file = old.file
+	s.File = old.File
 	defer func() {
 		if err != nil {
-			s.file.Close()
-			p.j.fs.Remove(old.name)
+			s.File.Close()
+			p.j.fs.Remove(old.Name)
 		}
 	}()
-	if err = writeSynced(s.file, 0, encodeHeader(p.j.salt, s.number, p.j.size)); err == nil {
-		err = p.j.fs.Rename(old.name, s.name)
+	if err = writeSynced(s.File, 0, segments.EncodeHeader(p.j.salt, s.Number, p.j.size)); err == nil {
+		err = p.j.fs.Rename(old.Name, s.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("recycle %s: %w", old.name, err)
+		return fmt.Errorf("recycle %s: %w", old.Name, err)
 	}
 	return nil
 }
@@ -311,7 +312,7 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 func (p *preparer) create(s *segment) (err error) {
 	f, err := p.j.createTemporary(temporary)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
+		return fmt.Errorf("create %s: %w", s.Name, err)
 	}
 	defer func() {
 		if err != nil {
@@ -324,18 +325,18 @@ func (p *preparer) create(s *segment) (err error) {
 		err = p.zero(f)
 	} else if err == nil {
 		s.filling = make(chan struct{}, 1)
-		s.blank.Store(dataStart)
+		s.blank.Store(segments.DataStart)
 	}
 	if err == nil {
-		err = writeSynced(f, 0, encodeHeader(p.j.salt, s.number, p.j.size))
+		err = writeSynced(f, 0, segments.EncodeHeader(p.j.salt, s.Number, p.j.size))
 	}
 	if err == nil {
-		err = p.j.fs.Rename(temporary, s.name)
+		err = p.j.fs.Rename(temporary, s.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
+		return fmt.Errorf("create %s: %w", s.Name, err)
 	}
-	s.file = f
+	s.File = f
 	return nil
 }
 
@@ -371,7 +372,7 @@ func (s *segment) fill(size int64, bulky bool) error {
 		s.blank.Store(0)
 		return nil
 	}
-	if err := writeSynced(s.file, off, zeros[:min(zeroStep, size-off)]); err != nil {
+	if err := writeSynced(s.File, off, zeros[:min(zeroStep, size-off)]); err != nil {
 		s.blank.Store(0)
 		return err
 	}
@@ -408,6 +409,6 @@ func (p *preparer) closeFiles() {
 	defer p.mu.Unlock()
 	p.closed = true
 	for _, s := range append(p.ready, p.dead...) {
-		s.file.Close()
+		s.File.Close()
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -40,9 +41,9 @@ func (h *handle) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	if err != nil {
 		return engine.Entry{}, err
 	}
-	e := engine.Entry{Header: r.header()}
-	if r.kind == kindBatch {
-		e.Payload = r.payload
+	e := engine.Entry{Header: r.Header()}
+	if r.Kind == segments.KindBatch {
+		e.Payload = r.Payload
 	}
 	return e, nil
 }
@@ -53,13 +54,13 @@ func (h *handle) Header(ctx context.Context, seq weir.Seq) (engine.Header, error
 	if err != nil {
 		return engine.Header{}, err
 	}
-	return r.header(), nil
+	return r.Header(), nil
 }
 
 // fetch looks up an entry and reads its record. The segment cannot be recycled during the read.
-func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record, error) {
+func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (segments.Record, error) {
 	if err := h.usable(); err != nil {
-		return record{}, err
+		return segments.Record{}, err
 	}
 	l := h.log
 	l.mu.RLock()
@@ -71,10 +72,10 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record,
 	}
 	l.mu.RUnlock()
 	if dropped {
-		return record{}, engine.ErrDropped
+		return segments.Record{}, engine.ErrDropped
 	}
 	if !ok {
-		return record{}, engine.ErrNotFound
+		return segments.Record{}, engine.ErrNotFound
 	}
 	defer s.seg.release()
 	return l.load(ctx, s, payload)
@@ -90,43 +91,43 @@ func (l *log) spot(it item) spot {
 
 // decode decodes the record at a spot into *r. It returns an error if the record is not the entry
 // that the index expects there.
-func (l *log) decode(s *spot, b []byte, r *record) error {
-	return l.verify(s, r, r.decode(b, s.seg.seed))
+func (l *log) decode(s *spot, b []byte, r *segments.Record) error {
+	return l.verify(s, r, r.Decode(b, s.seg.Seed))
 }
 
 // load reads the record at a spot, either whole or only the part before its payload. A closed gap
 // is always read whole: it is short, and its payload holds the first sequence of the gap.
-func (l *log) load(ctx context.Context, s spot, payload bool) (record, error) {
-	payload = payload || s.kind == kindGapClosed
+func (l *log) load(ctx context.Context, s spot, payload bool) (segments.Record, error) {
+	payload = payload || s.kind == segments.KindGapClosed
 	n := int(s.head)
 	if payload {
 		n = s.length()
 	}
 	if err := l.j.reads.begin(ctx); err != nil {
-		return record{}, err
+		return segments.Record{}, err
 	}
 	buf := make([]byte, n)
-	err := s.seg.read(buf, int64(s.place.off))
+	err := s.seg.Read(buf, int64(s.place.off))
 	l.j.reads.end()
 	if err != nil {
-		return record{}, err
+		return segments.Record{}, err
 	}
-	var r record
+	var r segments.Record
 	if payload {
 		err = l.decode(&s, buf, &r)
 	} else {
-		err = l.verify(&s, &r, r.decodeHead(buf, s.seg.seed))
+		err = l.verify(&s, &r, r.DecodeHead(buf, s.seg.Seed))
 	}
 	return r, err
 }
 
 // verify returns engine.ErrDamaged if decoding failed or the record is not the expected entry.
-func (l *log) verify(s *spot, r *record, err error) error {
-	if err == nil && (r.kind != s.kind || r.log != uint64(l.id) || r.seq != uint64(s.seq) || r.length != s.size) {
-		err = errChecksum
+func (l *log) verify(s *spot, r *segments.Record, err error) error {
+	if err == nil && (r.Kind != s.kind || r.Log != uint64(l.id) || r.Seq != uint64(s.seq) || r.Length != s.size) {
+		err = segments.ErrChecksum
 	}
 	if err != nil {
-		return s.seg.damage(int64(s.place.off), fmt.Sprintf("entry %d of log %d", s.seq, l.id), err)
+		return s.seg.Damage(int64(s.place.off), fmt.Sprintf("entry %d of log %d", s.seq, l.id), err)
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func (it *item) header() (h engine.Header) {
 func (it *item) fill(h *engine.Header) {
 	h.Kind, h.Flags, h.Seq, h.Time = engine.Kind(it.kind), it.flags, it.seq, it.time
 	h.Size, h.KeySize = it.size, it.key
-	if it.kind == kindGapClosed {
+	if it.kind == segments.KindGapClosed {
 		h.Size = 0
 	}
 }
@@ -175,17 +176,17 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 			return nil
 		}
 		from = spots[len(spots)-1].seq + 1
-		more, err := h.visit(ctx, spots, run, &w.record, func(r *record) bool {
+		more, err := h.visit(ctx, spots, run, &w.record, func(r *segments.Record) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			if h.trimmed(weir.Seq(r.seq)) {
+			if h.trimmed(weir.Seq(r.Seq)) {
 				return true
 			}
 			e := &w.entry
-			e.Header, e.Payload = r.header(), nil
-			if r.kind == kindBatch {
-				e.Payload = r.payload
+			e.Header, e.Payload = r.Header(), nil
+			if r.Kind == segments.KindBatch {
+				e.Payload = r.Payload
 			}
 			return visit(e)
 		})
@@ -202,7 +203,7 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 // thousands of times per second.
 type walk struct {
 	spots  []spot
-	record record
+	record segments.Record
 	entry  engine.Entry
 }
 
@@ -215,7 +216,7 @@ func (w *walk) end() {
 	if cap(w.spots) > keptSpots {
 		w.spots = nil
 	}
-	w.record.payload, w.entry = nil, engine.Entry{}
+	w.record.Payload, w.entry = nil, engine.Entry{}
 	walks.Put(w)
 }
 
@@ -237,7 +238,7 @@ func (l *log) ahead(start weir.Seq, budget int, spots []spot) (_ []spot, dropped
 	defer l.mu.RUnlock()
 	var seg *segment
 	l.index.ascend(start, func(it item) bool {
-		if seg == nil || uint32(seg.number) != it.place.segment {
+		if seg == nil || uint32(seg.Number) != it.place.segment {
 			seg = l.spot(it).seg
 		}
 		spots = append(spots, spot{it, seg})
@@ -288,7 +289,7 @@ func buffer(length int) ([]byte, func()) {
 // visit reads the records at the spots and releases the spots. It reads neighbouring records
 // together, and at most about as many bytes at a time as the parameter run says. It decodes all
 // records into *r. It returns false if the visitor wants no more.
-func (l *log) visit(ctx context.Context, spots []spot, run int, r *record, visit func(*record) bool) (more bool, err error) {
+func (l *log) visit(ctx context.Context, spots []spot, run int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
 	defer release(spots)
 	for len(spots) > 0 {
 		n, length := near(spots, min(max(run, shortRun), longRun))
@@ -302,14 +303,14 @@ func (l *log) visit(ctx context.Context, spots []spot, run int, r *record, visit
 
 // visitNear reads the records at the spots in one read. length is the number of bytes from the
 // first record to the end of the last.
-func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *record, visit func(*record) bool) (more bool, err error) {
+func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
 	if err := l.j.reads.begin(ctx); err != nil {
 		return false, err
 	}
 	buf, done := buffer(length)
 	defer done()
 	start := spots[0].place.off
-	err = spots[0].seg.read(buf, int64(start))
+	err = spots[0].seg.Read(buf, int64(start))
 	l.j.reads.end()
 	if err != nil {
 		return false, err

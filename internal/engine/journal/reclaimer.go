@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -183,13 +184,13 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 		if seg.moving {
 			continue
 		}
-		if !seg.sealed.Load() {
+		if !seg.Sealed.Load() {
 			if strict {
 				dead += r.j.size - here
 			}
 			continue
 		}
-		dead += seg.used - here
+		dead += seg.Used - here
 		if seg.stuck {
 			continue
 		}
@@ -205,7 +206,7 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 		limit += live / 8
 	}
 	r.live = live
-	if s == nil || dead <= limit || s.live.Load() > s.used/8*7 {
+	if s == nil || dead <= limit || s.live.Load() > s.Used/8*7 {
 		return nil, false
 	}
 	return s, false
@@ -217,14 +218,14 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 func (r *reclaimer) empty(s *segment, strict bool) error {
 	s.acquire()
 	defer s.release()
-	index, err := s.index()
+	index, err := s.Index()
 	if err != nil {
 		s.stuck = true
 		return nil
 	}
 	o := r.newCopy()
-	for ; len(index) > 0; index = index[slotSize:] {
-		c, err := r.load(s, decodeSlot(index))
+	for ; len(index) > 0; index = index[segments.SlotSize:] {
+		c, err := r.load(s, segments.DecodeSlot(index))
 		if err != nil {
 			s.stuck = true
 			return nil
@@ -242,7 +243,7 @@ func (r *reclaimer) empty(s *segment, strict bool) error {
 			}
 		}
 		o.copies = append(o.copies, *c)
-		if o.size += c.record.size() + keyRoom; o.size >= min(copyAtOnce, int(r.j.size/4)) {
+		if o.size += c.record.Size() + segments.KeyRoom; o.size >= min(copyAtOnce, int(r.j.size/4)) {
 			if err := r.copy(o); err != nil {
 				return err
 			}
@@ -271,22 +272,22 @@ func (r *reclaimer) copy(o *copyOp) error {
 
 // load reads the record that an index slot describes. It returns nil if the record is no longer
 // needed.
-func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
-	at := place{uint32(s.number), sl.off}
-	switch sl.kind {
-	case kindManifest:
+func (r *reclaimer) load(s *segment, sl segments.Slot) (*copied, error) {
+	at := place{uint32(s.Number), sl.Off}
+	switch sl.Kind {
+	case segments.KindManifest:
 		return nil, nil
-	case kindBatch, kindGapClosed, kindMark: // the slot alone tells whether these are dead, so dead ones are skipped without reading
-		if !r.j.store.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq}) {
+	case segments.KindBatch, segments.KindGapClosed, segments.KindMark: // the slot alone tells whether these are dead, so dead ones are skipped without reading
+		if !r.j.store.current(at, &segments.Record{Kind: sl.Kind, Log: sl.Log, Seq: sl.Seq}) {
 			return nil, nil
 		}
 	}
-	buf := make([]byte, int(sl.head)+int(sl.size))
-	if err := s.read(buf, int64(sl.off)); err != nil {
+	buf := make([]byte, int(sl.Head)+int(sl.Size))
+	if err := s.Read(buf, int64(sl.Off)); err != nil {
 		return nil, err
 	}
 	c := &copied{from: at}
-	if err := c.record.decode(buf, s.seed); err != nil {
+	if err := c.record.Decode(buf, s.Seed); err != nil {
 		return nil, err
 	}
 	if !r.j.store.current(at, &c.record) {
@@ -297,7 +298,7 @@ func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
 
 // copied is one record that is being copied.
 type copied struct {
-	record record
+	record segments.Record
 	from   place
 	to     place
 	staged bool
@@ -329,7 +330,7 @@ func (o *copyOp) stage(g *group) {
 func (o *copyOp) settle(*group) {
 	for i := range o.copies {
 		if c := &o.copies[i]; c.staged {
-			o.j.counts.copied.Add(uint64(c.record.size()))
+			o.j.counts.copied.Add(uint64(c.record.Size()))
 			o.j.store.move(&c.record, c.from, c.to)
 		}
 	}

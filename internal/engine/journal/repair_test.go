@@ -15,6 +15,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // verifyRepaired verifies a repaired journal against a history. Every acknowledged entry must be
@@ -99,7 +100,7 @@ func repairAndVerify(t *testing.T, what string, fs *faulty.FS, h *history, unkno
 // segmentFiles returns the names of all segment files, sorted.
 func segmentFiles(fs *faulty.FS) (names []string) {
 	for name := range fs.Files() {
-		if _, ok := segmentNumber(name); ok {
+		if _, ok := segments.NumberOf(name); ok {
 			names = append(names, name)
 		}
 	}
@@ -234,12 +235,12 @@ func TestRepairMissingSegment(t *testing.T) {
 	c.close()
 	for _, n := range listed[:len(listed)-1] {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		if err := errors.Join(after.Remove(segmentName(n)), after.SyncDir()); err != nil {
+		if err := errors.Join(after.Remove(segments.Name(n)), after.SyncDir()); err != nil {
 			t.Fatal(err)
 		}
-		r, _ := repairAndVerify(t, segmentName(n), after, h, false)
-		if d := r.Before.Damages; len(d) == 0 || d[0].File != segmentName(n) || !strings.Contains(d[0].Why, "missing") {
-			t.Errorf("damages reported after %s was removed: %+v", segmentName(n), d)
+		r, _ := repairAndVerify(t, segments.Name(n), after, h, false)
+		if d := r.Before.Damages; len(d) == 0 || d[0].File != segments.Name(n) || !strings.Contains(d[0].Why, "missing") {
+			t.Errorf("damages reported after %s was removed: %+v", segments.Name(n), d)
 		}
 	}
 }
@@ -346,9 +347,9 @@ func TestRepairOnBadDisk(t *testing.T) {
 	spoilt := ""
 	bad.OnCall(func(c faulty.Call) error {
 		name, staged := strings.CutPrefix(c.Name, "stage-new-")
-		if _, ok := segmentNumber(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && bad.Files()[c.Name][dataStart] != 0 {
+		if _, ok := segments.NumberOf(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && bad.Files()[c.Name][segments.DataStart] != 0 {
 			spoilt = name
-			bad.Flip(c.Name, dataStart+100, 3)
+			bad.Flip(c.Name, segments.DataStart+100, 3)
 		}
 		return nil
 	})

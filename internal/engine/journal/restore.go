@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"weir/internal/disk"
+	"weir/internal/engine/journal/segments"
 )
 
 // ErrNotEmpty means that the target directory of a restore is not empty.
@@ -67,7 +68,7 @@ func (r *Restore) Add(name string, content io.Reader) error {
 		r.format = b
 		return nil
 	}
-	if _, ok := segmentNumber(name); !ok || r.format == nil {
+	if _, ok := segments.NumberOf(name); !ok || r.format == nil {
 		return fmt.Errorf("%w: unexpected file %s", ErrForeign, name)
 	}
 	f, err := r.j.fs.Create(name)

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal/segments"
 )
 
 // offline returns the disk of a closed journal, and the journal's history.
@@ -167,7 +168,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{segmentName(1): "x", "evil": "x", formatFile: "weir journal 1\nsegment 65536\nsalt 00\n"} {
+	for name, content := range map[string]string{segments.Name(1): "x", "evil": "x", formatFile: "weir journal 1\nsegment 65536\nsalt 00\n"} {
 		if err := r.Add(name, strings.NewReader(content)); err == nil {
 			t.Errorf("the restore accepted the unexpected file %s", name)
 		}
@@ -177,7 +178,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err := r.Add(formatFile, strings.NewReader(s.Format)); err != nil {
 		t.Error(err)
 	}
-	if err := r.Add(segmentName(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {
+	if err := r.Add(segments.Name(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {
 		t.Error("the restore accepted a segment that is too long")
 	}
 	if err := r.Abort(); err != nil {

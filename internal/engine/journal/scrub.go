@@ -10,6 +10,7 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // Scrub is the progress of the background scrub, which reads and checks all sealed (full) segments
@@ -62,10 +63,10 @@ func (s *scrubber) run() {
 
 // pass checks all segments that are sealed now. It returns false if the journal is closing.
 func (s *scrubber) pass() bool {
-	all := slices.DeleteFunc(s.j.store.allSegments(), func(seg *segment) bool { return !seg.sealed.Load() })
+	all := slices.DeleteFunc(s.j.store.allSegments(), func(seg *segment) bool { return !seg.Sealed.Load() })
 	s.update(func(p *Scrub) { p.Done, p.Total = 0, int64(len(all))*s.j.size })
 	for i, seg := range all {
-		if seg = s.j.store.hold(uint32(seg.number)); seg != nil && !s.check(seg) {
+		if seg = s.j.store.hold(uint32(seg.Number)); seg != nil && !s.check(seg) {
 			return false
 		}
 		s.update(func(p *Scrub) { p.Done = int64(i+1) * s.j.size })
@@ -78,20 +79,20 @@ func (s *scrubber) pass() bool {
 // Write, which discards the data: copying checks every group, record and index. check returns false
 // if the journal is closing.
 func (s *scrubber) check(seg *segment) bool {
-	disk.Uncache(seg.file) // read what the disk holds, not what the kernel remembers
+	disk.Uncache(seg.File) // read what the disk holds, not what the kernel remembers
 	defer seg.release()
 	var damages []error
-	if err := seg.copy(s, part{}, func(err error) { damages = append(damages, err) }); err != nil {
+	if err := seg.Copy(s, segments.Part{}, func(err error) { damages = append(damages, err) }); err != nil {
 		return false
 	}
-	disk.Uncache(seg.file) // leave the memory to data that is in use
+	disk.Uncache(seg.File) // leave the memory to data that is in use
 	var findings []Finding
 	if len(damages) > 0 {
 		if findings = s.name(seg, damages); s.j.opts.Damaged != nil {
 			s.j.opts.Damaged(findings)
 		}
 	}
-	s.update(func(*Scrub) { s.found[seg.number] = findings })
+	s.update(func(*Scrub) { s.found[seg.Number] = findings })
 	return true
 }
 
@@ -138,17 +139,17 @@ func (s *scrubber) progress() Scrub {
 // name returns the records of a segment that are damaged and still needed. If there are none, or if
 // the index is not valid, it returns the damaged parts of the file.
 func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
-	index, err := seg.index()
+	index, err := seg.Index()
 	runs := map[engine.LogID]int{} // for each log, the position of its newest finding in findings
-	for ; len(index) > 0 && len(findings) < mostFindings; index = index[slotSize:] {
-		sl := decodeSlot(index)
+	for ; len(index) > 0 && len(findings) < mostFindings; index = index[segments.SlotSize:] {
+		sl := segments.DecodeSlot(index)
 		_, err := s.j.reclaim.load(seg, sl)
-		if err == nil || !s.j.store.needs(place{uint32(seg.number), sl.off}, sl) {
+		if err == nil || !s.j.store.needs(place{uint32(seg.Number), sl.Off}, sl) {
 			continue
 		}
-		f := Finding{File: seg.name, Offset: int64(sl.off), What: sl.kind.String(), Why: err.Error(), Records: 1, log: engine.LogID(sl.log)}
-		if sl.kind.entry() {
-			f.From, f.To = weir.Seq(sl.seq), weir.Seq(sl.seq)
+		f := Finding{File: seg.Name, Offset: int64(sl.Off), What: sl.Kind.String(), Why: err.Error(), Records: 1, log: engine.LogID(sl.Log)}
+		if sl.Kind.Entry() {
+			f.From, f.To = weir.Seq(sl.Seq), weir.Seq(sl.Seq)
 			if i, ok := runs[f.log]; ok && findings[i].What == f.What && findings[i].To+1 == f.From {
 				findings[i].To, findings[i].Records = f.To, findings[i].Records+1
 				continue
@@ -162,7 +163,7 @@ func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
 		return findings
 	}
 	for _, d := range damages[:min(len(damages), mostFindings)] {
-		f := Finding{File: seg.name, What: "data", Why: d.Error()}
+		f := Finding{File: seg.Name, What: "data", Why: d.Error()}
 		if at, ok := errors.AsType[*DamageError](d); ok {
 			f.Offset, f.What, f.Why = at.Offset, at.What, at.Err.Error()
 		}
@@ -187,9 +188,9 @@ func (s *store) hold(number uint32) *segment {
 
 // needs reports whether the state in memory refers to the record at this place. Unlike the method
 // current, it works without the key of the document.
-func (s *store) needs(at place, sl slot) (needed bool) {
-	if sl.kind != kindDocument && sl.kind != kindDeleted {
-		return s.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq})
+func (s *store) needs(at place, sl segments.Slot) (needed bool) {
+	if sl.Kind != segments.KindDocument && sl.Kind != segments.KindDeleted {
+		return s.current(at, &segments.Record{Kind: sl.Kind, Log: sl.Log, Seq: sl.Seq})
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()

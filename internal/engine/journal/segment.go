@@ -4,11 +4,12 @@ import (
 	"sync/atomic"
 
 	"weir/internal/disk"
+	"weir/internal/engine/journal/segments"
 )
 
 // segment is a segment that is part of the journal, or is being prepared for it.
 type segment struct {
-	storedSegment
+	segments.Segment
 
 	live      atomic.Int64   // bytes of records that are still needed
 	refs      atomic.Int32   // number of readers, plus one for the journal itself
@@ -28,7 +29,7 @@ type segment struct {
 // sets the field later.
 func (j *Journal) newSegment(number uint64, file disk.File) *segment {
 	s := &segment{onRelease: j.prepare.give}
-	s.init(file, j.salt, number, j.size)
+	s.Init(file, j.salt, number, j.size)
 	s.refs.Store(1)
 	return s
 }

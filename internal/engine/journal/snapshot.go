@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // Snapshot is the content of the journal at one point in time, as a list of files. These files can
@@ -26,7 +27,7 @@ type Snapshot struct {
 
 // heldPart is one segment of a snapshot.
 type heldPart struct {
-	part
+	segments.Part
 	seg  *segment
 	held bool // the segment is not released yet
 }
@@ -97,7 +98,7 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 	for _, n := range c.numbers {
 		c.j.store.addSegment(c.segments[n])
 		c.segments[n].acquire()
-		s.parts = append(s.parts, heldPart{part: part{raw: true}, seg: c.segments[n], held: true})
+		s.parts = append(s.parts, heldPart{Part: segments.Part{Raw: true}, seg: c.segments[n], held: true})
 	}
 	return s, nil
 }
@@ -132,11 +133,11 @@ func (w *writer) snapshot() *Snapshot {
 	for _, seg := range w.j.store.allSegments() {
 		p := heldPart{seg: seg, held: true}
 		switch {
-		case seg.sealed.Load():
+		case seg.Sealed.Load():
 		case seg == w.active:
-			p.end, p.next = w.synced, w.next
-		case w.active != nil && seg.number < w.active.number: // full, and being sealed
-			p.end, p.next = seg.end, seg.next|finalMark
+			p.End, p.Next = w.synced, w.next
+		case w.active != nil && seg.Number < w.active.Number: // full, and being sealed
+			p.End, p.Next = seg.End, seg.next|segments.FinalMark
 		default:
 			continue
 		}
@@ -150,11 +151,11 @@ func (w *writer) snapshot() *Snapshot {
 func (s *Snapshot) Files() []SnapshotFile {
 	files := []SnapshotFile{{Name: formatFile, Size: int64(len(s.Format))}}
 	for _, p := range s.parts {
-		f := SnapshotFile{Name: p.seg.name, Size: s.j.size}
-		if p.end > 0 {
-			f.Size = p.end
+		f := SnapshotFile{Name: p.seg.Name, Size: s.j.size}
+		if p.End > 0 {
+			f.Size = p.End
 		} else {
-			f.Seal = p.seg.identity()
+			f.Seal = p.seg.Identity()
 		}
 		files = append(files, f)
 	}
@@ -171,7 +172,7 @@ func (s *Snapshot) Copy(w io.Writer, i int) error {
 	}
 	p := &s.parts[i-1]
 	defer s.release(p)
-	return p.seg.copy(w, p.part, func(err error) { s.damages = append(s.damages, err) })
+	return p.seg.Copy(w, p.Part, func(err error) { s.damages = append(s.damages, err) })
 }
 
 // Skip releases file i of Files without copying it.

@@ -11,6 +11,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // store is the state of the journal in memory: the documents, their logs and the segments. The
@@ -164,13 +165,13 @@ func (s *store) segment(number uint32) *segment {
 func (s *store) addSegment(seg *segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.segments[uint32(seg.number)] = seg
+	s.segments[uint32(seg.Number)] = seg
 }
 
 // removeSegment removes a freed segment.
 func (s *store) removeSegment(seg *segment) {
 	s.mu.Lock()
-	delete(s.segments, uint32(seg.number))
+	delete(s.segments, uint32(seg.Number))
 	s.unneeded = true
 	s.mu.Unlock()
 	seg.release()
@@ -218,7 +219,7 @@ func (s *store) allSegments() []*segment {
 	for _, seg := range s.segments {
 		all = append(all, seg)
 	}
-	slices.SortFunc(all, func(a, b *segment) int { return int(int64(a.number) - int64(b.number)) })
+	slices.SortFunc(all, func(a, b *segment) int { return int(int64(a.Number) - int64(b.Number)) })
 	return all
 }
 
@@ -255,17 +256,17 @@ func (s *store) doom(j *Journal, id engine.LogID) (*log, *handle) {
 // are settled. The reclaimer must not copy a record that one of those groups trims, replaces or
 // deletes. The copy would come after the record of that change in the journal, and might still
 // exist when the record of the change has been reclaimed.
-func (g *group) current(at place, r *record) bool {
-	switch r.kind {
-	case kindDocument:
-		d := g.document(r.key)
+func (g *group) current(at place, r *segments.Record) bool {
+	switch r.Kind {
+	case segments.KindDocument:
+		d := g.document(r.Key)
 		return d != nil && d.at.place == at
-	case kindDeleted:
-		if g.document(r.key) != nil {
+	case segments.KindDeleted:
+		if g.document(r.Key) != nil {
 			return false
 		}
 	default:
-		if l := g.j.store.log(engine.LogID(r.log)); l == nil || l.attached.Load() == doomed {
+		if l := g.j.store.log(engine.LogID(r.Log)); l == nil || l.attached.Load() == doomed {
 			return false
 		}
 	}
@@ -273,71 +274,71 @@ func (g *group) current(at place, r *record) bool {
 }
 
 // current reports whether the state in memory refers to the record at this place.
-func (s *store) current(at place, r *record) bool {
-	switch r.kind {
-	case kindDocument, kindDeleted:
+func (s *store) current(at place, r *segments.Record) bool {
+	switch r.Kind {
+	case segments.KindDocument, segments.KindDeleted:
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		if r.kind == kindDeleted {
-			t, ok := s.deleted.Get(r.key)
+		if r.Kind == segments.KindDeleted {
+			t, ok := s.deleted.Get(r.Key)
 			return ok && t.at.place == at
 		}
-		d, ok := s.docs.Get(r.key)
+		d, ok := s.docs.Get(r.Key)
 		return ok && d.at.place == at
-	case kindBatch, kindGapClosed, kindMark:
-		l := s.log(engine.LogID(r.log))
+	case segments.KindBatch, segments.KindGapClosed, segments.KindMark:
+		l := s.log(engine.LogID(r.Log))
 		return l != nil && l.current(at, r)
 	}
 	return false
 }
 
-func (l *log) current(at place, r *record) bool {
+func (l *log) current(at place, r *segments.Record) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if r.kind == kindMark {
+	if r.Kind == segments.KindMark {
 		return l.mark.place == at && l.mark.bytes > 0
 	}
-	it, ok := l.index.find(weir.Seq(r.seq))
+	it, ok := l.index.find(weir.Seq(r.Seq))
 	return ok && it.place == at
 }
 
 // move makes the state in memory refer to the copy of a record, unless an op of the same group made
 // the record unneeded. It adds the live bytes at the new place first, and subtracts them at the old
 // place last. So the old segment is not freed while readers can still find it through the index.
-func (s *store) move(r *record, from, to place) {
+func (s *store) move(r *segments.Record, from, to place) {
 	if !s.current(from, r) {
 		return
 	}
-	bytes := r.bytes()
+	bytes := r.Bytes()
 	s.segment(to.segment).live.Add(bytes)
-	switch r.kind {
-	case kindDocument:
+	switch r.Kind {
+	case segments.KindDocument:
 		s.mu.Lock()
-		d, _ := s.docs.Get(r.key)
+		d, _ := s.docs.Get(r.Key)
 		d.at.place = to
 		s.docs.Set(d)
 		s.mu.Unlock()
-	case kindDeleted:
+	case segments.KindDeleted:
 		s.mu.Lock()
-		t, _ := s.deleted.Get(r.key)
+		t, _ := s.deleted.Get(r.Key)
 		t.at.place = to
 		s.mu.Unlock()
 	default:
-		s.log(engine.LogID(r.log)).move(r, from, to)
+		s.log(engine.LogID(r.Log)).move(r, from, to)
 	}
 	s.segment(from.segment).live.Add(-bytes)
 }
 
 // move makes the log refer to the copy of a mark or of an entry. It returns false if the index does
 // not refer to the original of the entry any more.
-func (l *log) move(r *record, from, to place) bool {
+func (l *log) move(r *segments.Record, from, to place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.kind == kindMark {
+	if r.Kind == segments.KindMark {
 		l.mark.place = to
 		return true
 	}
-	it, ok := l.index.find(weir.Seq(r.seq))
+	it, ok := l.index.find(weir.Seq(r.Seq))
 	if ok = ok && it.place == from; ok {
 		it.place = to
 		l.index.insert(it)

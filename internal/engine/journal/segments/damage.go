@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import (
 	"errors"
@@ -48,5 +48,5 @@ func (e *DamageError) Unwrap() []error { return []error{engine.ErrDamaged, e.Err
 // The errors of decoding.
 var (
 	errShort    = errors.New("truncated")
-	errChecksum = errors.New("checksum does not match")
+	ErrChecksum = errors.New("checksum does not match")
 )

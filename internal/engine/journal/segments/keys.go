@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import (
 	"encoding/binary"
@@ -12,9 +12,9 @@ import (
 // the order of its records. The key slots are in memory until the segment is full and sealed, and
 // from then on in the file, before the index.
 
-// keyRoom is how much space an op must reserve for a key: a key slot, and an element of the
+// KeyRoom is how much space an op must reserve for a key: a key slot, and an element of the
 // directory in case the key slot begins a new block. (The directory lists the blocks of key slots.)
-const keyRoom = keySlotSize + keyBlockSize
+const KeyRoom = KeySlotSize + keyBlockSize
 
 // keyList holds the encoded key slots of a segment that is not sealed. The committer adds slots.
 // The method all returns the slots that are present when it is called.
@@ -24,8 +24,8 @@ type keyList struct {
 }
 
 // add adds a key slot for a record if the record is a batch with a key.
-func (k *keyList) add(off uint32, r *record) {
-	if r.kind != kindBatch || r.key == "" {
+func (k *keyList) add(off uint32, r *Record) {
+	if r.Kind != KindBatch || r.Key == "" {
 		return
 	}
 	k.mu.Lock()
@@ -45,23 +45,23 @@ func (k *keyList) all() []byte {
 	return k.slots
 }
 
-func (k *keyList) len() int { return len(k.all()) / keySlotSize }
+func (k *keyList) len() int { return len(k.all()) / KeySlotSize }
 
-// keyReader finds the key slots of records. It works on one segment at a time and keeps the
+// KeyReader finds the key slots of records. It works on one segment at a time and keeps the
 // directory of that segment.
-type keyReader struct {
-	seg       *storedSegment
+type KeyReader struct {
+	seg       *Segment
 	directory []byte // directory of the key slots of seg; nil if seg is not sealed or its key slots cannot be read
 	buf       []byte
 }
 
-// slotsOf returns the key slots of the records in seg between the offsets lowest and highest,
-// including both. The result may include slots of other records. slotsOf returns nil if there are
+// SlotsOf returns the key slots of the records in seg between the offsets lowest and highest,
+// including both. The result may include slots of other records. SlotsOf returns nil if there are
 // no key slots, if they take more than limit bytes, or if they are damaged. The caller must then
 // read the records themselves.
-func (k *keyReader) slotsOf(seg *storedSegment, lowest, highest uint32, limit int) []byte {
-	if !seg.sealed.Load() {
-		if all := seg.keys.all(); all != nil || !seg.sealed.Load() {
+func (k *KeyReader) SlotsOf(seg *Segment, lowest, highest uint32, limit int) []byte {
+	if !seg.Sealed.Load() {
+		if all := seg.keys.all(); all != nil || !seg.Sealed.Load() {
 			return all
 		}
 	}
@@ -73,20 +73,20 @@ func (k *keyReader) slotsOf(seg *storedSegment, lowest, highest uint32, limit in
 		return sort.Search(n, func(i int) bool { return binary.LittleEndian.Uint32(k.directory[i*keyBlockSize:]) > off }) - 1
 	}
 	first, last := max(block(lowest), 0), block(highest)
-	if last < first || (last-first+1)*keyBlock*keySlotSize > max(limit, keyBlock*keySlotSize) {
+	if last < first || (last-first+1)*keyBlock*KeySlotSize > max(limit, keyBlock*KeySlotSize) {
 		return nil
 	}
-	size := min((last+1)*keyBlock, seg.table.count)*keySlotSize - first*keyBlock*keySlotSize
+	size := min((last+1)*keyBlock, seg.table.count)*KeySlotSize - first*keyBlock*KeySlotSize
 	if cap(k.buf) < size {
 		k.buf = make([]byte, size)
 	}
 	b := k.buf[:size]
-	if seg.read(b, seg.table.at+int64(first*keyBlock*keySlotSize)) != nil {
+	if seg.Read(b, seg.table.at+int64(first*keyBlock*KeySlotSize)) != nil {
 		return nil
 	}
 	for i, rest := first, b; i <= last; i++ {
-		part := rest[:min(len(rest), keyBlock*keySlotSize)]
-		if sum(seg.seed, part) != binary.LittleEndian.Uint32(k.directory[i*keyBlockSize+4:]) {
+		part := rest[:min(len(rest), keyBlock*KeySlotSize)]
+		if Sum(seg.Seed, part) != binary.LittleEndian.Uint32(k.directory[i*keyBlockSize+4:]) {
 			return nil
 		}
 		rest = rest[len(part):]
@@ -96,13 +96,13 @@ func (k *keyReader) slotsOf(seg *storedSegment, lowest, highest uint32, limit in
 
 // keyDirectory reads the directory of the key slots of a sealed segment. It returns nil if there is
 // no directory or the directory is damaged.
-func (s *storedSegment) keyDirectory() []byte {
+func (s *Segment) keyDirectory() []byte {
 	if s.table.count == 0 {
 		return nil
 	}
-	keys := int64(s.table.count) * keySlotSize
+	keys := int64(s.table.count) * KeySlotSize
 	b := make([]byte, keySpace(s.table.count)-keys)
-	if s.read(b, s.table.at+keys) != nil || sum(s.seed, b) != s.table.sum {
+	if s.Read(b, s.table.at+keys) != nil || Sum(s.Seed, b) != s.table.sum {
 		return nil
 	}
 	return b

@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import (
 	"errors"
@@ -8,22 +8,22 @@ import (
 
 // copier copies one segment, group by group. (A group is the records of one write.)
 type copier struct {
-	seg    *storedSegment
+	seg    *Segment
 	w      io.Writer
 	report func(error) // called with each damage
 }
 
-// part says how much of a segment to copy.
-type part struct {
-	end  int64  // unsealed segment: copy up to this offset; sealed segment: 0, copy the whole file
-	next uint64 // unsealed segment: number of the next group, with the bit finalMark if the segment is full
-	raw  bool   // the journal is damaged: if this segment has no index, copy the whole file unchecked
+// Part says how much of a segment to copy.
+type Part struct {
+	End  int64  // unsealed segment: copy up to this offset; sealed segment: 0, copy the whole file
+	Next uint64 // unsealed segment: number of the next group, with the bit FinalMark if the segment is full
+	Raw  bool   // the journal is damaged: if this segment has no index, copy the whole file unchecked
 }
 
-// copy writes the segment to w. It checks every record while it copies. It writes damaged data
+// Copy writes the segment to w. It checks every record while it copies. It writes damaged data
 // unchanged, and zeros in place of unreadable data, and reports both. It returns the error of w, or
 // engine.ErrClosed.
-func (s *storedSegment) copy(w io.Writer, p part, report func(error)) error {
+func (s *Segment) Copy(w io.Writer, p Part, report func(error)) error {
 	return (&copier{s, w, report}).run(p)
 }
 
@@ -32,17 +32,17 @@ const copyStep = 1 << 20
 
 // run copies the segment. It checks the groups if it knows where they end. Everything else is
 // copied unchecked.
-func (c *copier) run(p part) error {
-	block, size, end := make([]byte, dataStart), c.seg.size, p.end
+func (c *copier) run(p Part) error {
+	block, size, end := make([]byte, DataStart), c.seg.size, p.End
 	if err := c.read(block, 0); err != nil {
 		return err
 	}
-	if err := checkHeader(block, c.seg.seed, c.seg.number, size); err != nil {
+	if err := checkHeader(block, c.seg.Seed, c.seg.Number, size); err != nil {
 		c.damaged(0, "segment header", err)
 	}
 	if end > 0 { // unsealed segment: in the copy, the watermark says that all groups were synced
 		clear(block[headerSize:])
-		copy(block[watermarkOffset:], encodeWatermark(c.seg.seed, end, p.next))
+		copy(block[watermarkOffset:], encodeWatermark(c.seg.Seed, end, p.Next))
 	}
 	if _, err := c.w.Write(block); err != nil {
 		return err
@@ -52,13 +52,13 @@ func (c *copier) run(p part) error {
 	}
 	f, _, err := c.seg.footer()
 	if err == nil {
-		_, err = c.seg.index()
+		_, err = c.seg.Index()
 	}
 	if err != nil {
-		if errors.Is(err, engine.ErrDamaged) && !p.raw { // the method raw reports read errors
+		if errors.Is(err, engine.ErrDamaged) && !p.Raw { // the method raw reports read errors
 			c.report(err)
 		}
-		return c.raw(dataStart, size)
+		return c.raw(DataStart, size)
 	}
 	if err := c.groups(f.end); err != nil {
 		return err
@@ -74,16 +74,16 @@ func (c *copier) run(p part) error {
 
 // groups copies and checks the groups up to the offset end. A damaged group is copied unchanged.
 func (c *copier) groups(end int64) error {
-	for g := range groups(c.seg.read, c.seg.seed, dataStart, end) {
+	for g := range groups(c.seg.Read, c.seg.Seed, DataStart, end) {
 		var err error
 		switch {
 		case g.err == nil:
 			_, err = c.w.Write(g.b)
 		case g.b == nil:
-			c.damaged(g.bad, "group", errChecksum)
+			c.damaged(g.bad, "group", ErrChecksum)
 			return c.raw(g.off, end)
 		default:
-			if errors.Is(g.err, errChecksum) || errors.Is(g.err, errShort) { // the method raw reports read errors
+			if errors.Is(g.err, ErrChecksum) || errors.Is(g.err, errShort) { // the method raw reports read errors
 				c.damaged(g.bad, "record", g.err)
 			}
 			err = c.raw(g.off, g.off+int64(g.length))
@@ -125,5 +125,5 @@ func (c *copier) read(b []byte, off int64) error {
 }
 
 func (c *copier) damaged(off int64, what string, err error) {
-	c.report(c.seg.damage(off, what, err))
+	c.report(c.seg.Damage(off, what, err))
 }

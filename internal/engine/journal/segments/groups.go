@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import (
 	"bytes"
@@ -21,19 +21,19 @@ type storedGroup struct {
 // of the segment.
 func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Seq[storedGroup] {
 	return func(yield func(storedGroup) bool) {
-		var head [frameSize]byte
+		var head [FrameSize]byte
 		var buf []byte
 		for off := from; off < to; {
-			g := storedGroup{off: off, bad: off, err: errChecksum}
+			g := storedGroup{off: off, bad: off, err: ErrChecksum}
 			framed := false
-			if off+frameSize <= to {
+			if off+FrameSize <= to {
 				if err := read(head[:], off); err != nil {
 					g.err = err
 				} else {
 					g.frame, framed = decodeFrame(head[:], seed)
 				}
 			}
-			if framed = framed && g.length > frameSize && off+int64(g.length) <= to; framed {
+			if framed = framed && g.length > FrameSize && off+int64(g.length) <= to; framed {
 				if cap(buf) < g.length {
 					buf = make([]byte, max(g.length, 2*cap(buf)))
 				}
@@ -52,16 +52,16 @@ func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Se
 }
 
 // records iterates over the records of a whole group and their offsets in the segment.
-func (g *storedGroup) records(seed uint32) iter.Seq2[uint32, *record] {
-	return func(yield func(uint32, *record) bool) {
-		for off := frameSize; off < len(g.b); {
-			var r record
-			r.decodeHead(g.b[off:], seed) // cannot fail: the function groups has already decoded the record
-			r.payload = g.b[off+r.headLen():][:r.length]
+func (g *storedGroup) records(seed uint32) iter.Seq2[uint32, *Record] {
+	return func(yield func(uint32, *Record) bool) {
+		for off := FrameSize; off < len(g.b); {
+			var r Record
+			r.DecodeHead(g.b[off:], seed) // cannot fail: the function groups has already decoded the record
+			r.Payload = g.b[off+r.HeadLen():][:r.Length]
 			if !yield(uint32(g.off)+uint32(off), &r) {
 				return
 			}
-			off += r.size()
+			off += r.Size()
 		}
 	}
 }
@@ -71,12 +71,12 @@ func (g *storedGroup) records(seed uint32) iter.Seq2[uint32, *record] {
 // searches for the magic number instead of testing every offset, because most of the data is zeros,
 // on which bytes.Index is much faster.
 func nextFrame(b []byte, start int) int {
-	for i := start; i+frameSize <= len(b); {
+	for i := start; i+FrameSize <= len(b); {
 		k := bytes.Index(b[i+4:], frameMark)
 		if k < 0 {
 			return -1
 		}
-		if i += k; i%align == 0 && i+frameSize <= len(b) {
+		if i += k; i%align == 0 && i+FrameSize <= len(b) {
 			if m := binary.LittleEndian.Uint32(b[i+4:]); m == frameMagic || m == oldFrameMagic {
 				return i
 			}
