@@ -118,7 +118,7 @@ func (j *Journal) Watch(_ context.Context, visit func(engine.Change)) error {
 	defer a.telling.Unlock()
 	docs, revision := j.store.everything()
 	for _, doc := range docs {
-		visit(engine.Change{Document: doc.full()})
+		visit(engine.Change{Document: doc.Full()})
 	}
 	a.watchers = append(a.watchers, watcher{visit, revision})
 	return nil

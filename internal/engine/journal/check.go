@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -69,7 +70,7 @@ type checkup struct {
 	tailed    *segments.Inspection            // inspection of the tail, the last segment that holds a group
 	harmed    map[uint64]*segments.Inspection // segments with damage
 	listed    []uint64                        // segments of the journal, according to the newest manifest (a record that lists all segments)
-	manifest  place                           // position of the newest manifest
+	manifest  index.Place                     // position of the newest manifest
 	proof     proof                           // what the file "end" says about how far the log reached
 	endLost   bool                            // the file "end" should exist but cannot be used
 	holes     []*segments.Hole                // all damaged ranges
@@ -77,7 +78,7 @@ type checkup struct {
 	missing   int                             // number of listed segments whose file is missing
 	unsealed  []*segments.Inspection          // segments without a valid index
 	unknown   int                             // upper bound for the number of records with unknown content
-	last      place                           // position of the last data with unknown content
+	last      index.Place                     // position of the last data with unknown content
 	lost      map[uint64]string               // for each log whose document is lost (its newest state or its deletion cannot be read), the key of the document
 	orphans   map[uint64]bool                 // logs with entries but without a document
 	hurt      map[uint64]bool                 // logs with damage
@@ -212,7 +213,7 @@ func (c *checkup) findEnd() error {
 		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
 		if x.Manifest > 0 {
 			c.listed = append(c.listed, x.List...)
-			c.manifest, c.j.commit.next = place{uint32(n), uint32(x.Manifest)}, x.Next
+			c.manifest, c.j.commit.next = index.Place{Segment: uint32(n), Off: uint32(x.Manifest)}, x.Next
 			break
 		}
 	}
@@ -279,7 +280,7 @@ func (c *checkup) readAll() error {
 			continue
 		}
 		x, err := c.inspect(n, func(sl segments.Slot, r *segments.Record) {
-			if at := (place{uint32(n), sl.Off}); sl.Kind.Entry() {
+			if at := (index.Place{Segment: uint32(n), Off: sl.Off}); sl.Kind.Entry() {
 				c.insert(at, sl)
 			} else {
 				c.applyRecord(at, r)
@@ -345,7 +346,7 @@ func (c *checkup) ask() error {
 		}
 		if err != nil {
 			c.report.Damages = append(c.report.Damages, Damage{
-				File: segments.Name(uint64(d.at.segment)), Offset: int64(d.at.off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
+				File: segments.Name(uint64(d.At.Segment)), Offset: int64(d.At.Off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
 			})
 		}
 	}
@@ -378,7 +379,7 @@ func (c *checkup) sum() {
 	for key, d := range c.docs {
 		kind, _, _ := strings.Cut(key, "/")
 		r.Documents[kind]++
-		if c.stale(d.at.place) {
+		if c.stale(d.At.Place) {
 			r.MayBeStale = append(r.MayBeStale, key)
 		}
 		l := c.logs[uint64(d.Created)]
@@ -386,19 +387,19 @@ func (c *checkup) sum() {
 			continue
 		}
 		above := l.low // the sequence after the previous entry
-		l.index.ascend(0, func(it item) bool {
+		l.index.Ascend(0, func(it index.Item) bool {
 			switch {
-			case it.kind == segments.KindGapClosed && it.flags&engine.Lost != 0:
-				r.LostBatches += uint64(it.seq + 1 - min(above, it.seq))
-			case it.kind == segments.KindGapClosed:
+			case it.Kind == segments.KindGapClosed && it.Flags&engine.Lost != 0:
+				r.LostBatches += uint64(it.Seq + 1 - min(above, it.Seq))
+			case it.Kind == segments.KindGapClosed:
 				r.ClosedGaps++
-			case it.flags&engine.Lost != 0:
+			case it.Flags&engine.Lost != 0:
 				r.LostBatches++
 			default:
 				r.Batches++
-				r.Payload += int64(it.size)
+				r.Payload += int64(it.Size)
 			}
-			above = it.seq + 1
+			above = it.Seq + 1
 			return true
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -132,8 +133,8 @@ func TestOnlyFourFlagsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := l.Header(background, 1)
-	if err != nil || got.Flags != flagMask {
-		t.Errorf("flags %x, want %x: %v", got.Flags, flagMask, err)
+	if err != nil || got.Flags != index.FlagMask {
+		t.Errorf("flags %x, want %x: %v", got.Flags, index.FlagMask, err)
 	}
 }
 

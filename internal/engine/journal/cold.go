@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -35,7 +36,7 @@ type cold struct {
 // move says that an entry was copied from one place to another.
 type move struct {
 	log, seq uint64
-	from, to place
+	from, to index.Place
 	bytes    int64
 }
 
@@ -197,7 +198,7 @@ func (r *reclaimer) adopt() bool {
 			k.seg.live.Add(m.bytes)
 			old := k.seg
 			if l.move(&segments.Record{Seq: m.seq}, m.from, m.to) {
-				old = r.j.store.segment(m.from.segment)
+				old = r.j.store.segment(m.from.Segment)
 			}
 			old.live.Add(-m.bytes)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -17,7 +18,7 @@ type documentOp struct {
 	value   []byte
 	rev     engine.Revision // expected revision; for a deletion, 0 means any revision
 	sum     uint32          // checksum of value
-	result  *document       // state after a creation or update
+	result  *index.Document // state after a creation or update
 	deleted *tombstone      // deletion only: the record of the deletion
 	log     *log            // deletion only: the document's log
 	handle  *handle         // deletion only: the handle of that log, or nil if the log is not open
@@ -76,15 +77,15 @@ func (o *documentOp) stage(g *group) {
 		birth := max(uint32(g.seg.Number), o.j.reclaim.building.Load())
 		r.Kind, r.Payload, r.PayloadSum, r.Count = segments.KindDeleted, nil, segments.Sum(0, nil), birth
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.Seq), birth: birth}
-		o.deleted.at = extent{g.add(&r), r.Bytes()}
+		o.deleted.at = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
 		o.log, o.handle = o.j.store.doom(o.j, created)
 		g.setDocument(o.key, nil)
 		return
 	}
-	o.result = &document{Document: engine.Document{
+	o.result = &index.Document{Document: engine.Document{
 		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.Seq),
 	}}
-	o.result.at = extent{g.add(&r), r.Bytes()}
+	o.result.At = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
 	g.setDocument(o.key, o.result)
 }
 
@@ -202,7 +203,7 @@ func (j *Journal) List(_ context.Context, prefix, after string, limit int) ([]en
 	var list []engine.Document
 	j.store.mu.RLock()
 	defer j.store.mu.RUnlock()
-	j.store.docs.Ascend(max(prefix, after), func(key string, d *document) bool {
+	j.store.docs.Ascend(max(prefix, after), func(key string, d *index.Document) bool {
 		if key <= after && after != "" {
 			return true
 		}

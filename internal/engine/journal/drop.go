@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -50,7 +51,7 @@ func Sizes(fs disk.FS) ([]Size, error) {
 		}
 	}
 	var all []Size
-	j.store.docs.Scan(func(_ string, d *document) bool {
+	j.store.docs.Scan(func(_ string, d *index.Document) bool {
 		size := Size{Document: d.Document}
 		if held := of[uint64(d.Created)]; held != nil {
 			size.Entries, size.Bytes = held.Entries, held.Bytes

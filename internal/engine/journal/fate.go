@@ -5,6 +5,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -21,7 +22,7 @@ func (c *checkup) judge() error {
 			c.judgeManifest(h)
 		case h.Slot.Kind == segments.KindMark && c.marks[h.Slot.Log] < h.Slot.Time:
 			l := c.log(h.Slot.Log)
-			l.low, l.note, l.mark = max(l.low, weir.Seq(h.Slot.Seq)), nil, extent{}
+			l.low, l.note, l.mark = max(l.low, weir.Seq(h.Slot.Seq)), nil, index.Extent{}
 			c.lostMarks[h.Slot.Log] = true
 		}
 	}
@@ -44,7 +45,7 @@ func (c *checkup) judge() error {
 		c.report.Damages = append(c.report.Damages, h.Damage)
 	}
 	for it := range c.orphaned {
-		if it.kind == segments.KindBatch && it.flags&engine.Lost == 0 {
+		if it.Kind == segments.KindBatch && it.Flags&engine.Lost == 0 {
 			c.report.Orphans++
 		}
 	}
@@ -80,11 +81,11 @@ func (c *checkup) describe(h *segments.Hole, owners map[uint64]string) {
 }
 
 // orphaned visits the entries of logs whose document is lost.
-func (c *checkup) orphaned(yield func(item) bool) {
+func (c *checkup) orphaned(yield func(index.Item) bool) {
 	more := true
 	for id := range c.orphans {
 		if l := c.logs[id]; l != nil && more {
-			l.index.ascend(l.low, func(it item) bool {
+			l.index.Ascend(l.low, func(it index.Item) bool {
 				more = yield(it)
 				return more
 			})
@@ -99,26 +100,28 @@ func (c *checkup) findUnknown(owners map[uint64]string) {
 	for _, h := range c.holes {
 		if h.Fate == Unknown {
 			c.unknown += h.Count
-			if c.last.before(placeOf(h)) {
+			if c.last.Before(placeOf(h)) {
 				c.last = placeOf(h)
 			}
 		}
 	}
 	for id, l := range c.logs {
 		_, owned := owners[id]
-		if _, dropped := c.dropped[id]; c.unknown > 0 && !owned && !dropped && len(l.index.chunks) > 0 {
+		if _, dropped := c.dropped[id]; c.unknown > 0 && !owned && !dropped && l.index.Len() > 0 {
 			c.orphans[id] = true
 		}
 	}
 }
 
 // placeOf returns the position of a damaged range.
-func placeOf(h *segments.Hole) place { return place{uint32(h.Number), uint32(h.Offset)} }
+func placeOf(h *segments.Hole) index.Place {
+	return index.Place{Segment: uint32(h.Number), Off: uint32(h.Offset)}
+}
 
 // stale reports whether the state of a document at this position may be outdated, because a newer
 // state may have been in the unknown data. A record after all unknown data is the newest state,
 // even if the record is a copy, because only current records are copied.
-func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(at) }
+func (c *checkup) stale(at index.Place) bool { return c.unknown > 0 && !c.last.Before(at) }
 
 // judgeManifest determines the fate of a manifest (a list of the journal's segments) that cannot be
 // read. If it is the newest, the check uses an older one, which may list segments that were freed
@@ -126,7 +129,7 @@ func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(
 // segment with the deletion was freed too.
 func (c *checkup) judgeManifest(h *segments.Hole) {
 	h.Fate = Intact
-	if c.manifest.before(placeOf(h)) {
+	if c.manifest.Before(placeOf(h)) {
 		h.Fate, h.Known, h.What, h.Count = Unknown, false, segments.KindManifest.String(), 1
 	}
 }
@@ -161,7 +164,7 @@ func (c *checkup) fate(h *segments.Hole, alive bool) Fate {
 	if h.Slot.Kind == segments.KindMark {
 		dead = dead || c.marks[h.Slot.Log] >= h.Slot.Time
 	} else if l != nil {
-		_, copied := l.index.find(weir.Seq(h.Slot.Seq))
+		_, copied := l.index.Find(weir.Seq(h.Slot.Seq))
 		dead = dead || copied || weir.Seq(h.Slot.Seq) < l.low
 	}
 	if dead {

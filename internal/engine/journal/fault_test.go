@@ -311,9 +311,9 @@ func TestOlderRecordDamaged(t *testing.T) {
 	}
 	crashed := fs.Crash(faulty.LoseAll, nil)
 	for _, it := range []weir.Seq{1, 7, 19} {
-		place, _ := w.logs["a"].(*handle).index.find(it)
+		place, _ := w.logs["a"].(*handle).index.Find(it)
 		after := crashed.Crash(faulty.LoseNothing, nil)
-		after.Flip(segments.Name(1), int64(place.place.off)+60, 1)
+		after.Flip(segments.Name(1), int64(place.Place.Off)+60, 1)
 		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
 			t.Errorf("entry %d of 20 damaged: %v", it, err)
 		}

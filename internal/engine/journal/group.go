@@ -2,6 +2,7 @@ package journal
 
 import (
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -24,9 +25,9 @@ type group struct {
 	live int64 // bytes of the appended entries and trims that are still needed; counted while the group is settled (applied to memory)
 
 	ops     []op
-	commits []commit             // one for each log with admitted entries
-	docs    map[string]*document // documents changed by this group; a nil value means deleted
-	before  *group               // the previous group; its document changes may not be in memory yet
+	commits []commit                   // one for each log with admitted entries
+	docs    map[string]*index.Document // documents changed by this group; a nil value means deleted
+	before  *group                     // the previous group; its document changes may not be in memory yet
 }
 
 // commit is the number of admitted entries to report to a judge once the group is durable.
@@ -45,13 +46,13 @@ func (g *group) begin(seg *segment) {
 }
 
 // add appends a record to the group. It returns the position that the record will have.
-func (g *group) add(r *segments.Record) place {
-	return place{uint32(g.seg.Number), g.GroupBuffer.Add(&g.seg.Segment, r)}
+func (g *group) add(r *segments.Record) index.Place {
+	return index.Place{Segment: uint32(g.seg.Number), Off: g.GroupBuffer.Add(&g.seg.Segment, r)}
 }
 
 // document returns the state of a document after all ops that were staged so far: the state left by
 // this group or by the previous one if either changed the document, otherwise the state in memory.
-func (g *group) document(key string) *document {
+func (g *group) document(key string) *index.Document {
 	if d, ok := g.docs[key]; ok {
 		return d
 	}
@@ -63,9 +64,9 @@ func (g *group) document(key string) *document {
 	return g.j.store.document(key)
 }
 
-func (g *group) setDocument(key string, d *document) {
+func (g *group) setDocument(key string, d *index.Document) {
 	if g.docs == nil {
-		g.docs = make(map[string]*document)
+		g.docs = make(map[string]*index.Document)
 	}
 	g.docs[key] = d
 }

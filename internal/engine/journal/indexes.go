@@ -2,13 +2,13 @@ package journal
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -16,7 +16,7 @@ import (
 // record of a trim.) The indexes of the segments hold this information. Older records are not read,
 // so damage to them does no harm.
 type state struct {
-	at       place
+	at       index.Place
 	size     uint32
 	head     uint16
 	kind     segments.Kind
@@ -34,7 +34,7 @@ type states struct {
 
 // found has the newest states of all marks and documents, read from disk.
 type found struct {
-	docs []byKey // the documents, in the order of their keys
+	docs []index.ByKey // the documents, in the order of their keys
 	rest []foundState
 	err  error
 }
@@ -42,7 +42,7 @@ type found struct {
 // foundState is the record of a mark or of a deletion. A mark holds a note, the bytes that the trim
 // stored. If the note is longer than keptNote, it is left out here.
 type foundState struct {
-	at    extent
+	at    index.Extent
 	rec   segments.Record
 	first uint32 // the same as state.first
 }
@@ -73,7 +73,7 @@ func (r *recovery) readIndexes() (err error) {
 			r.applyMark(st.rec.Log, st.rec.Time, weir.Seq(st.rec.Seq), st.rec.Payload, st.at)
 			continue
 		}
-		r.applyRecord(st.at.place, &st.rec)
+		r.applyRecord(st.at.Place, &st.rec)
 		if old, ok := r.first[st.rec.Key]; st.first > 0 && (!ok || st.first < old) {
 			r.first[st.rec.Key] = st.first
 		}
@@ -114,7 +114,7 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 	for b := x.slots; len(b) > 0; b = b[segments.SlotSize:] {
 		switch sl := segments.DecodeSlot(b); sl.Kind {
 		case segments.KindBatch, segments.KindGapClosed:
-			r.insert(place{uint32(x.seg.Number), sl.Off}, sl)
+			r.insert(index.Place{Segment: uint32(x.seg.Number), Off: sl.Off}, sl)
 		case segments.KindManifest, segments.KindMark, segments.KindDocument, segments.KindDeleted:
 		default:
 			return x.seg.Damage(int64(sl.Off), "record", fmt.Errorf("unknown kind %d", sl.Kind))
@@ -126,10 +126,10 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 // add keeps the state that a slot (an element of a segment's index) describes, unless a newer state
 // of the same log is known. A copy made by the reclaimer has the same revision as its original; add
 // keeps the copy.
-func (s *states) add(at place, sl segments.Slot, revision uint64) {
+func (s *states) add(at index.Place, sl segments.Slot, revision uint64) {
 	st := state{at: at, size: sl.Size, head: sl.Head, kind: sl.Kind, log: sl.Log, seq: sl.Seq, revision: revision}
 	if sl.Kind == segments.KindDocument {
-		st.first = at.segment
+		st.first = at.Segment
 	}
 	i, known := s.of[sl.Log]
 	if !known {
@@ -153,45 +153,45 @@ func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 		for b := x.slots; len(b) > 0; b = b[segments.SlotSize:] {
 			switch sl, number := segments.DecodeSlot(b), uint32(x.seg.Number); sl.Kind {
 			case segments.KindMark:
-				marks.add(place{number, sl.Off}, sl, uint64(sl.Time))
+				marks.add(index.Place{Segment: number, Off: sl.Off}, sl, uint64(sl.Time))
 			case segments.KindDocument, segments.KindDeleted:
-				docs.add(place{number, sl.Off}, sl, sl.Seq)
+				docs.add(index.Place{Segment: number, Off: sl.Off}, sl, sl.Seq)
 			}
 		}
 	}
 	all := append(marks.all, docs.all...)
 	slices.SortFunc(all, func(a, b state) int {
-		return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
+		return cmp.Or(cmp.Compare(a.at.Segment, b.at.Segment), cmp.Compare(a.at.Off, b.at.Off))
 	})
 	w := &segments.Window{}
 	for i := range all {
 		st := &all[i]
-		at := extent{st.at, int64(segments.Padded(int(st.head)+int(st.size)) + segments.SlotSize)}
+		at := index.Extent{Place: st.at, Bytes: int64(segments.Padded(int(st.head)+int(st.size)) + segments.SlotSize)}
 		if st.kind == segments.KindMark && st.size > keptNote { // the slot holds everything but the note, which is read when the log is opened
 			rec := segments.Record{Kind: segments.KindMark, Log: st.log, Seq: st.seq, Time: int64(st.revision)}
 			f.rest = append(f.rest, foundState{at: at, rec: rec})
 			continue
 		}
-		if s := r.segments[uint64(st.at.segment)]; w.Seg != &s.Segment {
+		if s := r.segments[uint64(st.at.Segment)]; w.Seg != &s.Segment {
 			w = &segments.Window{Seg: &s.Segment, Buf: w.Buf[:0]}
 		}
-		if n := int64(st.head) + int64(st.size); !w.Holds(int64(st.at.off), n) {
+		if n := int64(st.head) + int64(st.size); !w.Holds(int64(st.at.Off), n) {
 			w.Ahead = together(all[i:])
 		}
-		rec, err := w.Record(segments.Slot{Off: st.at.off, Size: st.size, Head: st.head, Kind: st.kind, Log: st.log, Seq: st.seq})
+		rec, err := w.Record(segments.Slot{Off: st.at.Off, Size: st.size, Head: st.head, Kind: st.kind, Log: st.log, Seq: st.seq})
 		if err != nil {
 			return found{err: err}
 		}
 		if st.kind == segments.KindDocument {
-			d := document{at: at, first: st.first}
+			d := index.Document{At: at, First: st.first}
 			d.Created, d.Revision = engine.LogID(rec.Log), engine.Revision(rec.Seq)
-			f.docs = append(f.docs, keyOf(r.j.store.docs.pack(rec.Key, rec.Payload, &d)))
+			f.docs = append(f.docs, r.j.store.docs.Pack(rec.Key, rec.Payload, &d).ByKey())
 			continue
 		}
 		rec.Payload = slices.Clone(rec.Payload) // the window reuses its buffer
 		f.rest = append(f.rest, foundState{at, rec, st.first})
 	}
-	slices.SortFunc(f.docs, byKey.compare)
+	index.SortByKey(f.docs)
 	return f
 }
 
@@ -202,8 +202,8 @@ func together(all []state) int64 {
 	n := int64(from.head) + int64(from.size)
 	for i := range all[1:] {
 		next := &all[1+i]
-		far := int64(next.at.off) - int64(from.at.off)
-		if next.at.segment != from.at.segment || far > n+shortGap || far > segments.WindowSize {
+		far := int64(next.at.Off) - int64(from.at.Off)
+		if next.at.Segment != from.at.Segment || far > n+shortGap || far > segments.WindowSize {
 			break
 		}
 		n = far + int64(next.head) + int64(next.size)
@@ -213,51 +213,34 @@ func together(all []state) int64 {
 
 // keepDocuments puts documents into the store, unless a later deletion is known. Of several
 // documents with the same key it keeps the newest, which replaced the others.
-func (r *recovery) keepDocuments(sorted []byKey) {
+func (r *recovery) keepDocuments(sorted []index.ByKey) {
 	s := &r.j.store
 	s.logs = make(map[engine.LogID]*log, len(sorted))
 	for i := 0; i < len(sorted); {
-		c := sorted[i].doc
-		for i++; i < len(sorted) && sorted[i].doc.name() == c.name(); i++ {
-			older := sorted[i].doc
-			if older.revision > c.revision {
+		c := sorted[i].Doc
+		for i++; i < len(sorted) && sorted[i].Doc.Name() == c.Name(); i++ {
+			older := sorted[i].Doc
+			if older.Revision > c.Revision {
 				c, older = older, c
 			}
-			c.first = min(c.first, older.first)
+			c.First = min(c.First, older.First)
 		}
-		r.j.commit.next = max(r.j.commit.next, uint64(c.revision)+1)
-		if t := r.deleted[c.name()]; t != nil {
-			first := cmp.Or(r.first[c.name()], c.first)
-			r.first[c.name()] = min(first, c.first)
-			if t.revision > c.revision {
+		r.j.commit.next = max(r.j.commit.next, uint64(c.Revision)+1)
+		if t := r.deleted[c.Name()]; t != nil {
+			first := cmp.Or(r.first[c.Name()], c.First)
+			r.first[c.Name()] = min(first, c.First)
+			if t.revision > c.Revision {
 				continue // the method settle keeps the deletion
 			}
-			c.first = r.first[c.name()]
-			delete(r.deleted, c.name())
+			c.First = r.first[c.Name()]
+			delete(r.deleted, c.Name())
 		}
-		s.docs.tree.Load(c)
-		s.logs[c.created] = nil
-		s.keep(extent{c.at, int64(c.bytes)})
-		s.revision = max(s.revision, c.revision)
-		r.adopt(c.created)
+		s.docs.Load(c)
+		s.logs[c.Created] = nil
+		s.keep(index.Extent{Place: c.At, Bytes: int64(c.Bytes)})
+		s.revision = max(s.revision, c.Revision)
+		r.adopt(c.Created)
 	}
-}
-
-// byKey is a document with the first 16 bytes of its key. Sorting a million documents by their keys
-// is several times as fast if most comparisons need only these bytes.
-type byKey struct {
-	start [2]uint64
-	doc   *compact
-}
-
-func keyOf(c *compact) byKey {
-	var b [16]byte
-	copy(b[:], c.name())
-	return byKey{[2]uint64{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}, c}
-}
-
-func (a byKey) compare(b byKey) int {
-	return cmp.Or(cmp.Compare(a.start[0], b.start[0]), cmp.Compare(a.start[1], b.start[1]), cmp.Compare(a.doc.name(), b.doc.name()))
 }
 
 // shortGap is the largest number of bytes between two states for which one read covers both.

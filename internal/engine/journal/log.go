@@ -10,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -20,10 +21,10 @@ type log struct {
 	id engine.LogID
 
 	mu      sync.RWMutex
-	index   index
-	low     weir.Seq // all entries below this sequence are trimmed
-	note    []byte   // bytes that the last trim stored; nil if there are none, or if the note is longer than keptNote and so only on disk
-	mark    extent   // position and size of the record that holds low and note
+	index   index.Entries
+	low     weir.Seq     // all entries below this sequence are trimmed
+	note    []byte       // bytes that the last trim stored; nil if there are none, or if the note is longer than keptNote and so only on disk
+	mark    index.Extent // position and size of the record that holds low and note
 	open    bool
 	dropped bool
 
@@ -110,15 +111,15 @@ const keptNote = 256
 func (l *log) readNote() ([]byte, error) {
 	l.mu.RLock()
 	note, mark := l.note, l.mark
-	if note != nil || mark.bytes == 0 {
+	if note != nil || mark.Bytes == 0 {
 		l.mu.RUnlock()
 		return note, nil
 	}
-	s := l.spot(item{place: mark.place})
+	s := l.spot(index.Item{Place: mark.Place})
 	l.mu.RUnlock()
 	defer s.seg.release()
-	buf := make([]byte, mark.bytes-segments.SlotSize)
-	if err := s.seg.Read(buf, int64(mark.off)); err != nil {
+	buf := make([]byte, mark.Bytes-segments.SlotSize)
+	if err := s.seg.Read(buf, int64(mark.Off)); err != nil {
 		return nil, err
 	}
 	var r segments.Record
@@ -127,7 +128,7 @@ func (l *log) readNote() ([]byte, error) {
 		err = segments.ErrChecksum
 	}
 	if err != nil {
-		return nil, s.seg.Damage(int64(mark.off), fmt.Sprintf("mark of log %d", l.id), err)
+		return nil, s.seg.Damage(int64(mark.Off), fmt.Sprintf("mark of log %d", l.id), err)
 	}
 	return r.Payload, nil
 }
@@ -162,7 +163,7 @@ func (j *Journal) Held(id engine.LogID) int64 {
 	return l.held()
 }
 
-func (l *log) held() int64 { return int64(l.index.len())*perEntry + int64(len(l.note)) }
+func (l *log) held() int64 { return int64(l.index.Len())*perEntry + int64(len(l.note)) }
 
 // Outline implements engine.Engine.
 func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
@@ -173,16 +174,16 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	o.Low, o.Memory = l.low, l.held()
-	l.index.ascend(0, func(it item) bool {
-		if o.Last, o.Newest = it.seq, it.time; o.Entries == 0 {
-			o.First, o.Oldest = it.seq, it.time
+	l.index.Ascend(0, func(it index.Item) bool {
+		if o.Last, o.Newest = it.Seq, it.Time; o.Entries == 0 {
+			o.First, o.Oldest = it.Seq, it.Time
 		}
 		o.Entries++
-		o.Ended = it.flags&engine.Ends != 0
-		o.Oldest = min(o.Oldest, it.time)
-		if it.kind == segments.KindBatch && it.flags&engine.Lost == 0 {
+		o.Ended = it.Flags&engine.Ends != 0
+		o.Oldest = min(o.Oldest, it.Time)
+		if it.Kind == segments.KindBatch && it.Flags&engine.Lost == 0 {
 			o.Batches++
-			o.Bytes += int64(it.size)
+			o.Bytes += int64(it.Size)
 		}
 		return true
 	})
@@ -239,7 +240,7 @@ func (h *handle) Close() error {
 func (l *log) drop(h *handle) {
 	l.mu.Lock()
 	gone, mark := l.index, l.mark
-	l.index, l.mark, l.note, l.dropped = index{}, extent{}, nil, true
+	l.index, l.mark, l.note, l.dropped = index.Entries{}, index.Extent{}, nil, true
 	l.mu.Unlock()
 	l.j.reclaim.forget(gone, mark)
 	if h != nil && h.judge != nil {
@@ -292,7 +293,7 @@ type appendOp struct {
 	key      string // the key for which digest was computed
 	digest   weir.KeyDigest
 	first    [8]byte
-	item     item
+	item     index.Item
 	admitted bool
 	err      error
 	done     func(error)
@@ -331,7 +332,7 @@ func (h *handle) check(e *engine.Entry) error {
 	switch {
 	case e.Kind != engine.Batch && e.Kind != engine.GapClosed:
 		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
-	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/2:
+	case len(e.Payload) > index.MaxPayload || int64(len(e.Payload)) > h.j.size/2:
 		return fmt.Errorf("append to log %d: payload of %d bytes is too large", h.id, len(e.Payload))
 	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher || len(e.Tag) > engine.MaxTag:
 		return fmt.Errorf("append to log %d: content type, key, publisher or tag is too long", h.id)
@@ -372,7 +373,7 @@ func (o *appendOp) stage(g *group) {
 		return
 	}
 	r := segments.Record{
-		Kind: segments.Kind(e.Kind), Flags: e.Flags & flagMask, Log: uint64(o.h.id), Seq: uint64(e.Seq), Time: int64(e.Time), Count: e.Count,
+		Kind: segments.Kind(e.Kind), Flags: e.Flags & index.FlagMask, Log: uint64(o.h.id), Seq: uint64(e.Seq), Time: int64(e.Time), Count: e.Count,
 		ContentType: e.ContentType, Key: e.Key, Publisher: e.Publisher, Tag: e.Tag, Payload: e.Payload, PayloadSum: o.sum,
 	}
 	if e.Key == o.key { // the judge may have changed the key
@@ -382,9 +383,9 @@ func (o *appendOp) stage(g *group) {
 		binary.LittleEndian.PutUint64(o.first[:], uint64(e.First))
 		r.Payload, r.PayloadSum = o.first[:], segments.Sum(0, o.first[:])
 	}
-	o.item = item{
-		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.Payload)), head: uint16(r.HeadLen()),
-		kind: r.Kind, flags: r.Flags, keyed: e.Key != "", key: uint16(len(e.Key)), tag: e.Tag != "",
+	o.item = index.Item{
+		Seq: e.Seq, Time: e.Time, Place: g.add(&r), Size: uint32(len(r.Payload)), Head: uint16(r.HeadLen()),
+		Kind: r.Kind, Flags: r.Flags, Keyed: e.Key != "", Key: uint16(len(e.Key)), Tag: e.Tag != "",
 	}
 }
 
@@ -396,15 +397,15 @@ func (o *appendOp) settle(g *group) {
 	}
 	l := o.h.log
 	l.mu.Lock()
-	dead := l.dropped || o.item.seq < l.low
+	dead := l.dropped || o.item.Seq < l.low
 	if !dead {
-		if _, twice := l.index.insert(o.item); twice {
-			panic(fmt.Sprintf("log %d: the judge admitted sequence %d twice", l.id, o.item.seq))
+		if _, twice := l.index.Insert(o.item); twice {
+			panic(fmt.Sprintf("log %d: the judge admitted sequence %d twice", l.id, o.item.Seq))
 		}
 	}
 	l.mu.Unlock()
 	if !dead {
-		g.live += o.item.bytes()
+		g.live += o.item.Bytes()
 	}
 }
 
@@ -425,7 +426,7 @@ type trimOp struct {
 	h    *handle
 	low  weir.Seq
 	note []byte
-	at   extent
+	at   index.Extent
 	err  error
 	done chan error
 }
@@ -465,7 +466,7 @@ func (o *trimOp) stage(g *group) {
 		Kind: segments.KindMark, Log: uint64(o.h.id), Seq: uint64(o.low), Time: int64(c.next), Payload: o.note, PayloadSum: segments.Sum(0, o.note),
 	}
 	c.next++
-	o.at = extent{g.add(&r), r.Bytes()}
+	o.at = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
 }
 
 // settle removes the trimmed entries from the index. The reclaimer later subtracts their bytes from
@@ -477,14 +478,14 @@ func (o *trimOp) settle(g *group) {
 	l := o.h.log
 	l.mu.Lock()
 	old := l.mark
-	var gone index
+	var gone index.Entries
 	if !l.dropped {
 		l.low, l.note, l.mark = o.low, o.note, o.at
 		if len(l.note) > keptNote {
 			l.note = nil
 		}
-		gone = l.index.cut(l.low)
-		g.live += o.at.bytes
+		gone = l.index.Cut(l.low)
+		g.live += o.at.Bytes
 	}
 	l.mu.Unlock()
 	l.j.reclaim.forget(gone, old)

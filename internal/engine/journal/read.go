@@ -7,6 +7,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -31,7 +32,7 @@ const (
 // spot is an entry to be read, together with its segment. The segment cannot be recycled until the
 // spot is released.
 type spot struct {
-	item
+	index.Item
 	seg *segment
 }
 
@@ -64,7 +65,7 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (segment
 	}
 	l := h.log
 	l.mu.RLock()
-	it, ok := l.index.find(seq)
+	it, ok := l.index.Find(seq)
 	dropped := l.dropped
 	var s spot
 	if ok {
@@ -83,8 +84,8 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (segment
 
 // spot returns the spot of an item and keeps its segment from being recycled. The caller must hold
 // the log's lock, because the segment is certain to exist only while the index points to it.
-func (l *log) spot(it item) spot {
-	seg := l.j.store.segment(it.place.segment)
+func (l *log) spot(it index.Item) spot {
+	seg := l.j.store.segment(it.Place.Segment)
 	seg.acquire()
 	return spot{it, seg}
 }
@@ -98,16 +99,16 @@ func (l *log) decode(s *spot, b []byte, r *segments.Record) error {
 // load reads the record at a spot, either whole or only the part before its payload. A closed gap
 // is always read whole: it is short, and its payload holds the first sequence of the gap.
 func (l *log) load(ctx context.Context, s spot, payload bool) (segments.Record, error) {
-	payload = payload || s.kind == segments.KindGapClosed
-	n := int(s.head)
+	payload = payload || s.Kind == segments.KindGapClosed
+	n := int(s.Head)
 	if payload {
-		n = s.length()
+		n = s.Length()
 	}
 	if err := l.j.reads.begin(ctx); err != nil {
 		return segments.Record{}, err
 	}
 	buf := make([]byte, n)
-	err := s.seg.Read(buf, int64(s.place.off))
+	err := s.seg.Read(buf, int64(s.Place.Off))
 	l.j.reads.end()
 	if err != nil {
 		return segments.Record{}, err
@@ -123,11 +124,11 @@ func (l *log) load(ctx context.Context, s spot, payload bool) (segments.Record, 
 
 // verify returns engine.ErrDamaged if decoding failed or the record is not the expected entry.
 func (l *log) verify(s *spot, r *segments.Record, err error) error {
-	if err == nil && (r.Kind != s.kind || r.Log != uint64(l.id) || r.Seq != uint64(s.seq) || r.Length != s.size) {
+	if err == nil && (r.Kind != s.Kind || r.Log != uint64(l.id) || r.Seq != uint64(s.Seq) || r.Length != s.Size) {
 		err = segments.ErrChecksum
 	}
 	if err != nil {
-		return s.seg.Damage(int64(s.place.off), fmt.Sprintf("entry %d of log %d", s.seq, l.id), err)
+		return s.seg.Damage(int64(s.Place.Off), fmt.Sprintf("entry %d of log %d", s.Seq, l.id), err)
 	}
 	return nil
 }
@@ -136,22 +137,7 @@ func (l *log) verify(s *spot, r *segments.Record, err error) error {
 func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	h.index.ascend(from, func(it item) bool { return visit(it.header()) })
-}
-
-func (it *item) header() (h engine.Header) {
-	it.fill(&h)
-	return h
-}
-
-// fill sets those fields of a header that the index holds. Count, ContentType, Key and First are
-// not in the index. KeySize is in the index if the log was opened before.
-func (it *item) fill(h *engine.Header) {
-	h.Kind, h.Flags, h.Seq, h.Time = engine.Kind(it.kind), it.flags, it.seq, it.time
-	h.Size, h.KeySize = it.size, it.key
-	if it.kind == segments.KindGapClosed {
-		h.Size = 0
-	}
+	h.index.Ascend(from, func(it index.Item) bool { return visit(it.Header()) })
 }
 
 // Scan implements engine.Log.
@@ -175,7 +161,7 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 		if len(spots) == 0 {
 			return nil
 		}
-		from = spots[len(spots)-1].seq + 1
+		from = spots[len(spots)-1].Seq + 1
 		more, err := h.visit(ctx, spots, run, &w.record, func(r *segments.Record) bool {
 			if ctx.Err() != nil {
 				return false
@@ -237,12 +223,12 @@ func (l *log) ahead(start weir.Seq, budget int, spots []spot) (_ []spot, dropped
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var seg *segment
-	l.index.ascend(start, func(it item) bool {
-		if seg == nil || uint32(seg.Number) != it.place.segment {
+	l.index.Ascend(start, func(it index.Item) bool {
+		if seg == nil || uint32(seg.Number) != it.Place.Segment {
 			seg = l.spot(it).seg
 		}
 		spots = append(spots, spot{it, seg})
-		budget -= it.length()
+		budget -= it.Length()
 		return budget > 0 && len(spots) < runItems
 	})
 	return spots, l.dropped
@@ -309,7 +295,7 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segmen
 	}
 	buf, done := buffer(length)
 	defer done()
-	start := spots[0].place.off
+	start := spots[0].Place.Off
 	err = spots[0].seg.Read(buf, int64(start))
 	l.j.reads.end()
 	if err != nil {
@@ -317,7 +303,7 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segmen
 	}
 	for i := range spots {
 		s := &spots[i]
-		if err := l.decode(s, buf[s.place.off-start:][:s.length()], r); err != nil {
+		if err := l.decode(s, buf[s.Place.Off-start:][:s.Length()], r); err != nil {
 			return false, err
 		}
 		if !visit(r) {
@@ -331,11 +317,11 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segmen
 // and the length of that read. The read is longer than limit if the first entry alone is longer.
 func near(spots []spot, limit int) (n, length int) {
 	first := spots[0]
-	length = first.length()
+	length = first.Length()
 	for n = 1; n < len(spots); n++ {
-		s, end := spots[n], int64(first.place.off)+int64(length)
-		gap := int64(s.place.off) - end
-		total := int64(s.place.off) + int64(s.length()) - int64(first.place.off)
+		s, end := spots[n], int64(first.Place.Off)+int64(length)
+		gap := int64(s.Place.Off) - end
+		total := int64(s.Place.Off) + int64(s.Length()) - int64(first.Place.Off)
 		if s.seg != first.seg || gap < 0 || gap > bridge || total > int64(limit) {
 			break
 		}

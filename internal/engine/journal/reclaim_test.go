@@ -181,11 +181,11 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := w.j.store.document("a")
-	if old.at.segment != 1 || w.j.commit.active == before {
-		t.Fatalf("document a is in segment %d, want segment 1, which must be full", old.at.segment)
+	if old.At.Segment != 1 || w.j.commit.active == before {
+		t.Fatalf("document a is in segment %d, want segment 1, which must be full", old.At.Segment)
 	}
 	o := w.j.reclaim.newCopy()
-	c, err := w.j.reclaim.load(before, segments.Slot{Off: old.at.off, Head: segments.RecordSize + 1, Size: 1, Kind: segments.KindDocument})
+	c, err := w.j.reclaim.load(before, segments.Slot{Off: old.At.Off, Head: segments.RecordSize + 1, Size: 1, Kind: segments.KindDocument})
 	if err != nil || c == nil {
 		t.Fatal(c, err)
 	}

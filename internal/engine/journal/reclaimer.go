@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -42,8 +43,8 @@ type reclaimer struct {
 // forgotten holds what a trim or a deletion removed from memory: entries, and the mark (the record
 // of the previous trim). Their bytes still count as live.
 type forgotten struct {
-	items index
-	mark  extent
+	items index.Entries
+	mark  index.Extent
 }
 
 func (r *reclaimer) init(j *Journal) {
@@ -56,7 +57,7 @@ func (r *reclaimer) stop() { close(r.halt) }
 // forget takes over entries that no reader can reach any more. The reclaimer later subtracts their
 // bytes from the live bytes. The caller does not do so itself, because a log can hold millions of
 // entries.
-func (r *reclaimer) forget(items index, mark extent) {
+func (r *reclaimer) forget(items index.Entries, mark index.Extent) {
 	r.mu.Lock()
 	r.forgotten = append(r.forgotten, forgotten{items, mark})
 	r.mu.Unlock()
@@ -218,14 +219,14 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 func (r *reclaimer) empty(s *segment, strict bool) error {
 	s.acquire()
 	defer s.release()
-	index, err := s.Index()
+	slots, err := s.Index()
 	if err != nil {
 		s.stuck = true
 		return nil
 	}
 	o := r.newCopy()
-	for ; len(index) > 0; index = index[segments.SlotSize:] {
-		c, err := r.load(s, segments.DecodeSlot(index))
+	for ; len(slots) > 0; slots = slots[segments.SlotSize:] {
+		c, err := r.load(s, segments.DecodeSlot(slots))
 		if err != nil {
 			s.stuck = true
 			return nil
@@ -273,7 +274,7 @@ func (r *reclaimer) copy(o *copyOp) error {
 // load reads the record that an index slot describes. It returns nil if the record is no longer
 // needed.
 func (r *reclaimer) load(s *segment, sl segments.Slot) (*copied, error) {
-	at := place{uint32(s.Number), sl.Off}
+	at := index.Place{Segment: uint32(s.Number), Off: sl.Off}
 	switch sl.Kind {
 	case segments.KindManifest:
 		return nil, nil
@@ -299,8 +300,8 @@ func (r *reclaimer) load(s *segment, sl segments.Slot) (*copied, error) {
 // copied is one record that is being copied.
 type copied struct {
 	record segments.Record
-	from   place
-	to     place
+	from   index.Place
+	to     index.Place
 	staged bool
 }
 

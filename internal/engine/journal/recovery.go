@@ -9,6 +9,7 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -30,7 +31,7 @@ type recovery struct {
 	deleted          map[string]*tombstone
 	dropped          map[uint64]string // keys of deleted documents by their logs; nil unless a check needs this map
 	over             map[uint64]bool   // logs whose deletion is in the tail; their entries are not read into memory
-	docs             map[string]*document
+	docs             map[string]*index.Document
 	logs             map[uint64]*log
 	last             *log // the log that was used last
 }
@@ -63,7 +64,7 @@ func (j *Journal) recover() error {
 func newRecovery(j *Journal) *recovery {
 	return &recovery{
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
-		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*document{}, logs: map[uint64]*log{},
+		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*index.Document{}, logs: map[uint64]*log{},
 	}
 }
 
@@ -229,29 +230,29 @@ func (r *recovery) findDeleted() error {
 
 // insert adds an entry to the index of its log, unless recovery leaves the entries of that log out
 // of memory.
-func (r *recovery) insert(at place, sl segments.Slot) {
+func (r *recovery) insert(at index.Place, sl segments.Slot) {
 	if r.j.entriesLeftOut || r.over[sl.Log] {
 		return
 	}
-	r.log(sl.Log).index.insert(item{
-		seq: weir.Seq(sl.Seq), time: weir.Time(sl.Time), place: at, size: sl.Size, head: sl.Head,
-		kind: sl.Kind, flags: sl.Flags, keyed: sl.Keyed, tag: sl.Tag,
+	r.log(sl.Log).index.Insert(index.Item{
+		Seq: weir.Seq(sl.Seq), Time: weir.Time(sl.Time), Place: at, Size: sl.Size, Head: sl.Head,
+		Kind: sl.Kind, Flags: sl.Flags, Keyed: sl.Keyed, Tag: sl.Tag,
 	})
 }
 
 // applyRecord applies a mark, a document or a deletion.
-func (r *recovery) applyRecord(at place, rec *segments.Record) {
-	where := extent{at, rec.Bytes()}
+func (r *recovery) applyRecord(at index.Place, rec *segments.Record) {
+	where := index.Extent{Place: at, Bytes: rec.Bytes()}
 	switch next := &r.j.commit.next; rec.Kind {
 	case segments.KindMark:
 		r.applyMark(rec.Log, rec.Time, weir.Seq(rec.Seq), slices.Clone(rec.Payload), where)
 	case segments.KindDocument:
 		*next = max(*next, rec.Seq+1)
 		if _, ok := r.first[rec.Key]; !ok {
-			r.first[rec.Key] = at.segment
+			r.first[rec.Key] = at.Segment
 		}
 		if d := r.docs[rec.Key]; d == nil || uint64(d.Revision) <= rec.Seq {
-			r.docs[rec.Key] = &document{at: where, Document: engine.Document{
+			r.docs[rec.Key] = &index.Document{At: where, Document: engine.Document{
 				Key: rec.Key, Value: slices.Clone(rec.Payload), Created: engine.LogID(rec.Log), Revision: engine.Revision(rec.Seq),
 			}}
 		}
@@ -268,7 +269,7 @@ func (r *recovery) applyRecord(at place, rec *segments.Record) {
 	}
 }
 
-func (r *recovery) applyMark(id uint64, revision int64, low weir.Seq, note []byte, at extent) {
+func (r *recovery) applyMark(id uint64, revision int64, low weir.Seq, note []byte, at index.Extent) {
 	r.j.commit.next = max(r.j.commit.next, uint64(revision)+1)
 	if revision < r.marks[id] {
 		return
@@ -306,7 +307,7 @@ func (r *recovery) settle() error {
 		}
 	}
 	for key, d := range r.docs {
-		d.first = r.first[key]
+		d.First = r.first[key]
 		s.put(d)
 		r.adopt(d.Created)
 	}
@@ -330,10 +331,10 @@ func (r *recovery) adopt(id engine.LogID) {
 	if l == nil {
 		return
 	}
-	l.index.cut(l.low)
+	l.index.Cut(l.low)
 	s.logs[id] = l
 	s.account(&l.index, 1)
-	if l.mark.bytes > 0 {
+	if l.mark.Bytes > 0 {
 		s.keep(l.mark)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -118,7 +119,7 @@ type repair struct {
 // sealed are left out.
 func (p *repair) replace(stage *disk.Stage) error {
 	for it := range p.orphaned {
-		if n := uint64(it.place.segment); p.harmed[n] == nil {
+		if n := uint64(it.Place.Segment); p.harmed[n] == nil {
 			x, err := p.inspect(n, func(segments.Slot, *segments.Record) {})
 			if err != nil {
 				return err
@@ -224,7 +225,7 @@ func (p *repair) flush() error {
 func (p *repair) rewrite() error {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
 		x, err := p.inspect(n, func(sl segments.Slot, r *segments.Record) {
-			if p.err == nil && p.j.store.current(place{uint32(n), sl.Off}, r) {
+			if p.err == nil && p.j.store.current(index.Place{Segment: uint32(n), Off: sl.Off}, r) {
 				r.Payload = slices.Clone(r.Payload)
 				p.add(r)
 			}
@@ -283,7 +284,7 @@ func (p *repair) mend() error {
 		var note []byte
 		if p.o.Mend != nil {
 			mended, more, err := p.o.Mend(d.Document, l.low, l.note, func(yield func(*engine.Header) bool) {
-				l.index.ascend(l.low, func(it item) bool { h := it.header(); return yield(&h) })
+				l.index.Ascend(l.low, func(it index.Item) bool { h := it.Header(); return yield(&h) })
 			}, p.maxLost(l))
 			if err != nil {
 				return fmt.Errorf("repair log of %s: %w", key, err)
@@ -315,7 +316,7 @@ func (p *repair) top() uint64 {
 // that were then recycled. So maxLost adds the number of records that the recycled segments could
 // hold.
 func (p *repair) maxLost(l *log) int {
-	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
+	if p.unknown == 0 || l.mark.Bytes > 0 && !p.stale(l.mark.Place) {
 		return p.unknown
 	}
 	recycled := int(p.top()) - len(p.listed) - len(p.unused)
@@ -345,12 +346,12 @@ func (p *repair) give(key string, l *log, entries []engine.Header) {
 	slices.SortFunc(entries, func(a, b engine.Header) int { return int(int64(a.Seq) - int64(b.Seq)) })
 	entries = slices.CompactFunc(entries, func(a, b engine.Header) bool { return a.Seq == b.Seq }) // the same entry may occur twice, as original and as copy
 	for _, e := range entries {
-		r := &segments.Record{Kind: segments.Kind(e.Kind), Flags: e.Flags & flagMask, Log: uint64(l.id), Seq: uint64(e.Seq), Time: int64(e.Time)}
+		r := &segments.Record{Kind: segments.Kind(e.Kind), Flags: e.Flags & index.FlagMask, Log: uint64(l.id), Seq: uint64(e.Seq), Time: int64(e.Time)}
 		if e.Kind == engine.GapClosed {
 			r.Payload = binary.LittleEndian.AppendUint64(nil, uint64(e.First))
 		}
 		p.add(r)
-		l.index.insert(item{seq: e.Seq, time: e.Time, kind: r.Kind, flags: r.Flags, head: uint16(r.HeadLen()), size: r.Length})
+		l.index.Insert(index.Item{Seq: e.Seq, Time: e.Time, Kind: r.Kind, Flags: r.Flags, Head: uint16(r.HeadLen()), Size: r.Length})
 		if e.Kind == engine.Batch {
 			e.First = e.Seq
 		} else if e.Flags&engine.Lost == 0 {

@@ -10,6 +10,7 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -139,12 +140,12 @@ func (s *scrubber) progress() Scrub {
 // name returns the records of a segment that are damaged and still needed. If there are none, or if
 // the index is not valid, it returns the damaged parts of the file.
 func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
-	index, err := seg.Index()
+	slots, err := seg.Index()
 	runs := map[engine.LogID]int{} // for each log, the position of its newest finding in findings
-	for ; len(index) > 0 && len(findings) < mostFindings; index = index[segments.SlotSize:] {
-		sl := segments.DecodeSlot(index)
+	for ; len(slots) > 0 && len(findings) < mostFindings; slots = slots[segments.SlotSize:] {
+		sl := segments.DecodeSlot(slots)
 		_, err := s.j.reclaim.load(seg, sl)
-		if err == nil || !s.j.store.needs(place{uint32(seg.Number), sl.Off}, sl) {
+		if err == nil || !s.j.store.needs(index.Place{Segment: uint32(seg.Number), Off: sl.Off}, sl) {
 			continue
 		}
 		f := Finding{File: seg.Name, Offset: int64(sl.Off), What: sl.Kind.String(), Why: err.Error(), Records: 1, log: engine.LogID(sl.Log)}
@@ -188,18 +189,18 @@ func (s *store) hold(number uint32) *segment {
 
 // needs reports whether the state in memory refers to the record at this place. Unlike the method
 // current, it works without the key of the document.
-func (s *store) needs(at place, sl segments.Slot) (needed bool) {
+func (s *store) needs(at index.Place, sl segments.Slot) (needed bool) {
 	if sl.Kind != segments.KindDocument && sl.Kind != segments.KindDeleted {
 		return s.current(at, &segments.Record{Kind: sl.Kind, Log: sl.Log, Seq: sl.Seq})
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	s.deleted.Scan(func(_ string, t *tombstone) bool {
-		needed = t.at.place == at
+		needed = t.at.Place == at
 		return !needed
 	})
-	s.docs.Scan(func(_ string, d *document) bool {
-		needed = needed || d.at.place == at
+	s.docs.Scan(func(_ string, d *index.Document) bool {
+		needed = needed || d.At.Place == at
 		return !needed
 	})
 	return needed
@@ -213,7 +214,7 @@ func (s *store) nameDocuments(findings []Finding) {
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	s.docs.Scan(func(key string, d *document) bool {
+	s.docs.Scan(func(key string, d *index.Document) bool {
 		if _, ok := names[d.Created]; ok {
 			names[d.Created] = key
 		}
