@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
@@ -71,7 +72,7 @@ type checkup struct {
 	harmed    map[uint64]*segments.Inspection // segments with damage
 	listed    []uint64                        // segments of the journal, according to the newest manifest (a record that lists all segments)
 	manifest  index.Place                     // position of the newest manifest
-	proof     proof                           // what the file "end" says about how far the log reached
+	proof     directory.Proof                 // what the file "end" says about how far the log reached
 	endLost   bool                            // the file "end" should exist but cannot be used
 	holes     []*segments.Hole                // all damaged ranges
 	files     int                             // number of holes in files other than segments
@@ -104,15 +105,15 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 // into a journal.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	j := newJournal(dir, Options{})
-	fault, err := j.findFormat()
+	fault, err := j.dir.FindFormat()
 	if err == nil {
-		if err = j.take(); err == nil {
-			fault, err = j.findFormat() // again: another process may have changed the directory before the lock was taken
+		if err = j.dir.Take(); err == nil {
+			fault, err = j.dir.FindFormat() // again: another process may have changed the directory before the lock was taken
 		}
 	}
 	c := newCheckup(j, o)
 	if err == nil {
-		c.fileDamage(formatFile, "journal format", fault)
+		c.fileDamage(directory.FormatFile, "journal format", fault)
 		err = c.readProof()
 	}
 	if err != nil {
@@ -139,10 +140,10 @@ func (c *checkup) fileDamage(name, what string, err error) {
 // segment was used: the writer marks the watermark of a segment as final before it uses the next
 // segment.
 func (c *checkup) readProof() error {
-	err := c.j.readEnd()
-	c.proof = c.j.end
-	if c.endLost = unusable(err); c.endLost {
-		c.fileDamage(endFile, "end of the log", err)
+	err := c.j.dir.ReadEnd()
+	c.proof = c.j.dir.End
+	if c.endLost = directory.Unusable(err); c.endLost {
+		c.fileDamage(directory.EndFile, "end of the log", err)
 		return nil
 	}
 	return err
@@ -152,7 +153,7 @@ func (c *checkup) readProof() error {
 // must be held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
 	c := &checkup{
-		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*segments.Inspection{}, lost: map[uint64]string{},
+		recovery: newRecovery(j), o: o, buf: make([]byte, j.dir.Size), harmed: map[uint64]*segments.Inspection{}, lost: map[uint64]string{},
 		orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
 	}
 	c.dropped = map[uint64]string{}
@@ -182,12 +183,12 @@ func (c *checkup) openAll() error { return c.openEach(func(*segment) error { ret
 // is the size of all files plus one segment, because findEnd and readAll both read the tail.
 func (c *checkup) inspect(n uint64, visit func(segments.Slot, *segments.Record)) (*segments.Inspection, error) {
 	synced := int64(0)
-	if c.proof.latest.segment == n {
-		synced = c.proof.latest.offset
+	if c.proof.Latest.Segment == n {
+		synced = c.proof.Latest.Offset
 	}
 	x, err := c.segments[n].Inspect(synced, c.buf, visit)
-	if c.done += c.j.size; c.o.Progress != nil {
-		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.size))
+	if c.done += c.j.dir.Size; c.o.Progress != nil {
+		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.dir.Size))
 	}
 	return x, err
 }
@@ -202,7 +203,7 @@ func (c *checkup) findEnd() error {
 		begun := x.Begun()
 		// The writer names a segment in "end" before it writes to the segment. So if "end" names an
 		// older segment, segment n never held a group, whatever its header looks like.
-		if c.tail == nil && !begun && (len(x.Holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
+		if c.tail == nil && !begun && (len(x.Holes) == 0 || c.proof.Count > 0 && n > c.proof.Latest.Segment) {
 			c.unused = append(c.unused, c.segments[n])
 			c.note(x, x.Holes...)
 			continue
@@ -224,7 +225,7 @@ func (c *checkup) findEnd() error {
 }
 
 // below reports whether the file "end" proves that the log continues after segment n.
-func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
+func (c *checkup) below(n uint64) bool { return n < c.proof.Latest.Segment }
 
 // sealing reports whether segment n may lack its index because a crash came before the index was
 // written. Only the newest segment and the one before it can lack their index.
@@ -232,7 +233,7 @@ func (c *checkup) sealing(n uint64) bool {
 	if c.tail == nil {
 		return false
 	}
-	newest := max(c.tail.Number, c.proof.latest.segment)
+	newest := max(c.tail.Number, c.proof.Latest.Segment)
 	return !slices.ContainsFunc(c.listed, func(o uint64) bool { return n < o && o < newest })
 }
 
@@ -241,14 +242,14 @@ func (c *checkup) sealing(n uint64) bool {
 // no segment between the tail and the segment that "end" names was used: the numbers between them
 // were reserved for cold segments (see cold.go).
 func (c *checkup) listMissing() {
-	tail, last := uint64(0), c.proof.latest.segment
+	tail, last := uint64(0), c.proof.Latest.Segment
 	if c.tail != nil {
 		tail = c.tail.Number
 	}
 	if c.endLost && (c.tail == nil || c.tailed.Proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
 		c.listed = append(c.listed, tail+1)
 	}
-	adjacent := c.tailed != nil && c.tailed.Group+1 == c.j.end.latest.group
+	adjacent := c.tailed != nil && c.tailed.Group+1 == c.j.dir.End.Latest.Group
 	for n := last; n > tail && n+mostMissing > last; n-- {
 		if c.segments[n] == nil && (n == last || !adjacent) {
 			c.listed = append(c.listed, n)
@@ -272,8 +273,8 @@ func (c *checkup) readAll() error {
 	var before *segments.Inspection
 	for _, n := range c.listed {
 		if c.segments[n] == nil {
-			gone := Damage{File: segments.Name(n), What: "segment", Why: errMissing.Error(), Fate: Unknown}
-			c.holes = append(c.holes, &segments.Hole{Damage: gone, Number: n, Count: segments.Room(c.j.size - segments.DataStart)})
+			gone := Damage{File: segments.Name(n), What: "segment", Why: segments.ErrMissing.Error(), Fate: Unknown}
+			c.holes = append(c.holes, &segments.Hole{Damage: gone, Number: n, Count: segments.Room(c.j.dir.Size - segments.DataStart)})
 			c.missing++
 			c.checkEnd(before, n, 0)
 			before = nil
@@ -301,10 +302,10 @@ func (c *checkup) readAll() error {
 			c.unsealed = append(c.unsealed, x)
 		}
 	}
-	if e := c.proof.latest; before != nil && !c.isTail(before) {
+	if e := c.proof.Latest; before != nil && !c.isTail(before) {
 		c.checkEnd(before, 0, 0)
 	} else if before != nil && c.below(before.Seg.Number) {
-		c.checkEnd(before, e.segment, e.group)
+		c.checkEnd(before, e.Segment, e.Group)
 	}
 	return nil
 }
@@ -354,11 +355,11 @@ func (c *checkup) ask() error {
 }
 
 // ending returns where the log ends, as this check found it.
-func (c *checkup) ending() ending {
+func (c *checkup) ending() directory.Ending {
 	if x := c.tailed; x != nil {
-		return ending{x.Seg.Number, x.End, x.Group + 1}
+		return directory.Ending{Segment: x.Seg.Number, Offset: x.End, Group: x.Group + 1}
 	}
-	return ending{group: 1}
+	return directory.Ending{Group: 1}
 }
 
 // asked is a judge that only receives the content of a log.
@@ -374,7 +375,7 @@ func (c *checkup) sum() {
 	r := &c.report
 	r.Segments = len(c.listed) - c.missing
 	r.Ready = len(c.numbers) - r.Segments
-	r.Bytes = int64(len(c.numbers)) * c.j.size
+	r.Bytes = int64(len(c.numbers)) * c.j.dir.Size
 	r.Documents, r.MayBeLost, r.MayBeStale = map[string]int{}, c.unknown, []string{}
 	for key, d := range c.docs {
 		kind, _, _ := strings.Cut(key, "/")

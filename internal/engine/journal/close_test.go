@@ -175,7 +175,7 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		if refused < 3 {
 			t.Errorf("only %d header writes failed, want at least 3", refused)
 		}
-		if got, want := fs.Size(), w.j.Stats().Disk+endSize+1024; got > want {
+		if got, want := fs.Size(), w.j.Stats().Disk+endLen+1024; got > want {
 			t.Errorf("%d bytes on disk, want at most %d", got, want)
 		}
 	})

@@ -83,7 +83,7 @@ func (r *reclaimer) mayHold(s *segment) bool {
 	}
 	dead := float64(s.Used - live)
 	if r.cold == nil {
-		return dead/float64(live)*float64(r.j.size) <= float64(most)
+		return dead/float64(live)*float64(r.j.dir.Size) <= float64(most)
 	}
 	return dead+float64(r.cold.held) <= float64(most)
 }
@@ -102,12 +102,12 @@ func (r *reclaimer) beginCold() bool {
 	number, old := r.j.prepare.reserve()
 	s := r.j.newSegment(number, nil)
 	if old != nil {
-		if r.j.fs.Rename(old.Name, coldFile) != nil {
+		if r.j.dir.FS.Rename(old.Name, coldFile) != nil {
 			r.j.prepare.give(old)
 			return false
 		}
 		s.File = old.File
-	} else if f, err := r.j.createTemporary(coldFile); err == nil {
+	} else if f, err := r.j.dir.CreateTemporary(coldFile); err == nil {
 		s.File = f
 	} else {
 		return false
@@ -115,7 +115,7 @@ func (r *reclaimer) beginCold() bool {
 	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil}
 	r.cold.group.begin(s)
 	r.building.Store(uint32(number))
-	if s.File.WriteAt(0, segments.EncodeHeader(r.j.salt, number, r.j.size)) != nil || r.copy(r.newCopy()) != nil {
+	if s.File.WriteAt(0, segments.EncodeHeader(r.j.dir.Salt, number, r.j.dir.Size)) != nil || r.copy(r.newCopy()) != nil {
 		r.dropCold()
 		return false
 	}
@@ -175,12 +175,12 @@ func (r *reclaimer) adopt() bool {
 		return false
 	}
 	if !k.named {
-		if r.j.fs.Rename(coldFile, k.seg.Name) != nil {
+		if r.j.dir.FS.Rename(coldFile, k.seg.Name) != nil {
 			r.dropCold()
 			return false
 		}
 		k.named = true
-		if err := r.j.fs.SyncDir(); err != nil {
+		if err := r.j.dir.FS.SyncDir(); err != nil {
 			r.j.fail(fmt.Errorf("sync directory: %w", err))
 			return false
 		}
@@ -212,7 +212,7 @@ func (r *reclaimer) adopt() bool {
 // is full, because the strict bound on the size of an idle journal (see victim) leaves no space for
 // them.
 func (r *reclaimer) settleCold() {
-	if k := r.cold; k != nil && !k.sealed && k.seg.End > r.j.size/2 {
+	if k := r.cold; k != nil && !k.sealed && k.seg.End > r.j.dir.Size/2 {
 		r.sealCold()
 	}
 	if k := r.cold; k != nil && (!k.sealed || !r.adopt()) {
@@ -231,7 +231,7 @@ func (r *reclaimer) dropCold() {
 	if k.named {
 		name = k.seg.Name
 	}
-	r.j.fs.Remove(name) // if this fails, the next opening removes the file
+	r.j.dir.FS.Remove(name) // if this fails, the next opening removes the file
 	r.warm = time.Now().Add(calm)
 	r.forgetCold()
 }

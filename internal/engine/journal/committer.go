@@ -144,7 +144,7 @@ func (c *committer) spare(of class) int64 {
 	switch {
 	case of == deleting:
 	case of == growing && c.j.prepare.tight.Load():
-		room += c.j.size / 2
+		room += c.j.dir.Size / 2
 	default:
 		room += c.reserve
 	}

@@ -15,6 +15,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -117,8 +118,8 @@ func TestFormat1(t *testing.T) {
 	}
 	l.Close()
 	j.Close()
-	if text := string(fs.Files()[formatFile]); !strings.HasPrefix(text, "weir journal 3\n") || len(fs.Files()[endFile]) != endSize {
-		t.Errorf("the format file is %q, want version 3; the file end has %d bytes, want %d", text, len(fs.Files()[endFile]), endSize)
+	if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, "weir journal 3\n") || len(fs.Files()[directory.EndFile]) != endLen {
+		t.Errorf("the format file is %q, want version 3; the file end has %d bytes, want %d", text, len(fs.Files()[directory.EndFile]), endLen)
 	}
 	if r, err := Check(fs, CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {
 		t.Fatalf("report %+v, error %v", r, err)

@@ -143,7 +143,7 @@ func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	switch {
 	case o.key == "" || len(o.key) > engine.MaxKey:
 		return fmt.Errorf("document key of %d bytes: must be 1 to %d bytes", len(o.key), engine.MaxKey)
-	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.size/2:
+	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.dir.Size/2:
 		return fmt.Errorf("document %s: value of %d bytes is too large", o.key, len(o.value))
 	}
 	if err := ctx.Err(); err != nil {

@@ -67,7 +67,7 @@ func TestDrop(t *testing.T) {
 	delete(h.docs, "stream/large")
 
 	again := newJournal(fs, small)
-	if _, err := again.identify(); err != nil {
+	if _, err := again.dir.Identify(); err != nil {
 		t.Fatal(err)
 	}
 	r := newRecovery(again)

@@ -2,16 +2,14 @@ package journal
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"syscall"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -100,13 +98,13 @@ func TestTwoFirstStarts(t *testing.T) {
 // format file again, and no data is lost.
 func TestLostFormat(t *testing.T) {
 	fs := threeFiles(t)
-	want := fs.Files()[formatFile]
+	want := fs.Files()[directory.FormatFile]
 	for name, spoil := range map[string]func(*faulty.FS){
-		"removed":                    func(fs *faulty.FS) { fs.Remove(formatFile) },
-		"empty":                      func(fs *faulty.FS) { put(fs, formatFile, nil) },
-		"one bit is flipped":         func(fs *faulty.FS) { fs.Flip(formatFile, 40, 2) },
-		"format and end are removed": func(fs *faulty.FS) { fs.Remove(formatFile); fs.Remove(endFile) },
-		"format and end are empty":   func(fs *faulty.FS) { put(fs, formatFile, nil); put(fs, endFile, nil) },
+		"removed":                    func(fs *faulty.FS) { fs.Remove(directory.FormatFile) },
+		"empty":                      func(fs *faulty.FS) { put(fs, directory.FormatFile, nil) },
+		"one bit is flipped":         func(fs *faulty.FS) { fs.Flip(directory.FormatFile, 40, 2) },
+		"format and end are removed": func(fs *faulty.FS) { fs.Remove(directory.FormatFile); fs.Remove(directory.EndFile) },
+		"format and end are empty":   func(fs *faulty.FS) { put(fs, directory.FormatFile, nil); put(fs, directory.EndFile, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := fs.Crash(faulty.LoseNothing, nil)
@@ -118,7 +116,7 @@ func TestLostFormat(t *testing.T) {
 			if err != nil || r.Before.MayBeLost > 0 || len(r.Before.Damages) == 0 || len(r.After.Damages) > 0 {
 				t.Fatalf("report %+v, error %v", r, err)
 			}
-			if got := after.Files()[formatFile]; !bytes.Equal(got, want) {
+			if got := after.Files()[directory.FormatFile]; !bytes.Equal(got, want) {
 				t.Errorf("format %q, want %q", got, want)
 			}
 			j, err := Open(after, small)
@@ -136,7 +134,7 @@ func TestLostFormat(t *testing.T) {
 // A check does not report an error of the file system as damage, because another attempt may
 // succeed.
 func TestCheckWithoutPermission(t *testing.T) {
-	for _, name := range []string{formatFile, endFile} {
+	for _, name := range []string{directory.FormatFile, directory.EndFile} {
 		fs := threeFiles(t)
 		fs.OnCall(func(c faulty.Call) error {
 			if c.Kind == faulty.Open && c.Name == name {
@@ -155,39 +153,15 @@ func TestCheckWithoutPermission(t *testing.T) {
 // before that segment.
 func TestBothSlotsProveTheEnd(t *testing.T) {
 	fs := threeFiles(t)
-	for _, off := range []int64{0, endBlock} {
+	for _, off := range []int64{0, endBlockLen} {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		end, newest := after.Files()[endFile], after.Files()[segments.Name(3)]
-		clear(end[off : off+endBlock])
+		end, newest := after.Files()[directory.EndFile], after.Files()[segments.Name(3)]
+		clear(end[off : off+endBlockLen])
 		clear(newest[headerLen:])
-		put(after, endFile, end)
+		put(after, directory.EndFile, end)
 		put(after, segments.Name(3), newest)
 		if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) {
 			t.Errorf("slot at %d lost: %v", off, err)
 		}
 	}
-}
-
-// A slot of the file "end" is read as it was written, and zeros are not a valid slot.
-func TestEndRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var n [5]uint64
-		for i := range n {
-			n[i] = rapid.Uint64().Draw(t, "number")
-		}
-		r := endRecord{count: n[0], latest: ending{n[1], int64(n[2]), n[3]}, size: int64(n[4])}
-		binary.LittleEndian.PutUint64(r.salt[:], n[0]^n[4])
-		b := r.encode()
-		if got, ok := decodeEnd(b); got != r || !ok {
-			t.Fatalf("%+v, want %+v", got, r)
-		}
-		if b[rapid.IntRange(0, endSlot-1).Draw(t, "at")] ^= 1; decodes(b) || decodes(make([]byte, endSlot)) {
-			t.Fatal("a damaged slot or zeros decode as a valid slot")
-		}
-	})
-}
-
-func decodes(b []byte) bool {
-	_, ok := decodeEnd(b)
-	return ok
 }

@@ -1,18 +1,16 @@
 package journal
 
 import (
-	"errors"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
+
+// DamageError says where the journal is damaged. It wraps engine.ErrDamaged.
+type DamageError = segments.DamageError
 
 // Open returns these errors for a directory that this version cannot open. It leaves the directory
 // unchanged.
 var (
-	ErrForeign = errors.New("not a Weir journal")
-	ErrNewer   = errors.New("written by a newer version of Weir")
+	ErrForeign = directory.ErrForeign
+	ErrNewer   = directory.ErrNewer
 )
-
-var errMissing = errors.New("missing")
-
-// DamageError says where the journal is damaged. It wraps engine.ErrDamaged.
-type DamageError = segments.DamageError

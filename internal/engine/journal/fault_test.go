@@ -14,6 +14,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -75,7 +76,7 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 func TestBitFlips(t *testing.T) {
 	fs, h := offline(t)
 	files := fs.Files()
-	delete(files, lockFile)
+	delete(files, directory.LockFile)
 	names := make([]string, 0, len(files))
 	for name := range files {
 		names = append(names, name)
@@ -95,7 +96,7 @@ func TestBitFlips(t *testing.T) {
 		switch err := openAndVerify(after, h); {
 		case err == nil:
 			harmless++
-		case errors.Is(err, engine.ErrDamaged), errors.Is(err, ErrForeign) && name == formatFile, errors.Is(err, ErrNewer) && name == formatFile:
+		case errors.Is(err, engine.ErrDamaged), errors.Is(err, ErrForeign) && name == directory.FormatFile, errors.Is(err, ErrNewer) && name == directory.FormatFile:
 			reported++
 		default:
 			t.Fatalf("bit flipped at %d of %s: %v", off, name, err)
@@ -252,15 +253,19 @@ func TestRefusedDirectories(t *testing.T) {
 		says string
 	}{
 		{"foreign", func() *faulty.FS { fs := faulty.New(); put(fs, "photo.jpg", []byte("x")); return fs }, ErrForeign, "photo.jpg"},
-		{"foreign format", func() *faulty.FS { fs := faulty.New(); put(fs, formatFile, []byte("something else\n")); return fs }, ErrForeign, "something else"},
+		{"foreign format", func() *faulty.FS {
+			fs := faulty.New()
+			put(fs, directory.FormatFile, []byte("something else\n"))
+			return fs
+		}, ErrForeign, "something else"},
 		{"newer", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			put(fs, formatFile, []byte("weir journal 4\nwhatever\n"))
+			put(fs, directory.FormatFile, []byte("weir journal 4\nwhatever\n"))
 			return fs
 		}, ErrNewer, "format 4"},
 		{"locked", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			if _, err := fs.Lock(lockFile); err != nil {
+			if _, err := fs.Lock(directory.LockFile); err != nil {
 				t.Fatal(err)
 			}
 			return fs

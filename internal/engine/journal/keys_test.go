@@ -90,7 +90,7 @@ func headersOf(t *testing.T, j *Journal, id engine.LogID) []engine.Header {
 func seedOf(t *testing.T, fs disk.FS, number uint64) uint32 {
 	t.Helper()
 	j := newJournal(fs, Options{SegmentSize: defaultSegment})
-	if _, err := j.identify(); err != nil {
+	if _, err := j.dir.Identify(); err != nil {
 		t.Fatal(err)
 	}
 	defer j.closeAll()

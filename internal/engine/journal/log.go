@@ -332,7 +332,7 @@ func (h *handle) check(e *engine.Entry) error {
 	switch {
 	case e.Kind != engine.Batch && e.Kind != engine.GapClosed:
 		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
-	case len(e.Payload) > index.MaxPayload || int64(len(e.Payload)) > h.j.size/2:
+	case len(e.Payload) > index.MaxPayload || int64(len(e.Payload)) > h.j.dir.Size/2:
 		return fmt.Errorf("append to log %d: payload of %d bytes is too large", h.id, len(e.Payload))
 	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher || len(e.Tag) > engine.MaxTag:
 		return fmt.Errorf("append to log %d: content type, key, publisher or tag is too long", h.id)
@@ -433,7 +433,7 @@ type trimOp struct {
 
 // Trim implements engine.Log.
 func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
-	if len(note) > engine.MaxNote || int64(len(note)) > h.j.size/2 {
+	if len(note) > engine.MaxNote || int64(len(note)) > h.j.dir.Size/2 {
 		return fmt.Errorf("trim log %d: note of %d bytes is too long", h.id, len(note))
 	}
 	if err := h.begin(); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -195,7 +196,7 @@ func (p *preparer) removeDead() {
 	p.dead = p.dead[1:]
 	p.mu.Unlock()
 	s.File.Close()
-	p.j.fs.Remove(s.Name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
+	p.j.dir.FS.Remove(s.Name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
 }
 
 // make makes one segment ready. It recycles a dead segment if there is one.
@@ -222,7 +223,7 @@ func (p *preparer) make() (err error) {
 	if err != nil {
 		return spoiltFile{err}
 	}
-	if err := p.j.fs.SyncDir(); err != nil {
+	if err := p.j.dir.FS.SyncDir(); err != nil {
 		s.File.Close()
 		return fmt.Errorf("sync directory: %w", err)
 	}
@@ -241,7 +242,7 @@ func (p *preparer) make() (err error) {
 // removes the segment.
 func (p *preparer) fill() error {
 	s := p.blank[0]
-	err := s.fill(p.j.size, p.j.write.bulky.Load())
+	err := s.fill(p.j.dir.Size, p.j.write.bulky.Load())
 	if s.blank.Load() > 0 {
 		return nil
 	}
@@ -250,7 +251,7 @@ func (p *preparer) fill() error {
 		return nil // an error is ignored if the segment is already in use, because a later write to the bad blocks will report it
 	}
 	s.File.Close()
-	p.j.fs.Remove(s.Name)
+	p.j.dir.FS.Remove(s.Name)
 	p.giveBack(s.Number)
 	return spoiltFile{fmt.Errorf("fill %s: %w", s.Name, err)}
 }
@@ -294,11 +295,11 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 	defer func() {
 		if err != nil {
 			s.File.Close()
-			p.j.fs.Remove(old.Name)
+			p.j.dir.FS.Remove(old.Name)
 		}
 	}()
-	if err = writeSynced(s.File, 0, segments.EncodeHeader(p.j.salt, s.Number, p.j.size)); err == nil {
-		err = p.j.fs.Rename(old.Name, s.Name)
+	if err = directory.WriteSynced(s.File, 0, segments.EncodeHeader(p.j.dir.Salt, s.Number, p.j.dir.Size)); err == nil {
+		err = p.j.dir.FS.Rename(old.Name, s.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("recycle %s: %w", old.Name, err)
@@ -310,17 +311,17 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 // name only when its header is durable. Recovery can therefore treat a file with a segment name but
 // without a valid header as damage.
 func (p *preparer) create(s *segment) (err error) {
-	f, err := p.j.createTemporary(temporary)
+	f, err := p.j.dir.CreateTemporary(temporary)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", s.Name, err)
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
-			p.j.fs.Remove(temporary)
+			p.j.dir.FS.Remove(temporary)
 		}
 	}()
-	err = f.Allocate(p.j.size)
+	err = f.Allocate(p.j.dir.Size)
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = p.zero(f)
 	} else if err == nil {
@@ -328,10 +329,10 @@ func (p *preparer) create(s *segment) (err error) {
 		s.blank.Store(segments.DataStart)
 	}
 	if err == nil {
-		err = writeSynced(f, 0, segments.EncodeHeader(p.j.salt, s.Number, p.j.size))
+		err = directory.WriteSynced(f, 0, segments.EncodeHeader(p.j.dir.Salt, s.Number, p.j.dir.Size))
 	}
 	if err == nil {
-		err = p.j.fs.Rename(temporary, s.Name)
+		err = p.j.dir.FS.Rename(temporary, s.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("create %s: %w", s.Name, err)
@@ -348,13 +349,13 @@ var zeros [zeroStep]byte
 
 // zero fills the whole file with zeros.
 func (p *preparer) zero(f disk.File) error {
-	for off := int64(0); off < p.j.size; off += zeroStep {
+	for off := int64(0); off < p.j.dir.Size; off += zeroStep {
 		select {
 		case <-p.halt:
 			return engine.ErrClosed
 		default:
 		}
-		if err := writeSynced(f, off, zeros[:min(zeroStep, p.j.size-off)]); err != nil {
+		if err := directory.WriteSynced(f, off, zeros[:min(zeroStep, p.j.dir.Size-off)]); err != nil {
 			return err
 		}
 	}
@@ -372,7 +373,7 @@ func (s *segment) fill(size int64, bulky bool) error {
 		s.blank.Store(0)
 		return nil
 	}
-	if err := writeSynced(s.File, off, zeros[:min(zeroStep, size-off)]); err != nil {
+	if err := directory.WriteSynced(s.File, off, zeros[:min(zeroStep, size-off)]); err != nil {
 		s.blank.Store(0)
 		return err
 	}

@@ -59,7 +59,7 @@ func TestReclaim(t *testing.T) {
 			t.Error(err)
 		}
 		w.j.Close()
-		if got, want := fs.Size(), s.Disk+endSize+1024; got > want {
+		if got, want := fs.Size(), s.Disk+endLen+1024; got > want {
 			t.Errorf("%d bytes on disk, want at most %d", got, want)
 		}
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {

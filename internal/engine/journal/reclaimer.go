@@ -187,7 +187,7 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 		}
 		if !seg.Sealed.Load() {
 			if strict {
-				dead += r.j.size - here
+				dead += r.j.dir.Size - here
 			}
 			continue
 		}
@@ -202,7 +202,7 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 			s = seg
 		}
 	}
-	limit := r.j.size
+	limit := r.j.dir.Size
 	if !strict {
 		limit += live / 8
 	}
@@ -244,7 +244,7 @@ func (r *reclaimer) empty(s *segment, strict bool) error {
 			}
 		}
 		o.copies = append(o.copies, *c)
-		if o.size += c.record.Size() + segments.KeyRoom; o.size >= min(copyAtOnce, int(r.j.size/4)) {
+		if o.size += c.record.Size() + segments.KeyRoom; o.size >= min(copyAtOnce, int(r.j.dir.Size/4)) {
 			if err := r.copy(o); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
@@ -38,7 +39,7 @@ type recovery struct {
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
 func (j *Journal) recover() error {
-	fresh, err := j.identify() // steps 1 to 3
+	fresh, err := j.dir.Identify() // steps 1 to 3
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (j *Journal) recover() error {
 		return nil
 	}
 	steps := []func() error{
-		r.j.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
+		r.j.dir.ReadEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -56,7 +57,7 @@ func (j *Journal) recover() error {
 		}
 	}
 	for _, name := range r.stale {
-		j.fs.Remove(name)
+		j.dir.FS.Remove(name)
 	}
 	return nil
 }
@@ -81,7 +82,7 @@ func (r *recovery) openFiles() error {
 
 // openEach opens every file with a segment name and calls the function check with it.
 func (r *recovery) openEach(check func(*segment) error) error {
-	names, err := r.j.list()
+	names, err := r.j.dir.List()
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		if !ok {
 			continue
 		}
-		f, err := r.j.fs.Open(name)
+		f, err := r.j.dir.FS.Open(name)
 		if err != nil {
 			return fmt.Errorf("open %s: %w", name, err)
 		}
@@ -144,21 +145,21 @@ func (r *recovery) findTail() error {
 // that "end" names must exist even if it had no group when "end" was written, because groups may
 // have been written to it since.
 func (r *recovery) compareEnd() error {
-	e := r.j.end.latest
-	if next := r.j.write.next; next < e.group {
-		return &DamageError{File: segments.Name(e.segment), Offset: segments.DataStart, What: "group", Err: fmt.Errorf("groups %d to %d are missing", next, e.group-1)}
+	e := r.j.dir.End.Latest
+	if next := r.j.write.next; next < e.Group {
+		return &DamageError{File: segments.Name(e.Segment), Offset: segments.DataStart, What: "group", Err: fmt.Errorf("groups %d to %d are missing", next, e.Group-1)}
 	}
-	if e.segment > 0 && r.segments[e.segment] == nil && (r.tail == nil || r.tail.Number < e.segment) {
-		return &DamageError{File: segments.Name(e.segment), What: "segment", Err: errMissing}
+	if e.Segment > 0 && r.segments[e.Segment] == nil && (r.tail == nil || r.tail.Number < e.Segment) {
+		return &DamageError{File: segments.Name(e.Segment), What: "segment", Err: segments.ErrMissing}
 	}
 	return nil
 }
 
 // ending returns where the log ends, as recovery found it.
-func (r *recovery) ending() ending {
-	e := ending{group: r.j.write.next}
+func (r *recovery) ending() directory.Ending {
+	e := directory.Ending{Group: r.j.write.next}
 	if s := r.tail; s != nil {
-		e.segment, e.offset = s.Number, s.End
+		e.Segment, e.Offset = s.Number, s.End
 	}
 	return e
 }
@@ -176,7 +177,7 @@ func (r *recovery) readManifest() error {
 		}
 	}
 	if last == nil {
-		return r.tail.Damage(segments.DataStart, "manifest", errMissing)
+		return r.tail.Damage(segments.DataStart, "manifest", segments.ErrMissing)
 	}
 	m, err := (&segments.Window{Seg: &r.tail.Segment}).Record(*last)
 	if err != nil {
@@ -191,7 +192,7 @@ func (r *recovery) readManifest() error {
 			return err
 		}
 		if r.segments[n] == nil {
-			return &DamageError{File: segments.Name(n), What: "segment", Err: errMissing}
+			return &DamageError{File: segments.Name(n), What: "segment", Err: segments.ErrMissing}
 		}
 		r.j.store.addSegment(r.segments[n])
 	}
@@ -315,7 +316,7 @@ func (r *recovery) settle() error {
 	case t == nil:
 	case t.Sealed.Load():
 		t.Slots = nil
-	case r.Final || t.Number < r.j.end.latest.segment: // the writer had moved on, but the next segment has no group yet
+	case r.Final || t.Number < r.j.dir.End.Latest.Segment: // the writer had moved on, but the next segment has no group yet
 		t.next = r.j.write.next
 		r.rebuilt = append(r.rebuilt, t)
 	default:
@@ -345,7 +346,7 @@ func (r *recovery) adopt(id engine.LogID) {
 // pages clean and never write them. So the newest bytes are written again and then synced. All
 // older bytes were synced before the newest were written.
 func (r *recovery) confirm() error {
-	if err := r.j.fs.SyncDir(); err != nil {
+	if err := r.j.dir.FS.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	if err := errors.Join(r.rewriteEnd(), r.rebuild()); err != nil {
@@ -356,7 +357,7 @@ func (r *recovery) confirm() error {
 			return fmt.Errorf("sync %s: %w", all[len(all)-2].Name, err)
 		}
 	}
-	return r.j.restate(r.ending())
+	return r.j.dir.Restate(r.ending())
 }
 
 // rewriteEnd writes the newest bytes again and syncs them.
@@ -365,7 +366,7 @@ func (r *recovery) rewriteEnd() error {
 	if s == nil || r.Marked {
 		return nil
 	}
-	end := r.j.size
+	end := r.j.dir.Size
 	if !s.Sealed.Load() {
 		end = s.End
 	}
@@ -373,7 +374,7 @@ func (r *recovery) rewriteEnd() error {
 	if err := s.Read(b, r.Newest); err != nil {
 		return err
 	}
-	if err := writeSynced(s.File, r.Newest, b); err != nil {
+	if err := directory.WriteSynced(s.File, r.Newest, b); err != nil {
 		return fmt.Errorf("rewrite the end of %s: %w", s.Name, err)
 	}
 	return nil

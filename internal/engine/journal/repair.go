@@ -62,8 +62,8 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock := c.j.lock
-	c.j.lock = nil // the lock must outlive the journal that writes the new segments
+	lock := c.j.dir.Lock
+	c.j.dir.Lock = nil // the lock must outlive the journal that writes the new segments
 	defer lock.Close()
 	defer c.close()
 	before, err := c.run()
@@ -89,7 +89,7 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 // verify checks the new journal before it replaces the old one.
 func (p *repair) verify(stage *disk.Stage) error {
 	j := newJournal(stage, Options{})
-	if err := j.readFormat(); err != nil {
+	if err := j.dir.ReadFormat(); err != nil {
 		return err
 	}
 	c := newCheckup(j, p.o.CheckOptions)
@@ -148,12 +148,12 @@ func (p *repair) replace(stage *disk.Stage) error {
 // (a list of segments) that does not contain the replaced segments.
 func (p *repair) build(stage *disk.Stage) error {
 	j, e := p.j, p.ending()
-	next := max(e.group, p.proof.latest.group)
-	if old := p.proof.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
+	next := max(e.Group, p.proof.Latest.Group)
+	if old := p.proof.Latest; old.Segment > e.Segment || old.Segment == e.Segment && old.Offset > e.Offset {
 		e = old
 	}
-	j.fs = stage
-	if err := errors.Join(j.createEnd(e), j.writeFormat()); err != nil || len(p.holes) == p.files {
+	j.dir.FS = stage
+	if err := errors.Join(j.dir.CreateEnd(e), j.dir.WriteFormat()); err != nil || len(p.holes) == p.files {
 		return err
 	}
 	if err := p.replace(stage); err != nil {
@@ -201,7 +201,7 @@ func (o *rewriteOp) stage(g *group) {
 func (p *repair) add(r *segments.Record) {
 	r.Length, r.PayloadSum = uint32(len(r.Payload)), segments.Sum(0, r.Payload)
 	p.pending.records = append(p.pending.records, r)
-	if p.pending.size += r.Size() + segments.KeyRoom; p.err == nil && p.pending.size >= min(rewriteStep, int(p.j.size/4)) {
+	if p.pending.size += r.Size() + segments.KeyRoom; p.err == nil && p.pending.size >= min(rewriteStep, int(p.j.dir.Size/4)) {
 		p.err = p.flush()
 	}
 }
@@ -307,7 +307,7 @@ func (p *repair) revision() uint64 {
 
 // top returns the highest number that a segment may have had.
 func (p *repair) top() uint64 {
-	return max(p.proof.latest.segment, slices.Max(append(p.numbers, 0)))
+	return max(p.proof.Latest.Segment, slices.Max(append(p.numbers, 0)))
 }
 
 // maxLost returns how many entries of a log may be lost without a trace. These are all records with
@@ -320,7 +320,7 @@ func (p *repair) maxLost(l *log) int {
 		return p.unknown
 	}
 	recycled := int(p.top()) - len(p.listed) - len(p.unused)
-	return p.unknown + max(recycled, 0)*segments.Room(p.j.size-segments.DataStart)
+	return p.unknown + max(recycled, 0)*segments.Room(p.j.dir.Size-segments.DataStart)
 }
 
 // renew writes the new value of each document for which the Stale callback returned one.

@@ -15,6 +15,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -263,7 +264,7 @@ func TestRepairInterrupted(t *testing.T) {
 		}
 		if victims == nil {
 			damaged.Remove(records[len(records)/2].file)
-			damaged.Remove(endFile)
+			damaged.Remove(directory.EndFile)
 			damaged = damaged.Crash(faulty.LoseNothing, nil)
 		}
 		whole, least := repairAndVerify(t, "no power cut", damaged.Crash(faulty.LoseNothing, nil), h, false)
@@ -402,7 +403,7 @@ func TestRepairWithoutSpace(t *testing.T) {
 	p := recordsOf(t, fs)[3]
 	fs.Flip(p.file, p.off+20, 1)
 	before := fs.Files()
-	for _, space := range []int64{0, 1000, endSize + 200, small.SegmentSize} {
+	for _, space := range []int64{0, 1000, endLen + 200, small.SegmentSize} {
 		fs.Capacity(fs.Size() + space)
 		if _, err := RepairJournal(fs, RepairOptions{}); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("with space for %d bytes, the repair returned %v, want %v", space, err, syscall.ENOSPC)

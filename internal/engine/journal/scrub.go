@@ -65,12 +65,12 @@ func (s *scrubber) run() {
 // pass checks all segments that are sealed now. It returns false if the journal is closing.
 func (s *scrubber) pass() bool {
 	all := slices.DeleteFunc(s.j.store.allSegments(), func(seg *segment) bool { return !seg.Sealed.Load() })
-	s.update(func(p *Scrub) { p.Done, p.Total = 0, int64(len(all))*s.j.size })
+	s.update(func(p *Scrub) { p.Done, p.Total = 0, int64(len(all))*s.j.dir.Size })
 	for i, seg := range all {
 		if seg = s.j.store.hold(uint32(seg.Number)); seg != nil && !s.check(seg) {
 			return false
 		}
-		s.update(func(p *Scrub) { p.Done = int64(i+1) * s.j.size })
+		s.update(func(p *Scrub) { p.Done = int64(i+1) * s.j.dir.Size })
 	}
 	s.update(func(p *Scrub) { p.Done, p.Total, p.Finished = 0, 0, time.Now() })
 	return true

@@ -29,7 +29,7 @@ type segment struct {
 // sets the field later.
 func (j *Journal) newSegment(number uint64, file disk.File) *segment {
 	s := &segment{onRelease: j.prepare.give}
-	s.Init(file, j.salt, number, j.size)
+	s.Init(file, j.dir.Salt, number, j.dir.Size)
 	s.refs.Store(1)
 	return s
 }

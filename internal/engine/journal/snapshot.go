@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -65,12 +66,12 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 // than Open does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	j := newJournal(fs, Options{})
-	names, err := j.list()
+	names, err := j.dir.List()
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(names, formatFile) && !disk.Installing(names) {
-		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
+	if !slices.Contains(names, directory.FormatFile) && !disk.Installing(names) {
+		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, directory.FormatFile)
 	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
@@ -94,7 +95,7 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 		c.close()
 		return nil, errors.Join(why, err)
 	}
-	s := &Snapshot{j: c.j, Format: c.j.formatText(), offline: true, damages: []error{why}}
+	s := &Snapshot{j: c.j, Format: c.j.dir.FormatText(), offline: true, damages: []error{why}}
 	for _, n := range c.numbers {
 		c.j.store.addSegment(c.segments[n])
 		c.segments[n].acquire()
@@ -129,7 +130,7 @@ func (o *snapshotOp) finish(err error) {
 // only the writer frees segments. A segment that the committer has started but that has no durable
 // group is left out.
 func (w *writer) snapshot() *Snapshot {
-	s := &Snapshot{j: w.j, Format: w.j.formatText()}
+	s := &Snapshot{j: w.j, Format: w.j.dir.FormatText()}
 	for _, seg := range w.j.store.allSegments() {
 		p := heldPart{seg: seg, held: true}
 		switch {
@@ -149,9 +150,9 @@ func (w *writer) snapshot() *Snapshot {
 
 // Files returns the files of the snapshot, in order.
 func (s *Snapshot) Files() []SnapshotFile {
-	files := []SnapshotFile{{Name: formatFile, Size: int64(len(s.Format))}}
+	files := []SnapshotFile{{Name: directory.FormatFile, Size: int64(len(s.Format))}}
 	for _, p := range s.parts {
-		f := SnapshotFile{Name: p.seg.Name, Size: s.j.size}
+		f := SnapshotFile{Name: p.seg.Name, Size: s.j.dir.Size}
 		if p.End > 0 {
 			f.Size = p.End
 		} else {

@@ -15,6 +15,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -382,7 +383,7 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 		t.Errorf("%s: no damage reported", what)
 	}
 	repairAndVerify(t, what, copied, h, false)
-	if lock, err := dir.Lock(lockFile); err != nil {
+	if lock, err := dir.Lock(directory.LockFile); err != nil {
 		t.Errorf("%s: the directory is still locked after the backup: %v", what, err)
 	} else {
 		lock.Close()

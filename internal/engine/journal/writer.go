@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -69,7 +70,7 @@ func (w *writer) prove(sync bool) {
 	var err error
 	if w.synced != w.marked {
 		if err = w.active.Mark(w.synced, w.next); err == nil {
-			err = w.j.end.write(w.j, ending{w.active.Number, w.synced, w.next})
+			err = w.j.dir.WriteEnd(directory.Ending{Segment: w.active.Number, Offset: w.synced, Group: w.next})
 		}
 		if isShortage(err) {
 			return // no space: a later call records the position
@@ -78,13 +79,29 @@ func (w *writer) prove(sync bool) {
 	}
 	if err == nil && sync && !w.proved {
 		if err = w.active.File.SyncData(); err == nil {
-			err = w.j.end.settle(w.j)
+			err = w.settleEnd()
 		}
 		w.proved = true
 	}
 	if err != nil {
 		w.j.fail(fmt.Errorf("prove the end of %s: %w", w.active.Name, err))
 	}
+}
+
+// settleEnd syncs the file "end". It then writes the position to the other slot too and syncs again,
+// so that one damaged slot does not hide the loss of the newest groups. If there is no space, the
+// other slot stays as it is.
+func (w *writer) settleEnd() error {
+	d := &w.j.dir
+	if err := d.SyncEnd(); err != nil {
+		return err
+	}
+	if err := d.WriteEnd(d.End.Latest); isShortage(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return d.SyncEnd()
 }
 
 // bulk is an average group size. If groups are this large or larger, segments are not filled with
@@ -103,7 +120,7 @@ func (w *writer) turn(full, next *segment) error {
 		return err
 	}
 	if full != nil {
-		full.claim(w.j.size)() // the preparer must not write where the index will be
+		full.claim(w.j.dir.Size)() // the preparer must not write where the index will be
 	}
 	w.marked, w.proved = 0, false
 	err := w.put(func() error {
@@ -112,17 +129,17 @@ func (w *writer) turn(full, next *segment) error {
 				return err
 			}
 		}
-		return w.j.end.write(w.j, ending{next.Number, segments.DataStart, w.next})
+		return w.j.dir.WriteEnd(directory.Ending{Segment: next.Number, Offset: segments.DataStart, Group: w.next})
 	})
 	if err != nil {
 		return err
 	}
 	if full == nil {
-		return w.j.end.sync()
+		return w.j.dir.SyncEnd()
 	}
 	synced := make(chan error, 1)
 	go func() { synced <- full.File.SyncData() }() // the two syncs run at the same time, and so take as long as one
-	if err := errors.Join(w.j.end.sync(), <-synced); err != nil {
+	if err := errors.Join(w.j.dir.SyncEnd(), <-synced); err != nil {
 		return fmt.Errorf("end %s: %w", full.Name, err)
 	}
 	full.next, w.sealing = w.next, make(chan struct{})

@@ -49,4 +49,5 @@ func (e *DamageError) Unwrap() []error { return []error{engine.ErrDamaged, e.Err
 var (
 	errShort    = errors.New("truncated")
 	ErrChecksum = errors.New("checksum does not match")
+	ErrMissing  = errors.New("missing")
 )
