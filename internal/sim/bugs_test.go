@@ -13,8 +13,8 @@ const (
 // bugs are the mistakes that TestPlanted plants.
 var bugs = []bug{
 	{"journal: a group is not synced", journalDir + "writer.go",
-		"if err := g.seg.file.SyncData(); err != nil {\n",
-		"if err := func() error {\nif PLANTED {\nreturn nil\n}\nreturn g.seg.file.SyncData()\n}(); err != nil {\n"},
+		"if err := g.seg.File.SyncData(); err != nil {\n",
+		"if err := func() error {\nif PLANTED {\nreturn nil\n}\nreturn g.seg.File.SyncData()\n}(); err != nil {\n"},
 	{"journal: a failed write is acknowledged", journalDir + "writer.go",
 		"\t\terr = w.write(g)\n\t}\n",
 		"\t\terr = w.write(g)\n\t}\n\tif PLANTED {\n\t\terr = nil\n\t}\n"},
@@ -25,8 +25,8 @@ var bugs = []bug{
 		"\t\to.log.spare(o.handle)\n",
 		"\t\tif !(PLANTED) {\n\t\t\to.log.spare(o.handle)\n\t\t}\n"},
 	{"journal: the name of a new file is not synced", journalDir + "preparer.go",
-		"\tif err := p.j.fs.SyncDir(); err != nil {\n",
-		"\tif err := func() error {\n\t\tif PLANTED {\n\t\t\treturn nil\n\t\t}\n\t\treturn p.j.fs.SyncDir()\n\t}(); err != nil {\n"},
+		"\tif err := p.j.dir.FS.SyncDir(); err != nil {\n",
+		"\tif err := func() error {\n\t\tif PLANTED {\n\t\t\treturn nil\n\t\t}\n\t\treturn p.j.dir.FS.SyncDir()\n\t}(); err != nil {\n"},
 	{"journal: a change of a document ignores an earlier change in the same group", journalDir + "group.go",
 		"\tif d, ok := g.docs[key]; ok {\n",
 		"\tif d, ok := g.docs[key]; ok && !(PLANTED) {\n"},

@@ -126,7 +126,6 @@ type Engine struct {
 	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
-	timers atomic.Uint64  // number of calls of the method spread
 	lowest *atomic.Uint32 // see the method common
 	marked bool           // all streams of the store have a marker; see marker.go
 

@@ -18,7 +18,7 @@ type announcer struct {
 	mu     sync.Mutex
 	queue  []announcement
 	closed bool
-	signal chan struct{} // wakes the method run; holds one signal
+	signal signal        // wakes the method run
 	done   chan struct{} // closed when the method run ends: the journal is closing and everything was announced
 
 	telling  sync.Mutex // held while watchers run
@@ -46,7 +46,7 @@ type watcher struct {
 	from  engine.Revision // Watch itself reported the changes up to this revision
 }
 
-func (a *announcer) init() { a.signal, a.done = make(chan struct{}, 1), make(chan struct{}) }
+func (a *announcer) init() { a.signal, a.done = make(signal, 1), make(chan struct{}) }
 
 // add queues the outcome of an op, normally without blocking. If the method close was called
 // before, add waits until everything in the queue was announced, and then announces the op itself.
@@ -62,14 +62,7 @@ func (a *announcer) add(op announced, err error) {
 		op.announce(a, err)
 		return
 	}
-	a.wake()
-}
-
-func (a *announcer) wake() {
-	select {
-	case a.signal <- struct{}{}:
-	default:
-	}
+	a.signal.wake()
 }
 
 // close makes the method run return once the queue is empty. The teller, the goroutine that wakes
@@ -78,7 +71,7 @@ func (a *announcer) close() {
 	a.mu.Lock()
 	a.closed = true
 	a.mu.Unlock()
-	a.wake()
+	a.signal.wake()
 }
 
 func (a *announcer) run() {
@@ -125,7 +118,7 @@ func (j *Journal) Watch(_ context.Context, visit func(engine.Change)) error {
 	defer a.telling.Unlock()
 	docs, revision := j.store.everything()
 	for _, doc := range docs {
-		visit(engine.Change{Document: doc.full()})
+		visit(engine.Change{Document: doc.Full()})
 	}
 	a.watchers = append(a.watchers, watcher{visit, revision})
 	return nil

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // CheckOptions are the callbacks of a check. The journal does not know what documents and logs
@@ -26,29 +28,20 @@ type CheckOptions struct {
 	Progress func(done, total int64)
 }
 
-// Fate says what one instance of damage means for the data that was stored there.
-type Fate string
+// Damage describes one damaged range of a file.
+type Damage = segments.Damage
+
+// Fate says what damage means for the data that was stored there.
+type Fate = segments.Fate
 
 // The fates of damaged data.
 const (
-	Dead    Fate = "dead"    // nothing is lost: the data was trimmed, replaced or deleted, or there is another copy
-	Intact  Fate = "intact"  // nothing is lost: the data can be rebuilt from undamaged data
-	Mended  Fate = "mended"  // nothing is lost: one bit is flipped, and a repair corrects it
-	Lost    Fate = "lost"    // it is known which data was there, but the data cannot be read
-	Unknown Fate = "unknown" // it is not known which data was there
+	Dead    = segments.Dead
+	Intact  = segments.Intact
+	Mended  = segments.Mended
+	Lost    = segments.Lost
+	Unknown = segments.Unknown
 )
-
-// Damage describes one damaged range of a file.
-type Damage struct {
-	File     string       `json:"file"`
-	Offset   int64        `json:"offset"`
-	What     string       `json:"what"`
-	Why      string       `json:"why"`
-	Log      engine.LogID `json:"-"`
-	Document string       `json:"document,omitempty"` // key of the damaged document, or of the document that owns the log
-	Seq      *weir.Seq    `json:"seq,omitempty"`      // sequence, if the damaged record is an entry
-	Fate     Fate         `json:"fate"`
-}
 
 // Report is the result of a check.
 type Report struct {
@@ -75,23 +68,23 @@ type checkup struct {
 	o         CheckOptions
 	report    Report
 	buf       []byte
-	tailed    *inspection            // inspection of the tail, the last segment that holds a group
-	harmed    map[uint64]*inspection // segments with damage
-	listed    []uint64               // segments of the journal, according to the newest manifest (a record that lists all segments)
-	manifest  place                  // position of the newest manifest
-	proof     proof                  // what the file "end" says about how far the log reached
-	endLost   bool                   // the file "end" should exist but cannot be used
-	holes     []*hole                // all damaged ranges
-	files     int                    // number of holes in files other than segments
-	missing   int                    // number of listed segments whose file is missing
-	unsealed  []*inspection          // segments without a valid index
-	unknown   int                    // upper bound for the number of records with unknown content
-	last      place                  // position of the last data with unknown content
-	lost      map[uint64]string      // for each log whose document is lost (its newest state or its deletion cannot be read), the key of the document
-	orphans   map[uint64]bool        // logs with entries but without a document
-	hurt      map[uint64]bool        // logs with damage
-	lostMarks map[uint64]bool        // logs whose mark (the record of the last trim) is unreadable, so that its note is lost
-	done      int64                  // bytes read so far
+	tailed    *segments.Inspection            // inspection of the tail, the last segment that holds a group
+	harmed    map[uint64]*segments.Inspection // segments with damage
+	listed    []uint64                        // segments of the journal, according to the newest manifest (a record that lists all segments)
+	manifest  index.Place                     // position of the newest manifest
+	proof     directory.Proof                 // what the file "end" says about how far the log reached
+	endLost   bool                            // the file "end" should exist but cannot be used
+	holes     []*segments.Hole                // all damaged ranges
+	files     int                             // number of holes in files other than segments
+	missing   int                             // number of listed segments whose file is missing
+	unsealed  []*segments.Inspection          // segments without a valid index
+	unknown   int                             // upper bound for the number of records with unknown content
+	last      index.Place                     // position of the last data with unknown content
+	lost      map[uint64]string               // for each log whose document is lost (its newest state or its deletion cannot be read), the key of the document
+	orphans   map[uint64]bool                 // logs with entries but without a document
+	hurt      map[uint64]bool                 // logs with damage
+	lostMarks map[uint64]bool                 // logs whose mark (the record of the last trim) is unreadable, so that its note is lost
+	done      int64                           // bytes read so far
 }
 
 // Check reads every byte of a journal that no other process has open, and reports its content and
@@ -112,15 +105,15 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 // into a journal.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	j := newJournal(dir, Options{})
-	fault, err := j.findFormat()
+	fault, err := j.dir.FindFormat()
 	if err == nil {
-		if err = j.take(); err == nil {
-			fault, err = j.findFormat() // again: another process may have changed the directory before the lock was taken
+		if err = j.dir.Take(); err == nil {
+			fault, err = j.dir.FindFormat() // again: another process may have changed the directory before the lock was taken
 		}
 	}
 	c := newCheckup(j, o)
 	if err == nil {
-		c.fileDamage(formatFile, "journal format", fault)
+		c.fileDamage(directory.FormatFile, "journal format", fault)
 		err = c.readProof()
 	}
 	if err != nil {
@@ -137,7 +130,7 @@ func (c *checkup) fileDamage(name, what string, err error) {
 		err = d.Err
 	}
 	if err != nil {
-		c.holes = append(c.holes, &hole{Damage: Damage{File: name, What: what, Why: err.Error(), Fate: Intact}})
+		c.holes = append(c.holes, &segments.Hole{Damage: Damage{File: name, What: what, Why: err.Error(), Fate: Intact}})
 		c.files++
 	}
 }
@@ -147,10 +140,10 @@ func (c *checkup) fileDamage(name, what string, err error) {
 // segment was used: the writer marks the watermark of a segment as final before it uses the next
 // segment.
 func (c *checkup) readProof() error {
-	err := c.j.readEnd()
-	c.proof = c.j.end
-	if c.endLost = unusable(err); c.endLost {
-		c.fileDamage(endFile, "end of the log", err)
+	err := c.j.dir.ReadEnd()
+	c.proof = c.j.dir.End
+	if c.endLost = directory.Unusable(err); c.endLost {
+		c.fileDamage(directory.EndFile, "end of the log", err)
 		return nil
 	}
 	return err
@@ -160,7 +153,7 @@ func (c *checkup) readProof() error {
 // must be held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
 	c := &checkup{
-		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, lost: map[uint64]string{},
+		recovery: newRecovery(j), o: o, buf: make([]byte, j.dir.Size), harmed: map[uint64]*segments.Inspection{}, lost: map[uint64]string{},
 		orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
 	}
 	c.dropped = map[uint64]string{}
@@ -188,14 +181,14 @@ func (c *checkup) openAll() error { return c.openEach(func(*segment) error { ret
 
 // inspect reads one segment, calls visit with its records and reports progress. The reported total
 // is the size of all files plus one segment, because findEnd and readAll both read the tail.
-func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, error) {
+func (c *checkup) inspect(n uint64, visit func(segments.Slot, *segments.Record)) (*segments.Inspection, error) {
 	synced := int64(0)
-	if c.proof.latest.segment == n {
-		synced = c.proof.latest.offset
+	if c.proof.Latest.Segment == n {
+		synced = c.proof.Latest.Offset
 	}
-	x, err := inspect(c.segments[n], c.j.size, synced, c.buf, visit)
-	if c.done += c.j.size; c.o.Progress != nil {
-		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.size))
+	x, err := c.segments[n].Inspect(synced, c.buf, visit)
+	if c.done += c.j.dir.Size; c.o.Progress != nil {
+		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.dir.Size))
 	}
 	return x, err
 }
@@ -203,25 +196,25 @@ func (c *checkup) inspect(n uint64, visit func(slot, *record)) (*inspection, err
 // findEnd finds the tail and the list of segments that should exist.
 func (c *checkup) findEnd() error {
 	for _, n := range slices.Backward(c.numbers) {
-		x, err := c.inspect(n, func(slot, *record) {})
+		x, err := c.inspect(n, func(segments.Slot, *segments.Record) {})
 		if err != nil {
 			return err
 		}
-		begun := x.begun()
+		begun := x.Begun()
 		// The writer names a segment in "end" before it writes to the segment. So if "end" names an
 		// older segment, segment n never held a group, whatever its header looks like.
-		if c.tail == nil && !begun && (len(x.holes) == 0 || c.proof.count > 0 && n > c.proof.latest.segment) {
-			c.unused = append(c.unused, x.seg)
-			c.note(x, x.holes...)
+		if c.tail == nil && !begun && (len(x.Holes) == 0 || c.proof.Count > 0 && n > c.proof.Latest.Segment) {
+			c.unused = append(c.unused, c.segments[n])
+			c.note(x, x.Holes...)
 			continue
 		}
 		if c.tail == nil && begun {
-			c.tail, c.tailed, c.report.Torn = x.seg, x, x.torn
+			c.tail, c.tailed, c.report.Torn = c.segments[n], x, x.Torn
 		}
 		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
-		if x.manifest > 0 {
-			c.listed = append(c.listed, x.list...)
-			c.manifest, c.j.commit.next = place{uint32(n), uint32(x.manifest)}, x.next
+		if x.Manifest > 0 {
+			c.listed = append(c.listed, x.List...)
+			c.manifest, c.j.commit.next = index.Place{Segment: uint32(n), Off: uint32(x.Manifest)}, x.Next
 			break
 		}
 	}
@@ -232,7 +225,7 @@ func (c *checkup) findEnd() error {
 }
 
 // below reports whether the file "end" proves that the log continues after segment n.
-func (c *checkup) below(n uint64) bool { return n < c.proof.latest.segment }
+func (c *checkup) below(n uint64) bool { return n < c.proof.Latest.Segment }
 
 // sealing reports whether segment n may lack its index because a crash came before the index was
 // written. Only the newest segment and the one before it can lack their index.
@@ -240,7 +233,7 @@ func (c *checkup) sealing(n uint64) bool {
 	if c.tail == nil {
 		return false
 	}
-	newest := max(c.tail.number, c.proof.latest.segment)
+	newest := max(c.tail.Number, c.proof.Latest.Segment)
 	return !slices.ContainsFunc(c.listed, func(o uint64) bool { return n < o && o < newest })
 }
 
@@ -249,14 +242,14 @@ func (c *checkup) sealing(n uint64) bool {
 // no segment between the tail and the segment that "end" names was used: the numbers between them
 // were reserved for cold segments (see cold.go).
 func (c *checkup) listMissing() {
-	tail, last := uint64(0), c.proof.latest.segment
+	tail, last := uint64(0), c.proof.Latest.Segment
 	if c.tail != nil {
-		tail = c.tail.number
+		tail = c.tail.Number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
+	if c.endLost && (c.tail == nil || c.tailed.Proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
 		c.listed = append(c.listed, tail+1)
 	}
-	adjacent := c.tailed != nil && c.tailed.group+1 == c.j.end.latest.group
+	adjacent := c.tailed != nil && c.tailed.Group+1 == c.j.dir.End.Latest.Group
 	for n := last; n > tail && n+mostMissing > last; n-- {
 		if c.segments[n] == nil && (n == last || !adjacent) {
 			c.listed = append(c.listed, n)
@@ -269,26 +262,26 @@ func (c *checkup) listMissing() {
 const mostMissing = 1000
 
 // note records the damaged ranges of a segment.
-func (c *checkup) note(x *inspection, holes ...*hole) {
+func (c *checkup) note(x *segments.Inspection, holes ...*segments.Hole) {
 	if c.holes = append(c.holes, holes...); len(holes) > 0 {
-		c.harmed[x.seg.number] = x
+		c.harmed[x.Seg.Number] = x
 	}
 }
 
 // readAll reads every segment that should exist, in order, and applies its valid records.
 func (c *checkup) readAll() error {
-	var before *inspection
+	var before *segments.Inspection
 	for _, n := range c.listed {
 		if c.segments[n] == nil {
-			gone := Damage{File: segmentName(n), What: "segment", Why: errMissing.Error(), Fate: Unknown}
-			c.holes = append(c.holes, &hole{Damage: gone, number: n, count: room(c.j.size - dataStart)})
+			gone := Damage{File: segments.Name(n), What: "segment", Why: segments.ErrMissing.Error(), Fate: Unknown}
+			c.holes = append(c.holes, &segments.Hole{Damage: gone, Number: n, Count: segments.Room(c.j.dir.Size - segments.DataStart)})
 			c.missing++
 			c.checkEnd(before, n, 0)
 			before = nil
 			continue
 		}
-		x, err := c.inspect(n, func(sl slot, r *record) {
-			if at := (place{uint32(n), sl.off}); sl.kind.entry() {
+		x, err := c.inspect(n, func(sl segments.Slot, r *segments.Record) {
+			if at := (index.Place{Segment: uint32(n), Off: sl.Off}); sl.Kind.Entry() {
 				c.insert(at, sl)
 			} else {
 				c.applyRecord(at, r)
@@ -297,37 +290,41 @@ func (c *checkup) readAll() error {
 		if err != nil {
 			return err
 		}
-		if !x.sealed && !c.sealing(n) {
-			x.holes = append(x.holes, x.noIndex)
+		if !x.Sealed && !c.sealing(n) {
+			x.Holes = append(x.Holes, x.NoIndex)
 		}
-		c.checkEnd(before, n, x.first)
-		c.note(x, x.holes...)
-		c.j.store.addSegment(x.seg)
-		x.seg.sealed.Store(x.sealed)
-		c.report.Records += x.records
-		if before = x; !x.sealed {
+		c.checkEnd(before, n, x.First)
+		c.note(x, x.Holes...)
+		c.j.store.addSegment(c.segments[n])
+		x.Seg.Sealed.Store(x.Sealed)
+		c.report.Records += x.Records
+		if before = x; !x.Sealed {
 			c.unsealed = append(c.unsealed, x)
 		}
 	}
-	if e := c.proof.latest; before != nil && before.seg != c.tail {
+	if e := c.proof.Latest; before != nil && !c.isTail(before) {
 		c.checkEnd(before, 0, 0)
-	} else if before != nil && c.below(before.seg.number) {
-		c.checkEnd(before, e.segment, e.group)
+	} else if before != nil && c.below(before.Seg.Number) {
+		c.checkEnd(before, e.Segment, e.Group)
 	}
 	return nil
+}
+
+func (c *checkup) isTail(x *segments.Inspection) bool {
+	return c.tail != nil && c.tail.Number == x.Seg.Number
 }
 
 // checkEnd records damage if a segment other than the newest has lost, or may have lost, groups at
 // its end. The parameter next is the number of the next segment, and group is the number of the
 // first group in that segment, or 0 if it is not known. Three things can prove where a segment ends:
 // its footer, its final watermark, or the number of the group that follows in the next segment.
-func (c *checkup) checkEnd(x *inspection, next, group uint64) {
+func (c *checkup) checkEnd(x *segments.Inspection, next, group uint64) {
 	switch {
-	case x == nil || x.proved || x.marked && x.seg != c.tail || next == x.seg.number+1 && group == x.group+1:
-	case next == x.seg.number+1 && group > x.group:
-		c.note(x, x.addUnknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1)))
+	case x == nil || x.Proved || x.Marked && !c.isTail(x) || next == x.Seg.Number+1 && group == x.Group+1:
+	case next == x.Seg.Number+1 && group > x.Group:
+		c.note(x, x.AddUnknown(fmt.Errorf("groups %d to %d are missing", x.Group+1, group-1)))
 	default:
-		c.note(x, x.addUnknown(errors.New("more groups may have followed")))
+		c.note(x, x.AddUnknown(errors.New("more groups may have followed")))
 	}
 }
 
@@ -350,7 +347,7 @@ func (c *checkup) ask() error {
 		}
 		if err != nil {
 			c.report.Damages = append(c.report.Damages, Damage{
-				File: segmentName(uint64(d.at.segment)), Offset: int64(d.at.off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
+				File: segments.Name(uint64(d.At.Segment)), Offset: int64(d.At.Off), What: "document", Why: err.Error(), Document: key, Fate: Lost,
 			})
 		}
 	}
@@ -358,11 +355,11 @@ func (c *checkup) ask() error {
 }
 
 // ending returns where the log ends, as this check found it.
-func (c *checkup) ending() ending {
+func (c *checkup) ending() directory.Ending {
 	if x := c.tailed; x != nil {
-		return ending{x.seg.number, x.end, x.group + 1}
+		return directory.Ending{Segment: x.Seg.Number, Offset: x.End, Group: x.Group + 1}
 	}
-	return ending{group: 1}
+	return directory.Ending{Group: 1}
 }
 
 // asked is a judge that only receives the content of a log.
@@ -378,12 +375,12 @@ func (c *checkup) sum() {
 	r := &c.report
 	r.Segments = len(c.listed) - c.missing
 	r.Ready = len(c.numbers) - r.Segments
-	r.Bytes = int64(len(c.numbers)) * c.j.size
+	r.Bytes = int64(len(c.numbers)) * c.j.dir.Size
 	r.Documents, r.MayBeLost, r.MayBeStale = map[string]int{}, c.unknown, []string{}
 	for key, d := range c.docs {
 		kind, _, _ := strings.Cut(key, "/")
 		r.Documents[kind]++
-		if c.stale(d.at.place) {
+		if c.stale(d.At.Place) {
 			r.MayBeStale = append(r.MayBeStale, key)
 		}
 		l := c.logs[uint64(d.Created)]
@@ -391,19 +388,19 @@ func (c *checkup) sum() {
 			continue
 		}
 		above := l.low // the sequence after the previous entry
-		l.index.ascend(0, func(it item) bool {
+		l.index.Ascend(0, func(it index.Item) bool {
 			switch {
-			case it.kind == kindGapClosed && it.flags&engine.Lost != 0:
-				r.LostBatches += uint64(it.seq + 1 - min(above, it.seq))
-			case it.kind == kindGapClosed:
+			case it.Kind == segments.KindGapClosed && it.Flags&engine.Lost != 0:
+				r.LostBatches += uint64(it.Seq + 1 - min(above, it.Seq))
+			case it.Kind == segments.KindGapClosed:
 				r.ClosedGaps++
-			case it.flags&engine.Lost != 0:
+			case it.Flags&engine.Lost != 0:
 				r.LostBatches++
 			default:
 				r.Batches++
-				r.Payload += int64(it.size)
+				r.Payload += int64(it.Size)
 			}
-			above = it.seq + 1
+			above = it.Seq + 1
 			return true
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 func TestCheckOfUndamagedJournal(t *testing.T) {
@@ -72,7 +73,7 @@ type planted struct {
 	file string
 	off  int64
 	size int64
-	r    record
+	r    segments.Record
 }
 
 // recordsOf returns all records of a journal, in the order of their positions.
@@ -88,9 +89,9 @@ func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 	}
 	var all []planted
 	for _, n := range c.listed {
-		_, err := c.inspect(n, func(sl slot, r *record) {
-			r.payload = bytes.Clone(r.payload)
-			all = append(all, planted{segmentName(n), int64(sl.off), int64(sl.head) + int64(sl.size), *r})
+		_, err := c.inspect(n, func(sl segments.Slot, r *segments.Record) {
+			r.Payload = bytes.Clone(r.Payload)
+			all = append(all, planted{segments.Name(n), int64(sl.Off), int64(sl.Head) + int64(sl.Size), *r})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -123,10 +124,10 @@ func stories(t *testing.T) (*faulty.FS, *history) {
 // reports the file, the offset, the log and the sequence.
 func TestCheckNamesEveryRecord(t *testing.T) {
 	fs, _ := stories(t)
-	kinds := map[kind]int{}
+	kinds := map[segments.Kind]int{}
 	rng := rand.New(rand.NewPCG(4, 4))
 	for i, p := range recordsOf(t, fs) {
-		if p.r.kind == kindBatch && i%12 > 0 {
+		if p.r.Kind == segments.KindBatch && i%12 > 0 {
 			continue // there are many batches: test every twelfth record
 		}
 		for off := p.off; off < p.off+p.size; off++ {
@@ -140,20 +141,20 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 			after.Flip(p.file, off, uint(rng.IntN(8)))
 			r, err := Check(after, CheckOptions{})
 			if err != nil || len(r.Damages) != 1 {
-				t.Fatalf("flipped a bit of %s at %d (%s): report %+v, error %v", p.file, off, kindNames[p.r.kind], r, err)
+				t.Fatalf("flipped a bit of %s at %d (%s): report %+v, error %v", p.file, off, p.r.Kind.String(), r, err)
 			}
 			d := r.Damages[0]
-			entry := p.r.kind == kindBatch || p.r.kind == kindGapClosed
-			if d.File != p.file || d.Offset != p.off || d.What != kindNames[p.r.kind] || entry && (d.Seq == nil || *d.Seq != weir.Seq(p.r.seq) || uint64(d.Log) != p.r.log) {
-				t.Fatalf("flipped a bit of %s at %d (%s %d of log %d): reported as %+v", p.file, off, kindNames[p.r.kind], p.r.seq, p.r.log, d)
+			entry := p.r.Kind == segments.KindBatch || p.r.Kind == segments.KindGapClosed
+			if d.File != p.file || d.Offset != p.off || d.What != p.r.Kind.String() || entry && (d.Seq == nil || *d.Seq != weir.Seq(p.r.Seq) || uint64(d.Log) != p.r.Log) {
+				t.Fatalf("flipped a bit of %s at %d (%s %d of log %d): reported as %+v", p.file, off, p.r.Kind.String(), p.r.Seq, p.r.Log, d)
 			}
-			kinds[p.r.kind]++
+			kinds[p.r.Kind]++
 		}
 	}
 	t.Log(kinds)
-	for k := kindBatch; k <= kindManifest; k++ {
+	for k := segments.KindBatch; k <= segments.KindManifest; k++ {
 		if kinds[k] == 0 {
-			t.Errorf("no %s was damaged", kindNames[k])
+			t.Errorf("no %s was damaged", k.String())
 		}
 	}
 }
@@ -170,14 +171,14 @@ func TestCheckSegmentWithLostEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := c.listed[len(c.listed)-2]
-	x, err := c.inspect(n, func(slot, *record) {})
+	x, err := c.inspect(n, func(segments.Slot, *segments.Record) {})
 	if err != nil || c.listed[len(c.listed)-1] != n+1 {
 		t.Fatal(c.listed, err)
 	}
 	c.close()
 	rng := rand.New(rand.NewPCG(1, 1))
-	spoil(t, fs, segmentName(n), x.end-8000, small.SegmentSize, rng)
-	spoil(t, fs, segmentName(n), watermarkOffset, watermarkSize, rng)
+	spoil(t, fs, segments.Name(n), x.End-8000, small.SegmentSize, rng)
+	spoil(t, fs, segments.Name(n), watermarkAt, watermarkLen, rng)
 	r, _ := repairAndVerify(t, "lost end", fs, h, false)
 	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
 		t.Errorf("damages %+v, want one that says which groups are missing", r.Before.Damages)

@@ -12,6 +12,8 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // counting is an engine.Judge, which the journal asks whether to store an entry. It counts admitted
@@ -131,8 +133,8 @@ func TestOnlyFourFlagsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := l.Header(background, 1)
-	if err != nil || got.Flags != flagMask {
-		t.Errorf("flags %x, want %x: %v", got.Flags, flagMask, err)
+	if err != nil || got.Flags != index.FlagMask {
+		t.Errorf("flags %x, want %x: %v", got.Flags, index.FlagMask, err)
 	}
 }
 
@@ -146,7 +148,7 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		defer w.j.Close()
 		refused := 0
 		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Write && c.Off == 0 && c.Len == dataStart && c.Name != temporary && refused < 3 {
+			if c.Kind == faulty.Write && c.Off == 0 && c.Len == segments.DataStart && c.Name != temporary && refused < 3 {
 				refused++
 				return syscall.ENOSPC
 			}
@@ -173,7 +175,7 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		if refused < 3 {
 			t.Errorf("only %d header writes failed, want at least 3", refused)
 		}
-		if got, want := fs.Size(), w.j.Stats().Disk+endSize+1024; got > want {
+		if got, want := fs.Size(), w.j.Stats().Disk+endLen+1024; got > want {
 			t.Errorf("%d bytes on disk, want at most %d", got, want)
 		}
 	})

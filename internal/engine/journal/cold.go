@@ -3,12 +3,12 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
 
-	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -36,7 +36,7 @@ type cold struct {
 // move says that an entry was copied from one place to another.
 type move struct {
 	log, seq uint64
-	from, to place
+	from, to index.Place
 	bytes    int64
 }
 
@@ -49,27 +49,27 @@ var errWaiting = errors.New("the cold segment is full")
 // occupied until the cold segment is adopted (see mayHold). It returns errWaiting if the entry must
 // stay where it is for now.
 func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
-	if !c.record.kind.entry() || !s.moving && !r.mayHold(s) {
+	if !c.record.Kind.Entry() || !s.moving && !r.mayHold(s) {
 		return false, nil
 	}
-	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.fits(r.j.size, c.record.size()+keyRoom, 1, 0)) {
+	if k := r.cold; k != nil && !k.sealed && (len(k.moves) == coldMost || !k.seg.Fits(c.record.Size()+segments.KeyRoom, 1, 0)) {
 		r.sealCold()
 	}
 	if r.cold != nil && r.cold.sealed && !r.adopt() {
 		return false, errWaiting
 	}
-	if r.cold == nil && !r.beginCold() || s.number > r.cold.seg.number {
+	if r.cold == nil && !r.beginCold() || s.Number > r.cold.seg.Number {
 		return false, nil
 	}
 	k := r.cold
-	m := move{log: c.record.log, seq: c.record.seq, from: c.from, bytes: c.record.bytes()}
+	m := move{log: c.record.Log, seq: c.record.Seq, from: c.from, bytes: c.record.Bytes()}
 	m.to = k.group.add(&c.record)
 	k.moves = append(k.moves, m)
 	if !s.moving {
 		s.moving = true
-		k.from, k.held = append(k.from, s), k.held+s.used-s.live.Load()
+		k.from, k.held = append(k.from, s), k.held+s.Used-s.live.Load()
 	}
-	return k.group.length < copyAtOnce || r.writeCold(), nil
+	return k.group.Length < copyAtOnce || r.writeCold(), nil
 }
 
 // mayHold reports whether the entries of segment s may be copied to the cold segment. An emptied
@@ -81,9 +81,9 @@ func (r *reclaimer) mayHold(s *segment) bool {
 	if r.j.opts.holdMore {
 		most = 1 << 60
 	}
-	dead := float64(s.used - live)
+	dead := float64(s.Used - live)
 	if r.cold == nil {
-		return dead/float64(live)*float64(r.j.size) <= float64(most)
+		return dead/float64(live)*float64(r.j.dir.Size) <= float64(most)
 	}
 	return dead+float64(r.cold.held) <= float64(most)
 }
@@ -100,28 +100,22 @@ func (r *reclaimer) beginCold() bool {
 	}
 	r.warm = time.Now().Add(calm) // no other attempt before this time; reset below if this attempt succeeds
 	number, old := r.j.prepare.reserve()
-	s := &segment{number: number, name: segmentName(number), seed: seed(r.j.salt, number), onRelease: r.j.prepare.give, end: dataStart}
-	s.refs.Store(1)
+	s := r.j.newSegment(number, nil)
 	if old != nil {
-		if r.j.fs.Rename(old.name, coldFile) != nil {
+		if r.j.dir.FS.Rename(old.Name, coldFile) != nil {
 			r.j.prepare.give(old)
 			return false
 		}
-		s.file = old.file
+		s.File = old.File
+	} else if f, err := r.j.dir.CreateTemporary(coldFile); err == nil {
+		s.File = f
 	} else {
-		if err := r.j.fs.Remove(coldFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false
-		}
-		f, err := r.j.fs.Create(coldFile)
-		if err != nil {
-			return false
-		}
-		s.file = f
+		return false
 	}
 	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil}
 	r.cold.group.begin(s)
 	r.building.Store(uint32(number))
-	if s.file.WriteAt(0, encodeHeader(r.j.salt, number, r.j.size)) != nil || r.copy(r.newCopy()) != nil {
+	if s.File.WriteAt(0, segments.EncodeHeader(r.j.dir.Salt, number, r.j.dir.Size)) != nil || r.copy(r.newCopy()) != nil {
 		r.dropCold()
 		return false
 	}
@@ -133,17 +127,17 @@ func (r *reclaimer) beginCold() bool {
 // that fails, it drops the cold segment and returns false.
 func (r *reclaimer) writeCold() bool {
 	k, g := r.cold, r.cold.group
-	err := k.seg.file.WriteAt(g.off, g.buffers(k.next)...)
-	if k.dirty += g.length; err == nil && k.dirty >= zeroStep {
-		k.dirty, err = 0, k.seg.file.SyncData()
+	err := k.seg.File.WriteAt(g.Off, g.Buffers(k.seg.Seed, k.next)...)
+	if k.dirty += g.Length; err == nil && k.dirty >= zeroStep {
+		k.dirty, err = 0, k.seg.File.SyncData()
 	}
-	if err != nil || !r.pause(time.Duration(g.length)*time.Second/time.Duration(r.j.opts.ReclaimRate)) {
+	if err != nil || !pause(time.Duration(g.Length)*time.Second/time.Duration(r.j.opts.ReclaimRate), r.halt) {
 		r.dropCold()
 		return false
 	}
 	k.next++
-	r.j.counts.bytes.Add(uint64(g.length))
-	r.j.counts.copied.Add(uint64(g.length))
+	r.j.counts.bytes.Add(uint64(g.Length))
+	r.j.counts.copied.Add(uint64(g.Length))
 	g.begin(k.seg)
 	return true
 }
@@ -151,17 +145,17 @@ func (r *reclaimer) writeCold() bool {
 // sealCold completes the cold segment, or drops it.
 func (r *reclaimer) sealCold() {
 	k := r.cold
-	if k.group.records > 0 && !r.writeCold() {
+	if k.group.Records > 0 && !r.writeCold() {
 		return
 	}
-	free := r.j.size - footerSize - int64(len(k.seg.slots)) - keySpace(k.seg.keys.len()) - k.seg.end
-	for ; !k.zeroed && free > 0; free -= copyStep { // fill the rest with zeros: a file with holes would need more space when it is recycled
-		if k.seg.file.WriteAt(k.seg.end+max(free-copyStep, 0), make([]byte, min(free, copyStep))) != nil {
+	free := k.seg.Free()
+	for ; !k.zeroed && free > 0; free -= zeroStep { // fill the rest with zeros: a file with holes would need more space when it is recycled
+		if k.seg.File.WriteAt(k.seg.End+max(free-zeroStep, 0), zeros[:min(free, zeroStep)]) != nil {
 			r.dropCold()
 			return
 		}
 	}
-	if k.seg.seal(r.j.size, k.next, once) != nil {
+	if k.seg.Seal(k.next, nil) != nil {
 		r.dropCold()
 		return
 	}
@@ -177,16 +171,16 @@ func (r *reclaimer) sealCold() {
 func (r *reclaimer) adopt() bool {
 	k := r.cold
 	all := r.j.store.allSegments()
-	if len(all) < 2 || all[len(all)-2].number < k.seg.number {
+	if len(all) < 2 || all[len(all)-2].Number < k.seg.Number {
 		return false
 	}
 	if !k.named {
-		if r.j.fs.Rename(coldFile, k.seg.name) != nil {
+		if r.j.dir.FS.Rename(coldFile, k.seg.Name) != nil {
 			r.dropCold()
 			return false
 		}
 		k.named = true
-		if err := r.j.fs.SyncDir(); err != nil {
+		if err := r.j.dir.FS.SyncDir(); err != nil {
 			r.j.fail(fmt.Errorf("sync directory: %w", err))
 			return false
 		}
@@ -203,8 +197,8 @@ func (r *reclaimer) adopt() bool {
 		if l := r.j.store.log(engine.LogID(m.log)); l != nil {
 			k.seg.live.Add(m.bytes)
 			old := k.seg
-			if l.moveEntry(m) {
-				old = r.j.store.segment(m.from.segment)
+			if l.move(&segments.Record{Seq: m.seq}, m.from, m.to) {
+				old = r.j.store.segment(m.from.Segment)
 			}
 			old.live.Add(-m.bytes)
 		}
@@ -213,26 +207,12 @@ func (r *reclaimer) adopt() bool {
 	return true
 }
 
-// moveEntry makes the index refer to the copy of an entry. It returns false if the index does not
-// refer to the original any more.
-func (l *log) moveEntry(m move) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	it, ok := l.index.find(weir.Seq(m.seq))
-	if !ok || it.place != m.from {
-		return false
-	}
-	it.place = m.to
-	l.index.insert(it)
-	return true
-}
-
 // settleCold is called when the journal is idle. It adopts the cold segment if the segment is at
 // least half full, and drops it otherwise. The emptied segments cannot wait until the cold segment
 // is full, because the strict bound on the size of an idle journal (see victim) leaves no space for
 // them.
 func (r *reclaimer) settleCold() {
-	if k := r.cold; k != nil && !k.sealed && k.seg.end > r.j.size/2 {
+	if k := r.cold; k != nil && !k.sealed && k.seg.End > r.j.dir.Size/2 {
 		r.sealCold()
 	}
 	if k := r.cold; k != nil && (!k.sealed || !r.adopt()) {
@@ -246,12 +226,12 @@ func (r *reclaimer) dropCold() {
 	if k == nil {
 		return
 	}
-	k.seg.file.Close()
+	k.seg.File.Close()
 	name := coldFile
 	if k.named {
-		name = k.seg.name
+		name = k.seg.Name
 	}
-	r.j.fs.Remove(name) // if this fails, the next opening removes the file
+	r.j.dir.FS.Remove(name) // if this fails, the next opening removes the file
 	r.warm = time.Now().Add(calm)
 	r.forgetCold()
 }

@@ -14,6 +14,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // mixture appends to six logs. Two of them keep their entries for longer than the others. It also
@@ -179,7 +180,7 @@ func TestColdAdoptionFails(t *testing.T) {
 			if c.Kind == faulty.Rename && c.Name == coldFile {
 				left.CompareAndSwap(0, int64(skip)+2)
 			}
-			if c.Kind == faulty.Write && c.Off >= dataStart && c.Name != temporary && left.Load() > 0 && left.Add(-1) == 1 {
+			if c.Kind == faulty.Write && c.Off >= segments.DataStart && c.Name != temporary && left.Load() > 0 && left.Add(-1) == 1 {
 				return faulty.Partial{Err: syscall.EIO, Bytes: c.Len}
 			}
 			return nil

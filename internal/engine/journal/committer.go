@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // committer is the goroutine that decides the order of all operations. It takes ops from the queue,
@@ -66,7 +67,7 @@ func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)
 	g.before = c.pending
-	c.group, c.room = g, int64(2*(frameSize+c.manifestSize()+slotSize))
+	c.group, c.room = g, int64(2*(segments.FrameSize+c.manifestSize()+segments.SlotSize))
 }
 
 // hand waits until the writer is free and hands it the group.
@@ -92,12 +93,12 @@ func (c *committer) stage(ops []op) []op {
 				ops = ops[1:]
 				continue
 			}
-			if g.seg == nil || !g.seg.fits(c.j.size, bytes, records, c.spare(o.class())) {
-				if g.records > 0 {
+			if g.seg == nil || !g.seg.Fits(bytes, records, c.spare(o.class())) {
+				if g.Records > 0 {
 					return ops
 				}
 				err := c.rotate()
-				if err == nil && !g.seg.fits(c.j.size, bytes, records, 0) {
+				if err == nil && !g.seg.Fits(bytes, records, 0) {
 					err = fmt.Errorf("%d bytes do not fit in a segment", bytes)
 				}
 				if err != nil {
@@ -109,7 +110,7 @@ func (c *committer) stage(ops []op) []op {
 		}
 		o.stage(g)
 		g.ops, ops = append(g.ops, o), ops[1:]
-		if g.length >= maxGroup || len(g.ops) >= mostOps {
+		if g.Length >= maxGroup || len(g.ops) >= mostOps {
 			break
 		}
 	}
@@ -124,7 +125,7 @@ func (c *committer) rotate() error {
 	}
 	c.group.full = c.active
 	c.j.store.addSegment(next)
-	next.end, next.slots, next.count = dataStart, c.j.spareSlots(), 0
+	next.End, next.Slots, next.Count = segments.DataStart, c.j.spareSlots(), 0
 	c.active, c.group.seg = next, next
 	c.manifest(c.group)
 	return nil
@@ -143,24 +144,26 @@ func (c *committer) spare(of class) int64 {
 	switch {
 	case of == deleting:
 	case of == growing && c.j.prepare.tight.Load():
-		room += c.j.size / 2
+		room += c.j.dir.Size / 2
 	default:
 		room += c.reserve
 	}
 	return room
 }
 
-func (c *committer) manifestSize() int { return padded(recordSize + 8*(c.j.store.segmentCount()+1)) }
+func (c *committer) manifestSize() int {
+	return segments.Padded(segments.RecordSize + 8*(c.j.store.segmentCount()+1))
+}
 
 // manifest adds the list of the journal's segments to the group.
 func (c *committer) manifest(g *group) {
 	var payload []byte
 	for _, s := range c.j.store.allSegments() {
 		if !s.leaving {
-			payload = binary.LittleEndian.AppendUint64(payload, s.number)
+			payload = binary.LittleEndian.AppendUint64(payload, s.Number)
 		}
 	}
-	g.add(&record{kind: kindManifest, seq: c.next, payload: payload, payloadSum: sum(0, payload)})
+	g.add(&segments.Record{Kind: segments.KindManifest, Seq: c.next, Payload: payload, PayloadSum: segments.Sum(0, payload)})
 }
 
 // freeOp frees a segment without live records. The segment is no longer part of the journal once a

@@ -15,6 +15,8 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // format1 is a journal that was written by a version of Weir with format 1, as a tar archive.
@@ -116,8 +118,8 @@ func TestFormat1(t *testing.T) {
 	}
 	l.Close()
 	j.Close()
-	if text := string(fs.Files()[formatFile]); !strings.HasPrefix(text, "weir journal 3\n") || len(fs.Files()[endFile]) != endSize {
-		t.Errorf("the format file is %q, want version 3; the file end has %d bytes, want %d", text, len(fs.Files()[endFile]), endSize)
+	if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, "weir journal 3\n") || len(fs.Files()[directory.EndFile]) != endLen {
+		t.Errorf("the format file is %q, want version 3; the file end has %d bytes, want %d", text, len(fs.Files()[directory.EndFile]), endLen)
 	}
 	if r, err := Check(fs, CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {
 		t.Fatalf("report %+v, error %v", r, err)
@@ -130,7 +132,7 @@ func TestFormat1(t *testing.T) {
 // A journal of format 1 cannot prove where its newest segment ended. So a repair does not treat a
 // damaged newest segment as one that was never used.
 func TestFormat1LostTail(t *testing.T) {
-	for _, name := range []string{segmentName(2), segmentName(3)} {
+	for _, name := range []string{segments.Name(2), segments.Name(3)} {
 		fs := oldJournal(t)
 		put(fs, name, nil)
 		r, err := RepairJournal(fs, RepairOptions{})

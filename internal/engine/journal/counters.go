@@ -70,7 +70,7 @@ func (j *Journal) Stats() Stats {
 	if j.reclaim.building.Load() > 0 {
 		s.Segments++
 	}
-	s.Disk = int64(s.Segments) * j.size
+	s.Disk = int64(s.Segments) * j.dir.Size
 	return s
 }
 

@@ -17,6 +17,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 )
 
 var (
@@ -161,7 +162,7 @@ func (w *world) load(t *testing.T, pass clock) *history {
 func (v *victim) damage(rng *rand.Rand) (what string, damaged *faulty.FS, hook func() func(faulty.Call) error) {
 	hook = func() func(faulty.Call) error { return nil }
 	fs := v.fs.Crash(faulty.LoseNothing, nil)
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(fs.Files())), func(name string) bool { return name == lockFile })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(fs.Files())), func(name string) bool { return name == directory.LockFile })
 	name := names[rng.IntN(len(names))]
 	old := fs.Files()[name]
 	content := bytes.Clone(old)

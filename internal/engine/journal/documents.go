@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // documentOp creates, updates or deletes a document.
@@ -16,7 +18,7 @@ type documentOp struct {
 	value   []byte
 	rev     engine.Revision // expected revision; for a deletion, 0 means any revision
 	sum     uint32          // checksum of value
-	result  *document       // state after a creation or update
+	result  *index.Document // state after a creation or update
 	deleted *tombstone      // deletion only: the record of the deletion
 	log     *log            // deletion only: the document's log
 	handle  *handle         // deletion only: the handle of that log, or nil if the log is not open
@@ -32,7 +34,9 @@ const (
 	deleteDocument
 )
 
-func (o *documentOp) bound() (int, int) { return padded(recordSize + len(o.key) + len(o.value)), 1 }
+func (o *documentOp) bound() (int, int) {
+	return segments.Padded(segments.RecordSize + len(o.key) + len(o.value)), 1
+}
 
 // class gives updates the same class as deletions, so that they succeed on a nearly full disk.
 // Revoking a key is an update, and it must not fail for lack of space.
@@ -60,28 +64,28 @@ func (o *documentOp) stage(g *group) {
 		return
 	}
 	c := &o.j.commit
-	r := record{kind: kindDocument, seq: c.next, key: o.key, payload: o.value, payloadSum: o.sum}
+	r := segments.Record{Kind: segments.KindDocument, Seq: c.next, Key: o.key, Payload: o.value, PayloadSum: o.sum}
 	c.next++
-	created := engine.LogID(r.seq)
+	created := engine.LogID(r.Seq)
 	if old != nil {
 		created = old.Created
 	}
-	r.log = uint64(created)
+	r.Log = uint64(created)
 	if o.change == deleteDocument {
 		// birth is the newest segment that may hold entries of this log. It may be a cold segment
 		// that the reclaimer is filling (see cold.go).
-		birth := max(uint32(g.seg.number), o.j.reclaim.building.Load())
-		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), birth
-		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: birth}
-		o.deleted.at = extent{g.add(&r), r.bytes()}
+		birth := max(uint32(g.seg.Number), o.j.reclaim.building.Load())
+		r.Kind, r.Payload, r.PayloadSum, r.Count = segments.KindDeleted, nil, segments.Sum(0, nil), birth
+		o.deleted = &tombstone{created: created, revision: engine.Revision(r.Seq), birth: birth}
+		o.deleted.at = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
 		o.log, o.handle = o.j.store.doom(o.j, created)
 		g.setDocument(o.key, nil)
 		return
 	}
-	o.result = &document{Document: engine.Document{
-		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.seq),
+	o.result = &index.Document{Document: engine.Document{
+		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.Seq),
 	}}
-	o.result.at = extent{g.add(&r), r.bytes()}
+	o.result.At = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
 	g.setDocument(o.key, o.result)
 }
 
@@ -139,7 +143,7 @@ func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	switch {
 	case o.key == "" || len(o.key) > engine.MaxKey:
 		return fmt.Errorf("document key of %d bytes: must be 1 to %d bytes", len(o.key), engine.MaxKey)
-	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.size/2:
+	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.dir.Size/2:
 		return fmt.Errorf("document %s: value of %d bytes is too large", o.key, len(o.value))
 	}
 	if err := ctx.Err(); err != nil {
@@ -147,7 +151,7 @@ func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	}
 	o.j, o.done = j, make(chan error, 1)
 	o.value = append([]byte(nil), o.value...)
-	o.sum = sum(0, o.value)
+	o.sum = segments.Sum(0, o.value)
 	j.do(o)
 	select {
 	case err := <-o.done:
@@ -199,7 +203,7 @@ func (j *Journal) List(_ context.Context, prefix, after string, limit int) ([]en
 	var list []engine.Document
 	j.store.mu.RLock()
 	defer j.store.mu.RUnlock()
-	j.store.docs.Ascend(max(prefix, after), func(key string, d *document) bool {
+	j.store.docs.Ascend(max(prefix, after), func(key string, d *index.Document) bool {
 		if key <= after && after != "" {
 			return true
 		}

@@ -5,6 +5,8 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // This file is for a journal whose index does not fit in memory. No server can start on such a
@@ -29,27 +31,27 @@ func Sizes(fs disk.FS) ([]Size, error) {
 	defer j.closeAll()
 	of := map[uint64]*Size{}
 	for _, s := range j.store.allSegments() {
-		slots := s.slots
-		if s.sealed.Load() {
-			if slots, err = s.index(j.size); err != nil {
+		slots := s.Slots
+		if s.Sealed.Load() {
+			if slots, err = s.Index(); err != nil {
 				return nil, err
 			}
 		}
-		for ; len(slots) > 0; slots = slots[slotSize:] {
-			sl := decodeSlot(slots)
-			l, owned := j.store.logs[engine.LogID(sl.log)]
-			if !owned || !sl.kind.entry() || l != nil && sl.seq < uint64(l.low) {
+		for ; len(slots) > 0; slots = slots[segments.SlotSize:] {
+			sl := segments.DecodeSlot(slots)
+			l, owned := j.store.logs[engine.LogID(sl.Log)]
+			if !owned || !sl.Kind.Entry() || l != nil && sl.Seq < uint64(l.low) {
 				continue
 			}
-			if of[sl.log] == nil {
-				of[sl.log] = &Size{}
+			if of[sl.Log] == nil {
+				of[sl.Log] = &Size{}
 			}
-			of[sl.log].Entries++
-			of[sl.log].Bytes += int64(sl.size)
+			of[sl.Log].Entries++
+			of[sl.Log].Bytes += int64(sl.Size)
 		}
 	}
 	var all []Size
-	j.store.docs.Scan(func(_ string, d *document) bool {
+	j.store.docs.Scan(func(_ string, d *index.Document) bool {
 		size := Size{Document: d.Document}
 		if held := of[uint64(d.Created)]; held != nil {
 			size.Entries, size.Bytes = held.Entries, held.Bytes

@@ -53,8 +53,8 @@ func TestDrop(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, l := range j.store.logs {
-		if l != nil && l.index.len() > 0 {
-			t.Errorf("log %d holds %d entries in memory", id, l.index.len())
+		if l != nil && l.index.Len() > 0 {
+			t.Errorf("log %d holds %d entries in memory", id, l.index.Len())
 		}
 	}
 	j.closeAll()
@@ -67,7 +67,7 @@ func TestDrop(t *testing.T) {
 	delete(h.docs, "stream/large")
 
 	again := newJournal(fs, small)
-	if _, err := again.identify(); err != nil {
+	if _, err := again.dir.Identify(); err != nil {
 		t.Fatal(err)
 	}
 	r := newRecovery(again)
@@ -76,8 +76,8 @@ func TestDrop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l := r.logs[uint64(large)]; l != nil && l.index.len() > 0 {
-		t.Errorf("opening read %d entries of the dropped log", l.index.len())
+	if l := r.logs[uint64(large)]; l != nil && l.index.Len() > 0 {
+		t.Errorf("opening read %d entries of the dropped log", l.index.Len())
 	}
 	r.closeFiles()
 	again.closeAll()

@@ -9,6 +9,8 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // A group (the records of one write) is written twice, at the same offset and with the same layout,
@@ -36,7 +38,7 @@ func TestTwoTornAttempts(t *testing.T) {
 		for seq := weir.Seq(2); seq <= 9; seq++ {
 			body := bytes.Repeat([]byte(payload), 1000)
 			o := &appendOp{done: func(err error) { done <- err }}
-			o.h, o.e, o.sum = l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, sum(0, body)
+			o.h, o.e, o.sum = l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, segments.Sum(0, body)
 			ops = append(ops, o)
 		}
 		j.queueTogether(ops...)
@@ -45,14 +47,14 @@ func TestTwoTornAttempts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return after.Files()[segmentName(1)]
+		return after.Files()[segments.Name(1)]
 	}
 	first, second := attempt("1"), attempt("2")
-	mixed := bytes.Clone(fs.Files()[segmentName(1)])
-	cut := end + frameSize + 4*int64(padded(recordSize+1000)) // an offset between two records
+	mixed := bytes.Clone(fs.Files()[segments.Name(1)])
+	cut := end + segments.FrameSize + 4*int64(segments.Padded(segments.RecordSize+1000)) // an offset between two records
 	copy(mixed[end:cut], first[end:cut])
 	copy(mixed[cut:], second[cut:cut+16384])
-	put(fs, segmentName(1), mixed)
+	put(fs, segments.Name(1), mixed)
 	j, err := Open(fs, small)
 	if err != nil {
 		t.Fatal(err)
@@ -96,13 +98,13 @@ func TestTwoFirstStarts(t *testing.T) {
 // format file again, and no data is lost.
 func TestLostFormat(t *testing.T) {
 	fs := threeFiles(t)
-	want := fs.Files()[formatFile]
+	want := fs.Files()[directory.FormatFile]
 	for name, spoil := range map[string]func(*faulty.FS){
-		"removed":                    func(fs *faulty.FS) { fs.Remove(formatFile) },
-		"empty":                      func(fs *faulty.FS) { put(fs, formatFile, nil) },
-		"one bit is flipped":         func(fs *faulty.FS) { fs.Flip(formatFile, 40, 2) },
-		"format and end are removed": func(fs *faulty.FS) { fs.Remove(formatFile); fs.Remove(endFile) },
-		"format and end are empty":   func(fs *faulty.FS) { put(fs, formatFile, nil); put(fs, endFile, nil) },
+		"removed":                    func(fs *faulty.FS) { fs.Remove(directory.FormatFile) },
+		"empty":                      func(fs *faulty.FS) { put(fs, directory.FormatFile, nil) },
+		"one bit is flipped":         func(fs *faulty.FS) { fs.Flip(directory.FormatFile, 40, 2) },
+		"format and end are removed": func(fs *faulty.FS) { fs.Remove(directory.FormatFile); fs.Remove(directory.EndFile) },
+		"format and end are empty":   func(fs *faulty.FS) { put(fs, directory.FormatFile, nil); put(fs, directory.EndFile, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := fs.Crash(faulty.LoseNothing, nil)
@@ -114,7 +116,7 @@ func TestLostFormat(t *testing.T) {
 			if err != nil || r.Before.MayBeLost > 0 || len(r.Before.Damages) == 0 || len(r.After.Damages) > 0 {
 				t.Fatalf("report %+v, error %v", r, err)
 			}
-			if got := after.Files()[formatFile]; !bytes.Equal(got, want) {
+			if got := after.Files()[directory.FormatFile]; !bytes.Equal(got, want) {
 				t.Errorf("format %q, want %q", got, want)
 			}
 			j, err := Open(after, small)
@@ -132,7 +134,7 @@ func TestLostFormat(t *testing.T) {
 // A check does not report an error of the file system as damage, because another attempt may
 // succeed.
 func TestCheckWithoutPermission(t *testing.T) {
-	for _, name := range []string{formatFile, endFile} {
+	for _, name := range []string{directory.FormatFile, directory.EndFile} {
 		fs := threeFiles(t)
 		fs.OnCall(func(c faulty.Call) error {
 			if c.Kind == faulty.Open && c.Name == name {
@@ -151,13 +153,13 @@ func TestCheckWithoutPermission(t *testing.T) {
 // before that segment.
 func TestBothSlotsProveTheEnd(t *testing.T) {
 	fs := threeFiles(t)
-	for _, off := range []int64{0, endBlock} {
+	for _, off := range []int64{0, endBlockLen} {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		end, newest := after.Files()[endFile], after.Files()[segmentName(3)]
-		clear(end[off : off+endBlock])
-		clear(newest[headerSize:])
-		put(after, endFile, end)
-		put(after, segmentName(3), newest)
+		end, newest := after.Files()[directory.EndFile], after.Files()[segments.Name(3)]
+		clear(end[off : off+endBlockLen])
+		clear(newest[headerLen:])
+		put(after, directory.EndFile, end)
+		put(after, segments.Name(3), newest)
 		if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) {
 			t.Errorf("slot at %d lost: %v", off, err)
 		}

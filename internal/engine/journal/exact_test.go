@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
 )
 
 // exact checks that each segment counts its live bytes (the bytes of records that are still needed)
@@ -38,10 +39,10 @@ func (o *exactOp) settle(g *group) {
 	waiting := r.forgotten
 	r.mu.Unlock()
 	want := map[uint32]int64{}
-	count := func(x *index, mark extent) {
-		x.ascend(0, func(it item) bool { want[it.place.segment] += it.bytes(); return true })
-		if mark.bytes > 0 {
-			want[mark.segment] += mark.bytes
+	count := func(x *index.Entries, mark index.Extent) {
+		x.Ascend(0, func(it index.Item) bool { want[it.Place.Segment] += it.Bytes(); return true })
+		if mark.Bytes > 0 {
+			want[mark.Segment] += mark.Bytes
 		}
 	}
 	for i := range waiting {
@@ -50,21 +51,21 @@ func (o *exactOp) settle(g *group) {
 	s := &o.j.store
 	s.mu.RLock() // needed even here: the committer may add segments at any time
 	defer s.mu.RUnlock()
-	s.docs.Scan(func(_ string, d *document) bool {
-		want[d.at.segment] += d.at.bytes
+	s.docs.Scan(func(_ string, d *index.Document) bool {
+		want[d.At.Segment] += d.At.Bytes
 		if l := s.logs[engine.LogID(d.Created)]; l != nil {
 			count(&l.index, l.mark)
 		}
 		return true
 	})
 	s.deleted.Scan(func(_ string, t *tombstone) bool {
-		want[t.at.segment] += t.at.bytes
+		want[t.at.Segment] += t.at.Bytes
 		return true
 	})
 	if g.seg != nil {
 		// The bytes of this group are not counted yet. The writer adds them to the count after all
 		// ops of the group are settled.
-		want[uint32(g.seg.number)] -= g.live
+		want[uint32(g.seg.Number)] -= g.live
 	}
 	for n, bytes := range want {
 		seg := s.segments[n]

@@ -5,12 +5,9 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
-
-// kindNames are the names of record kinds in reports.
-var kindNames = map[kind]string{
-	kindBatch: "batch", kindGapClosed: "closed gap", kindMark: "mark", kindDocument: "document", kindDeleted: "deletion", kindManifest: "manifest",
-}
 
 // judge determines the fate of every damaged range: what the damage means for the data. Documents
 // come first, because the documents decide which logs exist.
@@ -19,14 +16,14 @@ func (c *checkup) judge() error {
 		c.skipRevision(h)
 		switch {
 		case h.Fate != "":
-		case h.slot.kind == kindDocument || h.slot.kind == kindDeleted:
+		case h.Slot.Kind == segments.KindDocument || h.Slot.Kind == segments.KindDeleted:
 			c.judgeDocument(h)
-		case h.slot.kind == kindManifest:
+		case h.Slot.Kind == segments.KindManifest:
 			c.judgeManifest(h)
-		case h.slot.kind == kindMark && c.marks[h.slot.log] < h.slot.time:
-			l := c.log(h.slot.log)
-			l.low, l.note, l.mark = max(l.low, weir.Seq(h.slot.seq)), nil, extent{}
-			c.lostMarks[h.slot.log] = true
+		case h.Slot.Kind == segments.KindMark && c.marks[h.Slot.Log] < h.Slot.Time:
+			l := c.log(h.Slot.Log)
+			l.low, l.note, l.mark = max(l.low, weir.Seq(h.Slot.Seq)), nil, index.Extent{}
+			c.lostMarks[h.Slot.Log] = true
 		}
 	}
 	owners := map[uint64]string{} // document keys by log, including those of lost documents
@@ -42,13 +39,13 @@ func (c *checkup) judge() error {
 	}
 	c.report.Damages = []Damage{}
 	for _, h := range c.holes {
-		if h.known {
+		if h.Known {
 			c.describe(h, owners)
 		}
 		c.report.Damages = append(c.report.Damages, h.Damage)
 	}
 	for it := range c.orphaned {
-		if it.kind == kindBatch && it.flags&engine.Lost == 0 {
+		if it.Kind == segments.KindBatch && it.Flags&engine.Lost == 0 {
 			c.report.Orphans++
 		}
 	}
@@ -56,39 +53,39 @@ func (c *checkup) judge() error {
 }
 
 // skipRevision makes sure that the revision of a damaged record is not used again.
-func (c *checkup) skipRevision(h *hole) {
+func (c *checkup) skipRevision(h *segments.Hole) {
 	switch next := &c.j.commit.next; {
-	case h.known && h.slot.kind == kindMark:
-		*next = max(*next, uint64(h.slot.time)+1)
-	case h.known && !h.slot.kind.entry():
-		*next = max(*next, h.slot.seq+1)
+	case h.Known && h.Slot.Kind == segments.KindMark:
+		*next = max(*next, uint64(h.Slot.Time)+1)
+	case h.Known && !h.Slot.Kind.Entry():
+		*next = max(*next, h.Slot.Seq+1)
 	}
 }
 
 // describe says in the report of a damaged range which record was there. It also determines the
 // fate of that record, unless the fate is known already.
-func (c *checkup) describe(h *hole, owners map[uint64]string) {
-	id, seq := h.slot.log, weir.Seq(h.slot.seq)
-	h.What, h.Log, h.Document = kindNames[h.slot.kind], engine.LogID(id), owners[id]
-	if h.slot.kind.entry() {
+func (c *checkup) describe(h *segments.Hole, owners map[uint64]string) {
+	id, seq := h.Slot.Log, weir.Seq(h.Slot.Seq)
+	h.What, h.Log, h.Document = h.Slot.Kind.String(), engine.LogID(id), owners[id]
+	if h.Slot.Kind.Entry() {
 		h.Seq = &seq
-	} else if h.key != "" {
-		h.Document = h.key
+	} else if h.Key != "" {
+		h.Document = h.Key
 	}
 	if _, owned := owners[id]; h.Fate == "" {
 		h.Fate = c.fate(h, owned || c.orphans[id])
 	}
-	if h.Fate == Lost || h.Fate == Mended && h.slot.kind.entry() { // not all entries of the log can be read before a repair
+	if h.Fate == Lost || h.Fate == Mended && h.Slot.Kind.Entry() { // not all entries of the log can be read before a repair
 		c.hurt[id] = true
 	}
 }
 
 // orphaned visits the entries of logs whose document is lost.
-func (c *checkup) orphaned(yield func(item) bool) {
+func (c *checkup) orphaned(yield func(index.Item) bool) {
 	more := true
 	for id := range c.orphans {
 		if l := c.logs[id]; l != nil && more {
-			l.index.ascend(l.low, func(it item) bool {
+			l.index.Ascend(l.low, func(it index.Item) bool {
 				more = yield(it)
 				return more
 			})
@@ -102,70 +99,73 @@ func (c *checkup) orphaned(yield func(item) bool) {
 func (c *checkup) findUnknown(owners map[uint64]string) {
 	for _, h := range c.holes {
 		if h.Fate == Unknown {
-			c.unknown += h.count
-			if c.last.before(h.at()) {
-				c.last = h.at()
+			c.unknown += h.Count
+			if c.last.Before(placeOf(h)) {
+				c.last = placeOf(h)
 			}
 		}
 	}
 	for id, l := range c.logs {
 		_, owned := owners[id]
-		if _, dropped := c.dropped[id]; c.unknown > 0 && !owned && !dropped && len(l.index.chunks) > 0 {
+		if _, dropped := c.dropped[id]; c.unknown > 0 && !owned && !dropped && l.index.Len() > 0 {
 			c.orphans[id] = true
 		}
 	}
 }
 
-func (h *hole) at() place { return place{uint32(h.number), uint32(h.Offset)} }
+// placeOf returns the position of a damaged range.
+func placeOf(h *segments.Hole) index.Place {
+	return index.Place{Segment: uint32(h.Number), Off: uint32(h.Offset)}
+}
 
 // stale reports whether the state of a document at this position may be outdated, because a newer
 // state may have been in the unknown data. A record after all unknown data is the newest state,
 // even if the record is a copy, because only current records are copied.
-func (c *checkup) stale(at place) bool { return c.unknown > 0 && !c.last.before(at) }
+func (c *checkup) stale(at index.Place) bool { return c.unknown > 0 && !c.last.Before(at) }
 
 // judgeManifest determines the fate of a manifest (a list of the journal's segments) that cannot be
 // read. If it is the newest, the check uses an older one, which may list segments that were freed
 // since. Such a segment may hold the state of a document whose deletion is lost, because the
 // segment with the deletion was freed too.
-func (c *checkup) judgeManifest(h *hole) {
+func (c *checkup) judgeManifest(h *segments.Hole) {
 	h.Fate = Intact
-	if c.manifest.before(h.at()) {
-		h.Fate, h.known, h.What, h.count = Unknown, false, kindNames[kindManifest], 1
+	if c.manifest.Before(placeOf(h)) {
+		h.Fate, h.Known, h.What, h.Count = Unknown, false, segments.KindManifest.String(), 1
 	}
 }
 
 // judgeDocument determines the fate of a document or a deletion that cannot be read. An older state
 // of the document never replaces the unreadable one: otherwise a revoked key could become valid
 // again.
-func (c *checkup) judgeDocument(h *hole) {
+func (c *checkup) judgeDocument(h *segments.Hole) {
 	h.Fate = Lost
-	key, revision := cmp.Or(h.key, c.dropped[h.slot.log]), engine.Revision(h.slot.seq)
+	key, revision := cmp.Or(h.Key, c.dropped[h.Slot.Log]), engine.Revision(h.Slot.Seq)
 	for k, d := range c.docs {
-		if key == "" && uint64(d.Created) == h.slot.log {
+		if key == "" && uint64(d.Created) == h.Slot.Log {
 			key = k
 		}
 	}
 	d, t := c.docs[key], c.deleted[key]
-	if d != nil && (d.Revision >= revision || uint64(d.Created) > h.slot.log) || t != nil && t.revision >= revision ||
-		d == nil && h.slot.kind == kindDeleted {
+	if d != nil && (d.Revision >= revision || uint64(d.Created) > h.Slot.Log) || t != nil && t.revision >= revision ||
+		d == nil && h.Slot.Kind == segments.KindDeleted {
 		h.Fate = Dead
 		return
 	}
 	delete(c.docs, key)
-	if c.lost[h.slot.log] == "" {
-		c.lost[h.slot.log] = key
+	if c.lost[h.Slot.Log] == "" {
+		c.lost[h.Slot.Log] = key
 	}
 }
 
 // fate returns the fate of a damaged entry or mark (the record of a trim). The parameter alive says
 // whether the log of the record still has a document, or may have had one.
-func (c *checkup) fate(h *hole, alive bool) Fate {
-	l, dead := c.logs[h.slot.log], !alive
-	if h.slot.kind == kindMark {
-		dead = dead || c.marks[h.slot.log] >= h.slot.time
+func (c *checkup) fate(h *segments.Hole, alive bool) Fate {
+	l, dead := c.logs[h.Slot.Log], !alive
+	if h.Slot.Kind == segments.KindMark {
+		dead = dead || c.marks[h.Slot.Log] >= h.Slot.Time
 	} else if l != nil {
-		_, copied := l.index.find(weir.Seq(h.slot.seq))
-		dead = dead || copied || weir.Seq(h.slot.seq) < l.low
+		_, copied := l.index.Find(weir.Seq(h.Slot.Seq))
+		dead = dead || copied || weir.Seq(h.Slot.Seq) < l.low
 	}
 	if dead {
 		return Dead

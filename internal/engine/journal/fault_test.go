@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"reflect"
@@ -13,6 +14,8 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // TestEveryCallFails makes the k-th call of each kind fail, for every k. A journal whose write or
@@ -73,7 +76,7 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 func TestBitFlips(t *testing.T) {
 	fs, h := offline(t)
 	files := fs.Files()
-	delete(files, lockFile)
+	delete(files, directory.LockFile)
 	names := make([]string, 0, len(files))
 	for name := range files {
 		names = append(names, name)
@@ -93,7 +96,7 @@ func TestBitFlips(t *testing.T) {
 		switch err := openAndVerify(after, h); {
 		case err == nil:
 			harmless++
-		case errors.Is(err, engine.ErrDamaged), errors.Is(err, ErrForeign) && name == formatFile, errors.Is(err, ErrNewer) && name == formatFile:
+		case errors.Is(err, engine.ErrDamaged), errors.Is(err, ErrForeign) && name == directory.FormatFile, errors.Is(err, ErrNewer) && name == directory.FormatFile:
 			reported++
 		default:
 			t.Fatalf("bit flipped at %d of %s: %v", off, name, err)
@@ -130,20 +133,20 @@ func TestNewestRecordDamaged(t *testing.T) {
 	end := w.j.write.synced
 	for marked := int64(0); marked != end; { // wait for the watermark of the last group; there may be an earlier one
 		after := fs.Crash(faulty.LoseNothing, nil)
-		f, err := after.Open(segmentName(1))
+		f, err := after.Open(segments.Name(1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var mark [watermarkSize]byte
-		if _, err := f.ReadAt(mark[:], watermarkOffset); err != nil {
+		var mark [watermarkLen]byte
+		if _, err := f.ReadAt(mark[:], watermarkAt); err != nil {
 			t.Fatal(err)
 		}
 		f.Close()
-		marked, _ = decodeWatermark(mark[:], w.j.write.active.seed)
+		marked = int64(binary.LittleEndian.Uint32(mark[4:]))
 	}
 	for off := end - 100; off < end-8; off++ {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		after.Flip(segmentName(1), off, 3)
+		after.Flip(segments.Name(1), off, 3)
 		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
 			t.Fatalf("bit flipped at %d, %d bytes before the end of the groups: %v", off, end-off, err)
 		}
@@ -164,12 +167,12 @@ func TestLostSegment(t *testing.T) {
 	numbers := w.j.store.allSegments() // the journal is closed, so no segment is freed any more
 	for _, s := range numbers[:len(numbers)-1] {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		if err := after.Remove(s.name); err != nil {
+		if err := after.Remove(s.Name); err != nil {
 			t.Fatal(err)
 		}
 		var damage *DamageError
-		if _, err := Open(after, small); !errors.As(err, &damage) || damage.File != s.name {
-			t.Errorf("open without segment %s: %v", s.name, err)
+		if _, err := Open(after, small); !errors.As(err, &damage) || damage.File != s.Name {
+			t.Errorf("open without segment %s: %v", s.Name, err)
 		}
 	}
 }
@@ -250,15 +253,19 @@ func TestRefusedDirectories(t *testing.T) {
 		says string
 	}{
 		{"foreign", func() *faulty.FS { fs := faulty.New(); put(fs, "photo.jpg", []byte("x")); return fs }, ErrForeign, "photo.jpg"},
-		{"foreign format", func() *faulty.FS { fs := faulty.New(); put(fs, formatFile, []byte("something else\n")); return fs }, ErrForeign, "something else"},
+		{"foreign format", func() *faulty.FS {
+			fs := faulty.New()
+			put(fs, directory.FormatFile, []byte("something else\n"))
+			return fs
+		}, ErrForeign, "something else"},
 		{"newer", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			put(fs, formatFile, []byte("weir journal 4\nwhatever\n"))
+			put(fs, directory.FormatFile, []byte("weir journal 4\nwhatever\n"))
 			return fs
 		}, ErrNewer, "format 4"},
 		{"locked", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			if _, err := fs.Lock(lockFile); err != nil {
+			if _, err := fs.Lock(directory.LockFile); err != nil {
 				t.Fatal(err)
 			}
 			return fs
@@ -275,7 +282,7 @@ func TestRefusedDirectories(t *testing.T) {
 		}, syscall.EACCES, "permission denied"},
 		{"damaged", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			fs.Flip(w.j.store.allSegments()[0].name, 8, 0)
+			fs.Flip(w.j.store.allSegments()[0].Name, 8, 0)
 			return fs
 		}, engine.ErrDamaged, "segment header"},
 	} {
@@ -309,9 +316,9 @@ func TestOlderRecordDamaged(t *testing.T) {
 	}
 	crashed := fs.Crash(faulty.LoseAll, nil)
 	for _, it := range []weir.Seq{1, 7, 19} {
-		place, _ := w.logs["a"].(*handle).index.find(it)
+		place, _ := w.logs["a"].(*handle).index.Find(it)
 		after := crashed.Crash(faulty.LoseNothing, nil)
-		after.Flip(segmentName(1), int64(place.place.off)+60, 1)
+		after.Flip(segments.Name(1), int64(place.Place.Off)+60, 1)
 		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
 			t.Errorf("entry %d of 20 damaged: %v", it, err)
 		}

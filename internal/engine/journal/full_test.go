@@ -144,7 +144,7 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if j.commit.active != nil {
-		if err := j.commit.active.seal(j.size, j.write.next, once); err != nil {
+		if err := j.commit.active.Seal(j.write.next, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

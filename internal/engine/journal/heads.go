@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"sort"
 	"sync"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -51,15 +54,15 @@ type heads struct {
 	items  []head
 	held   []*segment          // segments that hold the items, in the order of the items; consecutive items in one segment share an element
 	ends   []int               // for each segment in held, the index after its last item
-	sizes  []keySize           // sizes of keys that the index does not know yet
+	sizes  []index.KeySize     // sizes of keys that the index does not know yet
 	tags   map[weir.Seq]string // tags of items, by sequence; nil if there are none
-	reader keyReader
+	reader segments.KeyReader
 }
 
 // head is an item with those fields of its record that a judge needs. A head is half as large as an
 // engine.Header, so less data moves from the CPU core of the reader to that of the judge.
 type head struct {
-	item
+	index.Item
 	known  bool // the other fields are complete
 	count  uint32
 	digest weir.KeyDigest
@@ -68,7 +71,7 @@ type head struct {
 
 // header sets those fields of h that Judge.Restore expects. The other fields of h must be empty.
 func (d *head) header(h *engine.Header) {
-	d.fill(h)
+	d.SetHeader(h)
 	h.Count, h.KeyDigest, h.First, h.Tag = d.count, d.digest, d.first, ""
 }
 
@@ -153,7 +156,7 @@ func (h *heads) read(ctx context.Context, into []head) batch {
 	}
 	if len(h.sizes) > 0 {
 		h.l.mu.Lock()
-		h.l.index.learn(h.sizes)
+		h.l.index.Learn(h.sizes)
 		h.l.mu.Unlock()
 	}
 	return batch{heads: h.items, tags: h.tags}
@@ -164,13 +167,19 @@ func (h *heads) look() {
 	h.held, h.ends = h.held[:0], h.ends[:0]
 	h.l.mu.RLock()
 	defer h.l.mu.RUnlock()
-	h.items = h.l.index.take(h.next, h.items, headItems)
+	h.l.index.Fill(h.next, func() *index.Item {
+		if len(h.items) == headItems {
+			return nil
+		}
+		h.items = append(h.items, head{})
+		return &h.items[len(h.items)-1].Item
+	})
 	number := uint32(0)
 	for i := range h.items {
 		it := &h.items[i]
-		it.known = it.kind != kindGapClosed && !it.tag && (!it.keyed || it.key > 0 && it.time < h.since)
-		if len(h.held) == 0 || it.place.segment != number {
-			number = it.place.segment
+		it.known = it.Kind != segments.KindGapClosed && !it.Tag && (!it.Keyed || it.Key > 0 && it.Time < h.since)
+		if len(h.held) == 0 || it.Place.Segment != number {
+			number = it.Place.Segment
 			seg := h.l.j.store.segment(number)
 			seg.acquire()
 			h.held, h.ends = append(h.held, seg), append(h.ends, 0)
@@ -178,7 +187,7 @@ func (h *heads) look() {
 		h.ends[len(h.ends)-1] = i + 1
 	}
 	if n := len(h.items); n > 0 {
-		h.next = h.items[n-1].seq + 1
+		h.next = h.items[n-1].Seq + 1
 	}
 }
 
@@ -204,9 +213,9 @@ func (h *heads) fill(seg *segment, start, end int) error {
 			defer headBuffers.Put(shared)
 		}
 		n, length := h.near(i, end)
-		off := h.items[i].place.off
+		off := h.items[i].Place.Off
 		buf := (*shared)[:length]
-		if err := seg.read(buf, int64(off)); err != nil {
+		if err := seg.Read(buf, int64(off)); err != nil {
 			return err
 		}
 		for ; n > 0; i++ {
@@ -215,7 +224,7 @@ func (h *heads) fill(seg *segment, start, end int) error {
 			}
 			n--
 			it := &h.items[i]
-			if err := h.complete(it, seg, buf[it.place.off-off:][:need(&it.item)]); err != nil {
+			if err := h.complete(it, seg, buf[it.Place.Off-off:][:need(&it.Item)]); err != nil {
 				return err
 			}
 		}
@@ -225,25 +234,25 @@ func (h *heads) fill(seg *segment, start, end int) error {
 
 // need returns how many bytes of a record must be read. A closed gap is read whole, because its
 // payload holds the first sequence of the gap.
-func need(it *item) int {
-	if it.kind == kindGapClosed {
-		return it.length()
+func need(it *index.Item) int {
+	if it.Kind == segments.KindGapClosed {
+		return it.Length()
 	}
-	return int(it.head)
+	return int(it.Head)
 }
 
 // near returns how many incomplete items one read can cover, beginning with item i and ending
 // before item end. It also returns the length of that read.
 func (h *heads) near(i, end int) (n, length int) {
-	first := int64(h.items[i].place.off)
-	n, length = 1, need(&h.items[i].item)
+	first := int64(h.items[i].Place.Off)
+	n, length = 1, need(&h.items[i].Item)
 	for k := i + 1; k < end; k++ {
 		if h.items[k].known {
 			continue
 		}
 		it := &h.items[k]
-		gap := int64(it.place.off) - first - int64(length)
-		total := int64(it.place.off) + int64(need(&it.item)) - first
+		gap := int64(it.Place.Off) - first - int64(length)
+		total := int64(it.Place.Off) + int64(need(&it.Item)) - first
 		if gap < 0 || gap > headBridge || total > headRun {
 			break
 		}
@@ -255,32 +264,32 @@ func (h *heads) near(i, end int) (n, length int) {
 // complete adds to a head what only the record holds: the key and the number of events of a batch,
 // or the first sequence of a closed gap.
 func (h *heads) complete(it *head, seg *segment, b []byte) error {
-	if it.kind == kindGapClosed {
-		var r record
-		err := h.l.decode(&spot{it.item, seg}, b, &r)
+	if it.Kind == segments.KindGapClosed {
+		var r segments.Record
+		err := h.l.decode(&spot{it.Item, seg}, b, &r)
 		if err == nil {
-			it.first = r.header().First
-			h.setTag(it, r.tag)
+			it.first = r.Header().First
+			h.setTag(it, r.Tag)
 		}
 		return err
 	}
-	ct, key, head, err := checkHead(b, seg.seed)
-	if err == nil && (kind(b[14]) != it.kind || binary.LittleEndian.Uint64(b[16:]) != uint64(h.l.id) ||
-		binary.LittleEndian.Uint64(b[24:]) != uint64(it.seq) || binary.LittleEndian.Uint32(b[8:]) != it.size) {
-		err = errChecksum
+	ct, key, head, err := segments.CheckHead(b, seg.Seed)
+	if err == nil && (segments.Kind(b[14]) != it.Kind || binary.LittleEndian.Uint64(b[16:]) != uint64(h.l.id) ||
+		binary.LittleEndian.Uint64(b[24:]) != uint64(it.Seq) || binary.LittleEndian.Uint32(b[8:]) != it.Size) {
+		err = segments.ErrChecksum
 	}
 	if err != nil {
-		return h.l.verify(&spot{it.item, seg}, nil, err)
+		return h.l.verify(&spot{it.Item, seg}, nil, err)
 	}
-	if it.tag {
-		_, tag := tagOf(b, key, head)
+	if it.Tag {
+		_, tag := segments.TagOf(b, key, head)
 		h.setTag(it, string(tag))
 	}
-	if !it.keyed {
+	if !it.Keyed {
 		it.known = true
 		return nil
 	}
-	h.completeFromSlot(it, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
+	h.completeFromSlot(it, segments.KeySlot{Size: uint16(key - ct), Count: binary.LittleEndian.Uint32(b[40:]), Digest: weir.DigestKey(b[ct:key])})
 	return nil
 }
 
@@ -292,14 +301,55 @@ func (h *heads) setTag(it *head, tag string) {
 	if h.tags == nil {
 		h.tags = make(map[weir.Seq]string)
 	}
-	h.tags[it.seq] = tag
+	h.tags[it.Seq] = tag
 }
 
 // completeFromSlot completes the head of a batch from the key slot k.
-func (h *heads) completeFromSlot(it *head, k keySlot) {
-	it.known, it.count, it.digest = true, k.count, k.digest
-	if it.key == 0 {
-		it.key = k.size
-		h.sizes = append(h.sizes, keySize{it.seq, k.size})
+func (h *heads) completeFromSlot(it *head, k segments.KeySlot) {
+	it.known, it.count, it.digest = true, k.Count, k.Digest
+	if it.Key == 0 {
+		it.Key = k.Size
+		h.sizes = append(h.sizes, index.KeySize{Seq: it.Seq, Size: k.Size})
+	}
+}
+
+// fewKeys is a number of keys. For this many or fewer, reading the records is as fast as reading
+// the key slots.
+const fewKeys = 4
+
+// takeKeys completes h.items[start:end] with the key slots of segment seg, in which
+// all these items lie. An item without a usable key slot stays incomplete.
+func (h *heads) takeKeys(seg *segment, start, end int) {
+	n, from, to := 0, uint32(0), uint32(0)
+	for i := start; i < end; i++ {
+		if it := &h.items[i]; it.Kind == segments.KindBatch && !it.known && !it.Tag {
+			if off := it.Place.Off; n == 0 {
+				from, to = off, off
+			} else {
+				from, to = min(from, off), max(to, off)
+			}
+			n++
+		}
+	}
+	if n <= fewKeys {
+		return
+	}
+	slots := h.reader.SlotsOf(&seg.Segment, from, to, n*headBridge)
+	count := len(slots) / segments.KeySlotSize
+	at := func(i int) uint32 { return binary.LittleEndian.Uint32(slots[i*segments.KeySlotSize:]) }
+	next := sort.Search(count, func(i int) bool { return at(i) >= from })
+	for i := start; i < end; i++ {
+		it := &h.items[i]
+		if it.Kind != segments.KindBatch || it.known || it.Tag {
+			continue
+		}
+		if next >= count || at(next) != it.Place.Off {
+			next = sort.Search(count, func(i int) bool { return at(i) >= it.Place.Off })
+			if next == count || at(next) != it.Place.Off {
+				continue
+			}
+		}
+		h.completeFromSlot(it, segments.DecodeKeySlot(slots[next*segments.KeySlotSize:]))
+		next++
 	}
 }

@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal/directory"
 )
 
 // asVersion1 rewrites the format file to say version 1.
 func asVersion1(t *testing.T, j *Journal) {
 	t.Helper()
-	j.version = 1
-	if err := j.replace(formatFile, formatTmpFile, []byte(j.formatText())); err != nil {
+	j.dir.Version = 1
+	if err := j.dir.Replace(directory.FormatFile, []byte(j.dir.FormatText())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -33,7 +34,7 @@ func TestOlderVersion(t *testing.T) {
 	version := func(full bool) string {
 		t.Helper()
 		fs.OnCall(func(c faulty.Call) error {
-			if full && c.Name == formatTmpFile && c.Kind == faulty.Write {
+			if full && c.Name == directory.FormatFile+".tmp" && c.Kind == faulty.Write {
 				return syscall.ENOSPC
 			}
 			return nil
@@ -54,7 +55,7 @@ func TestOlderVersion(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f, err := fs.Open(formatFile)
+		f, err := fs.Open(directory.FormatFile)
 		if err != nil {
 			t.Fatal(err)
 		}

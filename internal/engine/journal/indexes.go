@@ -2,23 +2,24 @@ package journal
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // state says where the newest record of a document is, or the newest mark of a log. (A mark is the
 // record of a trim.) The indexes of the segments hold this information. Older records are not read,
 // so damage to them does no harm.
 type state struct {
-	at       place
+	at       index.Place
 	size     uint32
 	head     uint16
-	kind     kind
+	kind     segments.Kind
 	first    uint32 // segment with the oldest record of a document; 0 if only the deletion of the document was found
 	log      uint64
 	seq      uint64
@@ -33,7 +34,7 @@ type states struct {
 
 // found has the newest states of all marks and documents, read from disk.
 type found struct {
-	docs []byKey // the documents, in the order of their keys
+	docs []index.ByKey // the documents, in the order of their keys
 	rest []foundState
 	err  error
 }
@@ -41,8 +42,8 @@ type found struct {
 // foundState is the record of a mark or of a deletion. A mark holds a note, the bytes that the trim
 // stored. If the note is longer than keptNote, it is left out here.
 type foundState struct {
-	at    extent
-	rec   record
+	at    index.Extent
+	rec   segments.Record
 	first uint32 // the same as state.first
 }
 
@@ -68,13 +69,13 @@ func (r *recovery) readIndexes() (err error) {
 	}
 	for i := range f.rest {
 		st := &f.rest[i]
-		if st.rec.kind == kindMark {
-			r.applyMark(st.rec.log, st.rec.time, weir.Seq(st.rec.seq), st.rec.payload, st.at)
+		if st.rec.Kind == segments.KindMark {
+			r.applyMark(st.rec.Log, st.rec.Time, weir.Seq(st.rec.Seq), st.rec.Payload, st.at)
 			continue
 		}
-		r.applyRecord(st.at.place, &st.rec)
-		if old, ok := r.first[st.rec.key]; st.first > 0 && (!ok || st.first < old) {
-			r.first[st.rec.key] = st.first
+		r.applyRecord(st.at.Place, &st.rec)
+		if old, ok := r.first[st.rec.Key]; st.first > 0 && (!ok || st.first < old) {
+			r.first[st.rec.Key] = st.first
 		}
 	}
 	r.keepDocuments(f.docs)
@@ -91,9 +92,9 @@ type loadedIndex struct {
 func (r *recovery) load(all []*segment, into chan<- loadedIndex) {
 	defer close(into)
 	for _, s := range all {
-		x := loadedIndex{seg: s, slots: s.slots}
+		x := loadedIndex{seg: s, slots: s.Slots}
 		if s != r.tail {
-			x.slots, x.err = s.index(r.j.size)
+			x.slots, x.err = s.Index()
 		}
 		into <- x
 	}
@@ -108,15 +109,15 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 		}
 	}
 	if x.seg != r.tail {
-		x.seg.sealed.Store(true)
+		x.seg.Sealed.Store(true)
 	}
-	for b := x.slots; len(b) > 0; b = b[slotSize:] {
-		switch sl := decodeSlot(b); sl.kind {
-		case kindBatch, kindGapClosed:
-			r.insert(place{uint32(x.seg.number), sl.off}, sl)
-		case kindManifest, kindMark, kindDocument, kindDeleted:
+	for b := x.slots; len(b) > 0; b = b[segments.SlotSize:] {
+		switch sl := segments.DecodeSlot(b); sl.Kind {
+		case segments.KindBatch, segments.KindGapClosed:
+			r.insert(index.Place{Segment: uint32(x.seg.Number), Off: sl.Off}, sl)
+		case segments.KindManifest, segments.KindMark, segments.KindDocument, segments.KindDeleted:
 		default:
-			return x.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
+			return x.seg.Damage(int64(sl.Off), "record", fmt.Errorf("unknown kind %d", sl.Kind))
 		}
 	}
 	return nil
@@ -125,14 +126,14 @@ func (r *recovery) readEntries(x *loadedIndex) error {
 // add keeps the state that a slot (an element of a segment's index) describes, unless a newer state
 // of the same log is known. A copy made by the reclaimer has the same revision as its original; add
 // keeps the copy.
-func (s *states) add(at place, sl slot, revision uint64) {
-	st := state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
-	if sl.kind == kindDocument {
-		st.first = at.segment
+func (s *states) add(at index.Place, sl segments.Slot, revision uint64) {
+	st := state{at: at, size: sl.Size, head: sl.Head, kind: sl.Kind, log: sl.Log, seq: sl.Seq, revision: revision}
+	if sl.Kind == segments.KindDocument {
+		st.first = at.Segment
 	}
-	i, known := s.of[sl.log]
+	i, known := s.of[sl.Log]
 	if !known {
-		s.of[sl.log] = int32(len(s.all))
+		s.of[sl.Log] = int32(len(s.all))
 		s.all = append(s.all, st)
 		return
 	}
@@ -149,48 +150,48 @@ func (s *states) add(at place, sl slot, revision uint64) {
 func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
 	for x := range indexes {
-		for b := x.slots; len(b) > 0; b = b[slotSize:] {
-			switch sl, number := decodeSlot(b), uint32(x.seg.number); sl.kind {
-			case kindMark:
-				marks.add(place{number, sl.off}, sl, uint64(sl.time))
-			case kindDocument, kindDeleted:
-				docs.add(place{number, sl.off}, sl, sl.seq)
+		for b := x.slots; len(b) > 0; b = b[segments.SlotSize:] {
+			switch sl, number := segments.DecodeSlot(b), uint32(x.seg.Number); sl.Kind {
+			case segments.KindMark:
+				marks.add(index.Place{Segment: number, Off: sl.Off}, sl, uint64(sl.Time))
+			case segments.KindDocument, segments.KindDeleted:
+				docs.add(index.Place{Segment: number, Off: sl.Off}, sl, sl.Seq)
 			}
 		}
 	}
 	all := append(marks.all, docs.all...)
 	slices.SortFunc(all, func(a, b state) int {
-		return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
+		return cmp.Or(cmp.Compare(a.at.Segment, b.at.Segment), cmp.Compare(a.at.Off, b.at.Off))
 	})
-	w := &window{}
+	w := &segments.Window{}
 	for i := range all {
 		st := &all[i]
-		at := extent{st.at, int64(padded(int(st.head)+int(st.size)) + slotSize)}
-		if st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note, which is read when the log is opened
-			rec := record{kind: kindMark, log: st.log, seq: st.seq, time: int64(st.revision)}
+		at := index.Extent{Place: st.at, Bytes: int64(segments.Padded(int(st.head)+int(st.size)) + segments.SlotSize)}
+		if st.kind == segments.KindMark && st.size > keptNote { // the slot holds everything but the note, which is read when the log is opened
+			rec := segments.Record{Kind: segments.KindMark, Log: st.log, Seq: st.seq, Time: int64(st.revision)}
 			f.rest = append(f.rest, foundState{at: at, rec: rec})
 			continue
 		}
-		if s := r.segments[uint64(st.at.segment)]; w.seg != s {
-			w = &window{seg: s, buf: w.buf[:0]}
+		if s := r.segments[uint64(st.at.Segment)]; w.Seg != &s.Segment {
+			w = &segments.Window{Seg: &s.Segment, Buf: w.Buf[:0]}
 		}
-		if n := int64(st.head) + int64(st.size); !w.holds(int64(st.at.off), n) {
-			w.ahead = together(all[i:])
+		if n := int64(st.head) + int64(st.size); !w.Holds(int64(st.at.Off), n) {
+			w.Ahead = together(all[i:])
 		}
-		rec, err := w.record(slot{off: st.at.off, size: st.size, head: st.head, kind: st.kind, log: st.log, seq: st.seq})
+		rec, err := w.Record(segments.Slot{Off: st.at.Off, Size: st.size, Head: st.head, Kind: st.kind, Log: st.log, Seq: st.seq})
 		if err != nil {
 			return found{err: err}
 		}
-		if st.kind == kindDocument {
-			d := document{at: at, first: st.first}
-			d.Created, d.Revision = engine.LogID(rec.log), engine.Revision(rec.seq)
-			f.docs = append(f.docs, keyOf(r.j.store.docs.pack(rec.key, rec.payload, &d)))
+		if st.kind == segments.KindDocument {
+			d := index.Document{At: at, First: st.first}
+			d.Created, d.Revision = engine.LogID(rec.Log), engine.Revision(rec.Seq)
+			f.docs = append(f.docs, r.j.store.docs.Pack(rec.Key, rec.Payload, &d).ByKey())
 			continue
 		}
-		rec.payload = slices.Clone(rec.payload) // the window reuses its buffer
+		rec.Payload = slices.Clone(rec.Payload) // the window reuses its buffer
 		f.rest = append(f.rest, foundState{at, rec, st.first})
 	}
-	slices.SortFunc(f.docs, byKey.compare)
+	index.SortByKey(f.docs)
 	return f
 }
 
@@ -201,8 +202,8 @@ func together(all []state) int64 {
 	n := int64(from.head) + int64(from.size)
 	for i := range all[1:] {
 		next := &all[1+i]
-		far := int64(next.at.off) - int64(from.at.off)
-		if next.at.segment != from.at.segment || far > n+shortGap || far > windowSize {
+		far := int64(next.at.Off) - int64(from.at.Off)
+		if next.at.Segment != from.at.Segment || far > n+shortGap || far > segments.WindowSize {
 			break
 		}
 		n = far + int64(next.head) + int64(next.size)
@@ -212,51 +213,34 @@ func together(all []state) int64 {
 
 // keepDocuments puts documents into the store, unless a later deletion is known. Of several
 // documents with the same key it keeps the newest, which replaced the others.
-func (r *recovery) keepDocuments(sorted []byKey) {
+func (r *recovery) keepDocuments(sorted []index.ByKey) {
 	s := &r.j.store
 	s.logs = make(map[engine.LogID]*log, len(sorted))
 	for i := 0; i < len(sorted); {
-		c := sorted[i].doc
-		for i++; i < len(sorted) && sorted[i].doc.name() == c.name(); i++ {
-			older := sorted[i].doc
-			if older.revision > c.revision {
+		c := sorted[i].Doc
+		for i++; i < len(sorted) && sorted[i].Doc.Name() == c.Name(); i++ {
+			older := sorted[i].Doc
+			if older.Revision > c.Revision {
 				c, older = older, c
 			}
-			c.first = min(c.first, older.first)
+			c.First = min(c.First, older.First)
 		}
-		r.j.commit.next = max(r.j.commit.next, uint64(c.revision)+1)
-		if t := r.deleted[c.name()]; t != nil {
-			first := cmp.Or(r.first[c.name()], c.first)
-			r.first[c.name()] = min(first, c.first)
-			if t.revision > c.revision {
+		r.j.commit.next = max(r.j.commit.next, uint64(c.Revision)+1)
+		if t := r.deleted[c.Name()]; t != nil {
+			first := cmp.Or(r.first[c.Name()], c.First)
+			r.first[c.Name()] = min(first, c.First)
+			if t.revision > c.Revision {
 				continue // the method settle keeps the deletion
 			}
-			c.first = r.first[c.name()]
-			delete(r.deleted, c.name())
+			c.First = r.first[c.Name()]
+			delete(r.deleted, c.Name())
 		}
-		s.docs.tree.Load(c)
-		s.logs[c.created] = nil
-		s.keep(extent{c.at, int64(c.bytes)})
-		s.revision = max(s.revision, c.revision)
-		r.adopt(c.created)
+		s.docs.Load(c)
+		s.logs[c.Created] = nil
+		s.keep(index.Extent{Place: c.At, Bytes: int64(c.Bytes)})
+		s.revision = max(s.revision, c.Revision)
+		r.adopt(c.Created)
 	}
-}
-
-// byKey is a document with the first 16 bytes of its key. Sorting a million documents by their keys
-// is several times as fast if most comparisons need only these bytes.
-type byKey struct {
-	start [2]uint64
-	doc   *compact
-}
-
-func keyOf(c *compact) byKey {
-	var b [16]byte
-	copy(b[:], c.name())
-	return byKey{[2]uint64{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}, c}
-}
-
-func (a byKey) compare(b byKey) int {
-	return cmp.Or(cmp.Compare(a.start[0], b.start[0]), cmp.Compare(a.start[1], b.start[1]), cmp.Compare(a.doc.name(), b.doc.name()))
 }
 
 // shortGap is the largest number of bytes between two states for which one read covers both.
@@ -270,41 +254,22 @@ func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
 	if !errors.Is(damage, engine.ErrDamaged) {
 		return nil, damage
 	}
-	end, err := s.provedEnd(r.j.size)
+	end, err := s.ProvedEnd()
 	if err != nil || end == 0 {
 		return nil, errors.Join(damage, err)
 	}
-	scanner := *r // scan sets fields that describe the tail; this segment is not the tail, so scan changes a copy
-	next := r.j.write.next
-	err = scanner.scan(s)
-	s.next, r.j.write.next = r.j.write.next, next
-	if err != nil || s.end != end {
+	x, err := s.Scan()
+	if s.next = x.Next; err != nil || s.End != end {
 		return nil, errors.Join(damage, err)
 	}
-	s.used = s.end - dataStart + int64(s.count)*slotSize
 	r.rebuilt = append(r.rebuilt, s)
-	return s.slots, nil
-}
-
-// provedEnd returns the offset where the groups of a sealed segment end. The footer and the final
-// watermark both hold this offset. provedEnd returns 0 if neither is valid.
-func (s *segment) provedEnd(size int64) (int64, error) {
-	f, ok, err := s.footer(size)
-	if err != nil || ok {
-		return f.end, err
-	}
-	b := make([]byte, dataStart)
-	if err := s.read(b, 0); err != nil || b[32] != headerVersion {
-		return 0, err
-	}
-	end, _ := decodeWatermark(b[watermarkOffset:], s.seed)
-	return end, nil
+	return s.Slots, nil
 }
 
 // rebuild seals the segments in the field rebuilt: it writes their indexes and footers.
 func (r *recovery) rebuild() error {
 	for _, s := range r.rebuilt {
-		if err := s.seal(r.j.size, s.next, once); err != nil {
+		if err := s.Seal(s.next, nil); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // manyStates returns a closed journal in which documents (the values stored under keys) were
@@ -39,13 +40,15 @@ func TestSupersededStatesAreNotRead(t *testing.T) {
 	fs, h := manyStates(t)
 	records := recordsOf(t, fs)
 	newest := map[string]int{}
-	name := func(r *record) string {
-		if r.kind == kindMark {
-			return fmt.Sprint("mark ", r.log)
+	name := func(r *segments.Record) string {
+		if r.Kind == segments.KindMark {
+			return fmt.Sprint("mark ", r.Log)
 		}
-		return fmt.Sprint("document ", r.log)
+		return fmt.Sprint("document ", r.Log)
 	}
-	states := func(r *record) bool { return r.kind == kindMark || r.kind == kindDocument || r.kind == kindDeleted }
+	states := func(r *segments.Record) bool {
+		return r.Kind == segments.KindMark || r.Kind == segments.KindDocument || r.Kind == segments.KindDeleted
+	}
 	for i := range records {
 		if r := &records[i].r; states(r) {
 			newest[name(r)] = i
@@ -88,12 +91,12 @@ func TestIndexIsRebuilt(t *testing.T) {
 	sealed := slices.Clone(c.listed[:len(c.listed)-1])
 	c.close()
 	for _, n := range sealed {
-		for _, back := range []int64{1, footerSize - 10, footerSize + 1, footerSize + 5*slotSize} {
-			what := fmt.Sprintf("%d bytes before the end of %s", back, segmentName(n))
+		for _, back := range []int64{1, footerLen - 10, footerLen + 1, footerLen + 5*segments.SlotSize} {
+			what := fmt.Sprintf("%d bytes before the end of %s", back, segments.Name(n))
 			after := fs.Crash(faulty.LoseNothing, nil)
-			after.Flip(segmentName(n), small.SegmentSize-back, 2)
+			after.Flip(segments.Name(n), small.SegmentSize-back, 2)
 			twice := after.Crash(faulty.LoseNothing, nil)
-			twice.Flip(segmentName(n), dataStart+frameSize+100, 2)
+			twice.Flip(segments.Name(n), segments.DataStart+segments.FrameSize+100, 2)
 			if err := openAndVerify(after, h); err != nil {
 				t.Errorf("damage at %s: opening returned %v, want success", what, err)
 			}

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 )
 
 // Options configure a journal. The zero value is right for a server.
@@ -33,8 +33,6 @@ type Options struct {
 
 const (
 	defaultSegment = 64 << 20
-	minSegment     = 64 << 10 // only tests use such small segments: those of a server must hold several batches of maximum size
-	maxSegment     = 1 << 31  // the format stores offsets in 32 bits
 	defaultRate    = 64 << 20
 
 	// idle is the time after the last append until the writer records in the file "end" how far the
@@ -47,9 +45,7 @@ const (
 // Journal is an open journal. It implements engine.Engine. All methods may be called from many
 // goroutines at once.
 type Journal struct {
-	directory
-	lock io.Closer
-	end  proof
+	dir  directory.Directory
 	opts Options
 
 	entriesLeftOut bool // recovery did not read the entries into memory; see drop.go
@@ -85,8 +81,8 @@ var _ engine.Engine = (*Journal)(nil)
 // offset), or an error of the file system. After any error the data in the directory is unchanged.
 func Open(fs disk.FS, o Options) (*Journal, error) {
 	j := newJournal(fs, o)
-	if !validSize(j.size) {
-		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", j.size, dataStart, minSegment, int64(maxSegment))
+	if err := directory.CheckSize(j.dir.Size); err != nil {
+		return nil, err
 	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
@@ -94,7 +90,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	}
 	j.serve()
 	j.start(j.reclaim.run)
-	j.reclaim.wake()
+	j.reclaim.signal.wake()
 	if o.ScrubRate > 0 {
 		j.start(j.scrub.run)
 	}
@@ -103,7 +99,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 
 // serve starts all goroutines except the reclaimer and the scrub.
 func (j *Journal) serve() {
-	j.commit.reserve = min(256<<10, j.size/16)
+	j.commit.reserve = min(256<<10, j.dir.Size/16)
 	j.start(j.commit.run)
 	j.start(j.write.run)
 	j.start(j.write.tell)
@@ -115,7 +111,7 @@ func (j *Journal) serve() {
 func newJournal(fs disk.FS, o Options) *Journal {
 	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
 	o.ScrubEvery = cmp.Or(o.ScrubEvery, 24*time.Hour)
-	j := &Journal{directory: directory{fs: fs, size: o.SegmentSize}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
+	j := &Journal{dir: directory.Directory{FS: fs, Size: o.SegmentSize}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return new(appendOp) }
 	j.queue.init()
 	j.store.init()
@@ -159,15 +155,10 @@ func (j *Journal) Close() error {
 // closeAll closes all files and releases the lock.
 func (j *Journal) closeAll() {
 	for _, s := range j.store.allSegments() {
-		s.file.Close()
+		s.File.Close()
 	}
 	j.prepare.closeFiles()
-	if j.end.file != nil {
-		j.end.file.Close()
-	}
-	if j.lock != nil {
-		j.lock.Close()
-	}
+	j.dir.Close()
 }
 
 // Status implements engine.Engine.
@@ -214,6 +205,18 @@ func (j *Journal) refusing() error {
 		return *p
 	}
 	return nil
+}
+
+// pause waits for d. It returns false if the channel halt is closed first.
+func pause(d time.Duration, halt <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-halt:
+		return false
+	}
 }
 
 // isShortage reports whether err is a temporary shortage, of disk space or of file handles. Any

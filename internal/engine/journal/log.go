@@ -10,6 +10,8 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // log is the in-memory state of one log. It exists once the log was opened, has entries, or has a
@@ -19,10 +21,10 @@ type log struct {
 	id engine.LogID
 
 	mu      sync.RWMutex
-	index   index
-	low     weir.Seq // all entries below this sequence are trimmed
-	note    []byte   // bytes that the last trim stored; nil if there are none, or if the note is longer than keptNote and so only on disk
-	mark    extent   // position and size of the record that holds low and note
+	index   index.Entries
+	low     weir.Seq     // all entries below this sequence are trimmed
+	note    []byte       // bytes that the last trim stored; nil if there are none, or if the note is longer than keptNote and so only on disk
+	mark    index.Extent // position and size of the record that holds low and note
 	open    bool
 	dropped bool
 
@@ -109,26 +111,26 @@ const keptNote = 256
 func (l *log) readNote() ([]byte, error) {
 	l.mu.RLock()
 	note, mark := l.note, l.mark
-	if note != nil || mark.bytes == 0 {
+	if note != nil || mark.Bytes == 0 {
 		l.mu.RUnlock()
 		return note, nil
 	}
-	s := l.spot(item{place: mark.place})
+	s := l.spot(index.Item{Place: mark.Place})
 	l.mu.RUnlock()
 	defer s.seg.release()
-	buf := make([]byte, mark.bytes-slotSize)
-	if err := s.seg.read(buf, int64(mark.off)); err != nil {
+	buf := make([]byte, mark.Bytes-segments.SlotSize)
+	if err := s.seg.Read(buf, int64(mark.Off)); err != nil {
 		return nil, err
 	}
-	var r record
-	err := r.decode(buf, s.seg.seed)
-	if err == nil && (r.kind != kindMark || r.log != uint64(l.id)) {
-		err = errChecksum
+	var r segments.Record
+	err := r.Decode(buf, s.seg.Seed)
+	if err == nil && (r.Kind != segments.KindMark || r.Log != uint64(l.id)) {
+		err = segments.ErrChecksum
 	}
 	if err != nil {
-		return nil, s.seg.damage(int64(mark.off), fmt.Sprintf("mark of log %d", l.id), err)
+		return nil, s.seg.Damage(int64(mark.Off), fmt.Sprintf("mark of log %d", l.id), err)
 	}
-	return r.payload, nil
+	return r.Payload, nil
 }
 
 // logOf returns the log with this id, or nil if no document owns such a log. It creates the
@@ -161,7 +163,7 @@ func (j *Journal) Held(id engine.LogID) int64 {
 	return l.held()
 }
 
-func (l *log) held() int64 { return int64(l.index.len())*perEntry + int64(len(l.note)) }
+func (l *log) held() int64 { return int64(l.index.Len())*perEntry + int64(len(l.note)) }
 
 // Outline implements engine.Engine.
 func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
@@ -172,16 +174,16 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	o.Low, o.Memory = l.low, l.held()
-	l.index.ascend(0, func(it item) bool {
-		if o.Last, o.Newest = it.seq, it.time; o.Entries == 0 {
-			o.First, o.Oldest = it.seq, it.time
+	l.index.Ascend(0, func(it index.Item) bool {
+		if o.Last, o.Newest = it.Seq, it.Time; o.Entries == 0 {
+			o.First, o.Oldest = it.Seq, it.Time
 		}
 		o.Entries++
-		o.Ended = it.flags&engine.Ends != 0
-		o.Oldest = min(o.Oldest, it.time)
-		if it.kind == kindBatch && it.flags&engine.Lost == 0 {
+		o.Ended = it.Flags&engine.Ends != 0
+		o.Oldest = min(o.Oldest, it.Time)
+		if it.Kind == segments.KindBatch && it.Flags&engine.Lost == 0 {
 			o.Batches++
-			o.Bytes += int64(it.size)
+			o.Bytes += int64(it.Size)
 		}
 		return true
 	})
@@ -238,7 +240,7 @@ func (h *handle) Close() error {
 func (l *log) drop(h *handle) {
 	l.mu.Lock()
 	gone, mark := l.index, l.mark
-	l.index, l.mark, l.note, l.dropped = index{}, extent{}, nil, true
+	l.index, l.mark, l.note, l.dropped = index.Entries{}, index.Extent{}, nil, true
 	l.mu.Unlock()
 	l.j.reclaim.forget(gone, mark)
 	if h != nil && h.judge != nil {
@@ -291,7 +293,7 @@ type appendOp struct {
 	key      string // the key for which digest was computed
 	digest   weir.KeyDigest
 	first    [8]byte
-	item     item
+	item     index.Item
 	admitted bool
 	err      error
 	done     func(error)
@@ -317,7 +319,7 @@ func (h *handle) Propose(e *engine.Entry, done func(error)) {
 	o := h.j.appends.Get().(*appendOp)
 	*o = appendOp{h: h, e: e, done: done}
 	if e.Kind == engine.Batch {
-		o.sum = sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
+		o.sum = segments.Sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
 		if o.key = e.Key; o.key != "" {
 			o.digest = weir.DigestKey(o.key)
 		}
@@ -330,7 +332,7 @@ func (h *handle) check(e *engine.Entry) error {
 	switch {
 	case e.Kind != engine.Batch && e.Kind != engine.GapClosed:
 		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
-	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/2:
+	case len(e.Payload) > index.MaxPayload || int64(len(e.Payload)) > h.j.dir.Size/2:
 		return fmt.Errorf("append to log %d: payload of %d bytes is too large", h.id, len(e.Payload))
 	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher || len(e.Tag) > engine.MaxTag:
 		return fmt.Errorf("append to log %d: content type, key, publisher or tag is too long", h.id)
@@ -339,9 +341,9 @@ func (h *handle) check(e *engine.Entry) error {
 }
 
 func (o *appendOp) bound() (int, int) {
-	n := padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Tag) + tagLength + len(o.e.Payload) + len(o.first))
+	n := segments.Padded(segments.RecordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Tag) + segments.TagLength + len(o.e.Payload) + len(o.first))
 	if o.e.Key != "" {
-		n += keyRoom
+		n += segments.KeyRoom
 	}
 	return n, 1
 }
@@ -370,20 +372,20 @@ func (o *appendOp) stage(g *group) {
 	if o.admitted = g.admit(o.h, e); !o.admitted {
 		return
 	}
-	r := record{
-		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.h.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
-		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, tag: e.Tag, payload: e.Payload, payloadSum: o.sum,
+	r := segments.Record{
+		Kind: segments.Kind(e.Kind), Flags: e.Flags & index.FlagMask, Log: uint64(o.h.id), Seq: uint64(e.Seq), Time: int64(e.Time), Count: e.Count,
+		ContentType: e.ContentType, Key: e.Key, Publisher: e.Publisher, Tag: e.Tag, Payload: e.Payload, PayloadSum: o.sum,
 	}
 	if e.Key == o.key { // the judge may have changed the key
-		r.digest = o.digest
+		r.Digest = o.digest
 	}
 	if e.Kind == engine.GapClosed {
 		binary.LittleEndian.PutUint64(o.first[:], uint64(e.First))
-		r.payload, r.payloadSum = o.first[:], sum(0, o.first[:])
+		r.Payload, r.PayloadSum = o.first[:], segments.Sum(0, o.first[:])
 	}
-	o.item = item{
-		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.payload)), head: uint16(r.headLen()),
-		kind: r.kind, flags: r.flags, keyed: e.Key != "", key: uint16(len(e.Key)), tag: e.Tag != "",
+	o.item = index.Item{
+		Seq: e.Seq, Time: e.Time, Place: g.add(&r), Size: uint32(len(r.Payload)), Head: uint16(r.HeadLen()),
+		Kind: r.Kind, Flags: r.Flags, Keyed: e.Key != "", Key: uint16(len(e.Key)), Tag: e.Tag != "",
 	}
 }
 
@@ -395,15 +397,15 @@ func (o *appendOp) settle(g *group) {
 	}
 	l := o.h.log
 	l.mu.Lock()
-	dead := l.dropped || o.item.seq < l.low
+	dead := l.dropped || o.item.Seq < l.low
 	if !dead {
-		if _, twice := l.index.insert(o.item); twice {
-			panic(fmt.Sprintf("log %d: the judge admitted sequence %d twice", l.id, o.item.seq))
+		if _, twice := l.index.Insert(o.item); twice {
+			panic(fmt.Sprintf("log %d: the judge admitted sequence %d twice", l.id, o.item.Seq))
 		}
 	}
 	l.mu.Unlock()
 	if !dead {
-		g.live += o.item.bytes()
+		g.live += o.item.Bytes()
 	}
 }
 
@@ -424,14 +426,14 @@ type trimOp struct {
 	h    *handle
 	low  weir.Seq
 	note []byte
-	at   extent
+	at   index.Extent
 	err  error
 	done chan error
 }
 
 // Trim implements engine.Log.
 func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
-	if len(note) > engine.MaxNote || int64(len(note)) > h.j.size/2 {
+	if len(note) > engine.MaxNote || int64(len(note)) > h.j.dir.Size/2 {
 		return fmt.Errorf("trim log %d: note of %d bytes is too long", h.id, len(note))
 	}
 	if err := h.begin(); err != nil {
@@ -447,7 +449,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	}
 }
 
-func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
+func (o *trimOp) bound() (int, int) { return segments.Padded(segments.RecordSize + len(o.note)), 1 }
 func (o *trimOp) class() class      { return deleting }
 
 // stage decides the new low of the log. The field handle.staged includes the trims that were staged
@@ -460,11 +462,11 @@ func (o *trimOp) stage(g *group) {
 	o.h.staged = max(o.h.staged, o.low)
 	o.low = o.h.staged
 	c := &o.h.j.commit
-	r := record{
-		kind: kindMark, log: uint64(o.h.id), seq: uint64(o.low), time: int64(c.next), payload: o.note, payloadSum: sum(0, o.note),
+	r := segments.Record{
+		Kind: segments.KindMark, Log: uint64(o.h.id), Seq: uint64(o.low), Time: int64(c.next), Payload: o.note, PayloadSum: segments.Sum(0, o.note),
 	}
 	c.next++
-	o.at = extent{g.add(&r), r.bytes()}
+	o.at = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
 }
 
 // settle removes the trimmed entries from the index. The reclaimer later subtracts their bytes from
@@ -476,14 +478,14 @@ func (o *trimOp) settle(g *group) {
 	l := o.h.log
 	l.mu.Lock()
 	old := l.mark
-	var gone index
+	var gone index.Entries
 	if !l.dropped {
 		l.low, l.note, l.mark = o.low, o.note, o.at
 		if len(l.note) > keptNote {
 			l.note = nil
 		}
-		gone = l.index.cut(l.low)
-		g.live += o.at.bytes
+		gone = l.index.Cut(l.low)
+		g.live += o.at.Bytes
 	}
 	l.mu.Unlock()
 	l.j.reclaim.forget(gone, old)

@@ -19,3 +19,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// Sizes of the file "end" and of each of its two blocks.
+const endLen, endBlockLen = 8192, 4096
+
+// Sizes of the parts of a segment, and the offset of the watermark.
+const headerLen, footerLen, watermarkAt, watermarkLen = 64, 64, 2048, 16

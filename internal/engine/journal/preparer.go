@@ -3,13 +3,13 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // preparer is the goroutine that makes segments ready before they are needed. A ready segment has
@@ -64,9 +64,7 @@ func (p *preparer) run() {
 			spoilt++ // another file may be on better blocks of the disk
 		case isShortage(err), errors.As(err, new(spoiltFile)):
 			p.setShort(err)
-			select {
-			case <-time.After(retry):
-			case <-p.halt:
+			if !pause(retry, p.halt) {
 				return
 			}
 		default:
@@ -180,7 +178,7 @@ func (p *preparer) give(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed { // the last reader released the segment after the journal was closed
-		s.file.Close()
+		s.File.Close()
 		return
 	}
 	p.dead = append(p.dead, s)
@@ -197,8 +195,8 @@ func (p *preparer) removeDead() {
 	s := p.dead[0]
 	p.dead = p.dead[1:]
 	p.mu.Unlock()
-	s.file.Close()
-	p.j.fs.Remove(s.name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
+	s.File.Close()
+	p.j.dir.FS.Remove(s.Name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
 }
 
 // make makes one segment ready. It recycles a dead segment if there is one.
@@ -216,8 +214,7 @@ func (p *preparer) make() (err error) {
 			p.giveBack(number)
 		}
 	}()
-	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), onRelease: p.give}
-	s.refs.Store(1)
+	s := p.j.newSegment(number, nil)
 	if old != nil {
 		err = p.recycle(old, s)
 	} else {
@@ -226,8 +223,8 @@ func (p *preparer) make() (err error) {
 	if err != nil {
 		return spoiltFile{err}
 	}
-	if err := p.j.fs.SyncDir(); err != nil {
-		s.file.Close()
+	if err := p.j.dir.FS.SyncDir(); err != nil {
+		s.File.Close()
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	p.mu.Lock()
@@ -245,7 +242,7 @@ func (p *preparer) make() (err error) {
 // removes the segment.
 func (p *preparer) fill() error {
 	s := p.blank[0]
-	err := s.fill(p.j.size, p.j.write.bulky.Load())
+	err := s.fill(p.j.dir.Size, p.j.write.bulky.Load())
 	if s.blank.Load() > 0 {
 		return nil
 	}
@@ -253,10 +250,10 @@ func (p *preparer) fill() error {
 	if err == nil || !p.withdraw(s) {
 		return nil // an error is ignored if the segment is already in use, because a later write to the bad blocks will report it
 	}
-	s.file.Close()
-	p.j.fs.Remove(s.name)
-	p.giveBack(s.number)
-	return spoiltFile{fmt.Errorf("fill %s: %w", s.name, err)}
+	s.File.Close()
+	p.j.dir.FS.Remove(s.Name)
+	p.giveBack(s.Number)
+	return spoiltFile{fmt.Errorf("fill %s: %w", s.Name, err)}
 }
 
 // withdraw takes the newest segment back unless it is in use already.
@@ -294,21 +291,18 @@ func (f spoiltFile) Unwrap() error { return f.error }
 // whatever a crash leaves under the old name is ignored. If recycling fails, the file is removed,
 // which frees space if the reason was a lack of space.
 func (p *preparer) recycle(old, s *segment) (err error) {
-	s.file = old.file
+	s.File = old.File
 	defer func() {
 		if err != nil {
-			s.file.Close()
-			p.j.fs.Remove(old.name)
+			s.File.Close()
+			p.j.dir.FS.Remove(old.Name)
 		}
 	}()
-	if err := s.file.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
-		return fmt.Errorf("recycle %s: %w", old.name, err)
+	if err = directory.WriteSynced(s.File, 0, segments.EncodeHeader(p.j.dir.Salt, s.Number, p.j.dir.Size)); err == nil {
+		err = p.j.dir.FS.Rename(old.Name, s.Name)
 	}
-	if err := s.file.SyncData(); err != nil {
-		return fmt.Errorf("recycle %s: %w", old.name, err)
-	}
-	if err := p.j.fs.Rename(old.name, s.name); err != nil {
-		return fmt.Errorf("recycle %s: %w", old.name, err)
+	if err != nil {
+		return fmt.Errorf("recycle %s: %w", old.Name, err)
 	}
 	return nil
 }
@@ -317,39 +311,33 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 // name only when its header is durable. Recovery can therefore treat a file with a segment name but
 // without a valid header as damage.
 func (p *preparer) create(s *segment) (err error) {
-	if err := p.j.fs.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", temporary, err)
-	}
-	f, err := p.j.fs.Create(temporary)
+	f, err := p.j.dir.CreateTemporary(temporary)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
+		return fmt.Errorf("create %s: %w", s.Name, err)
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
-			p.j.fs.Remove(temporary)
+			p.j.dir.FS.Remove(temporary)
 		}
 	}()
-	err = f.Allocate(p.j.size)
+	err = f.Allocate(p.j.dir.Size)
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = p.zero(f)
 	} else if err == nil {
 		s.filling = make(chan struct{}, 1)
-		s.blank.Store(dataStart)
+		s.blank.Store(segments.DataStart)
+	}
+	if err == nil {
+		err = directory.WriteSynced(f, 0, segments.EncodeHeader(p.j.dir.Salt, s.Number, p.j.dir.Size))
+	}
+	if err == nil {
+		err = p.j.dir.FS.Rename(temporary, s.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
+		return fmt.Errorf("create %s: %w", s.Name, err)
 	}
-	if err := f.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
-	}
-	if err := f.SyncData(); err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
-	}
-	if err := p.j.fs.Rename(temporary, s.name); err != nil {
-		return fmt.Errorf("create %s: %w", s.name, err)
-	}
-	s.file = f
+	s.File = f
 	return nil
 }
 
@@ -361,16 +349,13 @@ var zeros [zeroStep]byte
 
 // zero fills the whole file with zeros.
 func (p *preparer) zero(f disk.File) error {
-	for off := int64(0); off < p.j.size; off += zeroStep {
+	for off := int64(0); off < p.j.dir.Size; off += zeroStep {
 		select {
 		case <-p.halt:
 			return engine.ErrClosed
 		default:
 		}
-		if err := f.WriteAt(off, zeros[:min(zeroStep, p.j.size-off)]); err != nil {
-			return err
-		}
-		if err := f.SyncData(); err != nil {
+		if err := directory.WriteSynced(f, off, zeros[:min(zeroStep, p.j.dir.Size-off)]); err != nil {
 			return err
 		}
 	}
@@ -388,11 +373,7 @@ func (s *segment) fill(size int64, bulky bool) error {
 		s.blank.Store(0)
 		return nil
 	}
-	err := s.file.WriteAt(off, zeros[:min(zeroStep, size-off)])
-	if err == nil {
-		err = s.file.SyncData()
-	}
-	if err != nil {
+	if err := directory.WriteSynced(s.File, off, zeros[:min(zeroStep, size-off)]); err != nil {
 		s.blank.Store(0)
 		return err
 	}
@@ -429,6 +410,6 @@ func (p *preparer) closeFiles() {
 	defer p.mu.Unlock()
 	p.closed = true
 	for _, s := range append(p.ready, p.dead...) {
-		s.file.Close()
+		s.File.Close()
 	}
 }

@@ -11,12 +11,13 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // isFill reports whether a call fills a part of a segment with zeros. It recognises such a call by
 // its length, which no other write of these tests has.
 func isFill(c faulty.Call) bool {
-	return c.Kind == faulty.Write && c.Off >= dataStart && c.Len == zeroStep
+	return c.Kind == faulty.Write && c.Off >= segments.DataStart && c.Len == zeroStep
 }
 
 // openBlank opens a fresh journal with segments that take several steps to fill with zeros.
@@ -42,7 +43,7 @@ func TestFirstAppendIsNotDelayed(t *testing.T) {
 				<-held
 			case isFill(c) && groups.Load() == 0:
 				t.Error("the first group waits for more than one step")
-			case c.Kind == faulty.Write && c.Name == segmentName(1) && c.Off == dataStart:
+			case c.Kind == faulty.Write && c.Name == segments.Name(1) && c.Off == segments.DataStart:
 				groups.Add(1)
 			}
 			return nil
@@ -72,7 +73,7 @@ func TestFillingKeepsOutOfGroups(t *testing.T) {
 	var steps atomic.Int64
 	fs.OnCall(func(c faulty.Call) error {
 		switch {
-		case c.Name != segmentName(1) || c.Off == watermarkOffset:
+		case c.Name != segments.Name(1) || c.Off == watermarkAt:
 		case isFill(c):
 			if steps.Add(1); writing.Load() {
 				t.Errorf("a step of filling came between a group and its sync")
@@ -112,7 +113,7 @@ func TestFillingKeepsOutOfGroups(t *testing.T) {
 // and one in use is no longer filled. A segment is removed without a lock, because the disk may take
 // a long time for it.
 func TestFillingFails(t *testing.T) {
-	for _, name := range []string{segmentName(1), segmentName(2)} {
+	for _, name := range []string{segments.Name(1), segments.Name(2)} {
 		fs := faulty.New()
 		var failed atomic.Bool
 		var w *world
@@ -140,7 +141,7 @@ func TestFillingFails(t *testing.T) {
 		if err := w.appendMany("a", 1, 200, 30_000); err != nil {
 			t.Fatal(err)
 		}
-		if n := w.j.write.active.number; n < 2 {
+		if n := w.j.write.active.Number; n < 2 {
 			t.Errorf("active segment %d, want at least 2", n)
 		}
 		w.j.Close()
@@ -163,7 +164,7 @@ func TestGroupIsBounded(t *testing.T) {
 	done := make(chan error, 3*mostOps)
 	for seq := weir.Seq(1); seq <= 3*mostOps; seq++ {
 		e := &engine.Entry{Header: engine.Header{Kind: engine.Batch, Seq: seq}}
-		ops = append(ops, &appendOp{h: h, e: e, sum: sum(0, nil), done: func(err error) { done <- err }})
+		ops = append(ops, &appendOp{h: h, e: e, sum: segments.Sum(0, nil), done: func(err error) { done <- err }})
 	}
 	before := w.j.Stats().Groups
 	w.j.queueTogether(ops...)

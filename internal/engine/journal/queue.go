@@ -46,10 +46,22 @@ type queue struct {
 	bytes  int  // upper bound for the bytes that these ops will write
 	spare  []op // an empty slice for reuse; see give
 	closed bool
-	signal chan struct{}
+	signal signal
 }
 
-func (q *queue) init() { q.signal = make(chan struct{}, 1) }
+// signal wakes one goroutine. The channel holds one signal, so wake never blocks. If the channel
+// already holds a signal, the goroutine has yet to look at what it waits for, and will find
+// everything that was added before wake was called.
+type signal chan struct{}
+
+func (s signal) wake() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) init() { q.signal = make(signal, 1) }
 
 // add appends an op. It returns false if the journal is closed.
 func (q *queue) add(o op) bool {
@@ -66,18 +78,9 @@ func (q *queue) add(o op) bool {
 	}
 	q.mu.Unlock()
 	if first {
-		q.wake()
+		q.signal.wake()
 	}
 	return true
-}
-
-// wake signals the committer. The channel holds one signal, so wake never blocks. If the channel
-// already holds a signal, the committer has yet to read the queue and will find the new op too.
-func (q *queue) wake() {
-	select {
-	case q.signal <- struct{}{}:
-	default:
-	}
 }
 
 // close refuses further ops. Ops already queued are still processed.
@@ -85,7 +88,7 @@ func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	q.wake()
+	q.signal.wake()
 }
 
 // gather yields to runnable goroutines until the queue stops growing, or holds enough ops for a

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // queueTogether queues operations in one step, so that the committer decides them one after
@@ -14,12 +15,12 @@ func (j *Journal) queueTogether(ops ...op) {
 	j.queue.mu.Lock()
 	j.queue.ops = append(j.queue.ops, ops...)
 	j.queue.mu.Unlock()
-	j.queue.wake()
+	j.queue.signal.wake()
 }
 
 func newDocumentOp(j *Journal, c change, key, value string) *documentOp {
 	return &documentOp{
-		j: j, change: c, key: key, value: []byte(value), sum: sum(0, []byte(value)), done: make(chan error, 1),
+		j: j, change: c, key: key, value: []byte(value), sum: segments.Sum(0, []byte(value)), done: make(chan error, 1),
 	}
 }
 

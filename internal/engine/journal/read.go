@@ -7,6 +7,8 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -30,7 +32,7 @@ const (
 // spot is an entry to be read, together with its segment. The segment cannot be recycled until the
 // spot is released.
 type spot struct {
-	item
+	index.Item
 	seg *segment
 }
 
@@ -40,9 +42,9 @@ func (h *handle) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	if err != nil {
 		return engine.Entry{}, err
 	}
-	e := engine.Entry{Header: r.header()}
-	if r.kind == kindBatch {
-		e.Payload = r.payload
+	e := engine.Entry{Header: r.Header()}
+	if r.Kind == segments.KindBatch {
+		e.Payload = r.Payload
 	}
 	return e, nil
 }
@@ -53,17 +55,17 @@ func (h *handle) Header(ctx context.Context, seq weir.Seq) (engine.Header, error
 	if err != nil {
 		return engine.Header{}, err
 	}
-	return r.header(), nil
+	return r.Header(), nil
 }
 
 // fetch looks up an entry and reads its record. The segment cannot be recycled during the read.
-func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record, error) {
+func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (segments.Record, error) {
 	if err := h.usable(); err != nil {
-		return record{}, err
+		return segments.Record{}, err
 	}
 	l := h.log
 	l.mu.RLock()
-	it, ok := l.index.find(seq)
+	it, ok := l.index.Find(seq)
 	dropped := l.dropped
 	var s spot
 	if ok {
@@ -71,10 +73,10 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record,
 	}
 	l.mu.RUnlock()
 	if dropped {
-		return record{}, engine.ErrDropped
+		return segments.Record{}, engine.ErrDropped
 	}
 	if !ok {
-		return record{}, engine.ErrNotFound
+		return segments.Record{}, engine.ErrNotFound
 	}
 	defer s.seg.release()
 	return l.load(ctx, s, payload)
@@ -82,51 +84,51 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record,
 
 // spot returns the spot of an item and keeps its segment from being recycled. The caller must hold
 // the log's lock, because the segment is certain to exist only while the index points to it.
-func (l *log) spot(it item) spot {
-	seg := l.j.store.segment(it.place.segment)
+func (l *log) spot(it index.Item) spot {
+	seg := l.j.store.segment(it.Place.Segment)
 	seg.acquire()
 	return spot{it, seg}
 }
 
 // decode decodes the record at a spot into *r. It returns an error if the record is not the entry
 // that the index expects there.
-func (l *log) decode(s *spot, b []byte, r *record) error {
-	return l.verify(s, r, r.decode(b, s.seg.seed))
+func (l *log) decode(s *spot, b []byte, r *segments.Record) error {
+	return l.verify(s, r, r.Decode(b, s.seg.Seed))
 }
 
 // load reads the record at a spot, either whole or only the part before its payload. A closed gap
 // is always read whole: it is short, and its payload holds the first sequence of the gap.
-func (l *log) load(ctx context.Context, s spot, payload bool) (record, error) {
-	payload = payload || s.kind == kindGapClosed
-	n := int(s.head)
+func (l *log) load(ctx context.Context, s spot, payload bool) (segments.Record, error) {
+	payload = payload || s.Kind == segments.KindGapClosed
+	n := int(s.Head)
 	if payload {
-		n = s.length()
+		n = s.Length()
 	}
 	if err := l.j.reads.begin(ctx); err != nil {
-		return record{}, err
+		return segments.Record{}, err
 	}
 	buf := make([]byte, n)
-	err := s.seg.read(buf, int64(s.place.off))
+	err := s.seg.Read(buf, int64(s.Place.Off))
 	l.j.reads.end()
 	if err != nil {
-		return record{}, err
+		return segments.Record{}, err
 	}
-	var r record
+	var r segments.Record
 	if payload {
 		err = l.decode(&s, buf, &r)
 	} else {
-		err = l.verify(&s, &r, r.decodeHead(buf, s.seg.seed))
+		err = l.verify(&s, &r, r.DecodeHead(buf, s.seg.Seed))
 	}
 	return r, err
 }
 
 // verify returns engine.ErrDamaged if decoding failed or the record is not the expected entry.
-func (l *log) verify(s *spot, r *record, err error) error {
-	if err == nil && (r.kind != s.kind || r.log != uint64(l.id) || r.seq != uint64(s.seq) || r.length != s.size) {
-		err = errChecksum
+func (l *log) verify(s *spot, r *segments.Record, err error) error {
+	if err == nil && (r.Kind != s.Kind || r.Log != uint64(l.id) || r.Seq != uint64(s.Seq) || r.Length != s.Size) {
+		err = segments.ErrChecksum
 	}
 	if err != nil {
-		return s.seg.damage(int64(s.place.off), fmt.Sprintf("entry %d of log %d", s.seq, l.id), err)
+		return s.seg.Damage(int64(s.Place.Off), fmt.Sprintf("entry %d of log %d", s.Seq, l.id), err)
 	}
 	return nil
 }
@@ -135,22 +137,7 @@ func (l *log) verify(s *spot, r *record, err error) error {
 func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	h.index.ascend(from, func(it item) bool { return visit(it.header()) })
-}
-
-func (it *item) header() (h engine.Header) {
-	it.fill(&h)
-	return h
-}
-
-// fill sets those fields of a header that the index holds. Count, ContentType, Key and First are
-// not in the index. KeySize is in the index if the log was opened before.
-func (it *item) fill(h *engine.Header) {
-	h.Kind, h.Flags, h.Seq, h.Time = engine.Kind(it.kind), it.flags, it.seq, it.time
-	h.Size, h.KeySize = it.size, it.key
-	if it.kind == kindGapClosed {
-		h.Size = 0
-	}
+	h.index.Ascend(from, func(it index.Item) bool { return visit(it.Header()) })
 }
 
 // Scan implements engine.Log.
@@ -174,18 +161,18 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 		if len(spots) == 0 {
 			return nil
 		}
-		from = spots[len(spots)-1].seq + 1
-		more, err := h.visit(ctx, spots, run, &w.record, func(r *record) bool {
+		from = spots[len(spots)-1].Seq + 1
+		more, err := h.visit(ctx, spots, run, &w.record, func(r *segments.Record) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			if h.trimmed(weir.Seq(r.seq)) {
+			if h.trimmed(weir.Seq(r.Seq)) {
 				return true
 			}
 			e := &w.entry
-			e.Header, e.Payload = r.header(), nil
-			if r.kind == kindBatch {
-				e.Payload = r.payload
+			e.Header, e.Payload = r.Header(), nil
+			if r.Kind == segments.KindBatch {
+				e.Payload = r.Payload
 			}
 			return visit(e)
 		})
@@ -202,7 +189,7 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 // thousands of times per second.
 type walk struct {
 	spots  []spot
-	record record
+	record segments.Record
 	entry  engine.Entry
 }
 
@@ -215,20 +202,12 @@ func (w *walk) end() {
 	if cap(w.spots) > keptSpots {
 		w.spots = nil
 	}
-	w.record.payload, w.entry = nil, engine.Entry{}
+	w.record.Payload, w.entry = nil, engine.Entry{}
 	walks.Put(w)
 }
 
 // keptSpots is the largest number of spots for which a walk keeps its memory.
 const keptSpots = 256
-
-// again returns b as a string. If the string old is equal, again returns old, which takes no memory.
-func again(old string, b []byte) string {
-	if old == string(b) {
-		return old
-	}
-	return string(b)
-}
 
 // trimmed reports whether an entry was trimmed after the scan looked it up.
 func (l *log) trimmed(seq weir.Seq) bool {
@@ -244,12 +223,12 @@ func (l *log) ahead(start weir.Seq, budget int, spots []spot) (_ []spot, dropped
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var seg *segment
-	l.index.ascend(start, func(it item) bool {
-		if seg == nil || uint32(seg.number) != it.place.segment {
+	l.index.Ascend(start, func(it index.Item) bool {
+		if seg == nil || uint32(seg.Number) != it.Place.Segment {
 			seg = l.spot(it).seg
 		}
 		spots = append(spots, spot{it, seg})
-		budget -= it.length()
+		budget -= it.Length()
 		return budget > 0 && len(spots) < runItems
 	})
 	return spots, l.dropped
@@ -296,7 +275,7 @@ func buffer(length int) ([]byte, func()) {
 // visit reads the records at the spots and releases the spots. It reads neighbouring records
 // together, and at most about as many bytes at a time as the parameter run says. It decodes all
 // records into *r. It returns false if the visitor wants no more.
-func (l *log) visit(ctx context.Context, spots []spot, run int, r *record, visit func(*record) bool) (more bool, err error) {
+func (l *log) visit(ctx context.Context, spots []spot, run int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
 	defer release(spots)
 	for len(spots) > 0 {
 		n, length := near(spots, min(max(run, shortRun), longRun))
@@ -310,21 +289,21 @@ func (l *log) visit(ctx context.Context, spots []spot, run int, r *record, visit
 
 // visitNear reads the records at the spots in one read. length is the number of bytes from the
 // first record to the end of the last.
-func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *record, visit func(*record) bool) (more bool, err error) {
+func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
 	if err := l.j.reads.begin(ctx); err != nil {
 		return false, err
 	}
 	buf, done := buffer(length)
 	defer done()
-	start := spots[0].place.off
-	err = spots[0].seg.read(buf, int64(start))
+	start := spots[0].Place.Off
+	err = spots[0].seg.Read(buf, int64(start))
 	l.j.reads.end()
 	if err != nil {
 		return false, err
 	}
 	for i := range spots {
 		s := &spots[i]
-		if err := l.decode(s, buf[s.place.off-start:][:s.length()], r); err != nil {
+		if err := l.decode(s, buf[s.Place.Off-start:][:s.Length()], r); err != nil {
 			return false, err
 		}
 		if !visit(r) {
@@ -338,11 +317,11 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *record
 // and the length of that read. The read is longer than limit if the first entry alone is longer.
 func near(spots []spot, limit int) (n, length int) {
 	first := spots[0]
-	length = first.length()
+	length = first.Length()
 	for n = 1; n < len(spots); n++ {
-		s, end := spots[n], int64(first.place.off)+int64(length)
-		gap := int64(s.place.off) - end
-		total := int64(s.place.off) + int64(s.length()) - int64(first.place.off)
+		s, end := spots[n], int64(first.Place.Off)+int64(length)
+		gap := int64(s.Place.Off) - end
+		total := int64(s.Place.Off) + int64(s.Length()) - int64(first.Place.Off)
 		if s.seg != first.seg || gap < 0 || gap > bridge || total > int64(limit) {
 			break
 		}

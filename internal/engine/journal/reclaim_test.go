@@ -10,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal/segments"
 )
 
 // TestReclaim removes most entries of many logs, so that every segment becomes sparse. When the
@@ -50,7 +51,7 @@ func TestReclaim(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s := w.j.Stats()
-		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // overhead of all segments
+		fixed := int64(s.Segments) * (segments.DataStart + w.j.commit.reserve + 1024) // overhead of all segments
 		if s.Disk > s.Live+2*small.SegmentSize+fixed || s.Copied == 0 {
 			t.Errorf("the journal did not shrink: %+v, when full %+v", s, full)
 		}
@@ -58,7 +59,7 @@ func TestReclaim(t *testing.T) {
 			t.Error(err)
 		}
 		w.j.Close()
-		if got, want := fs.Size(), s.Disk+endSize+1024; got > want {
+		if got, want := fs.Size(), s.Disk+endLen+1024; got > want {
 			t.Errorf("%d bytes on disk, want at most %d", got, want)
 		}
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
@@ -120,14 +121,14 @@ func TestCopyOvertaken(t *testing.T) {
 	}
 	s := w.j.store.segment(1)
 	all := w.j.reclaim.newCopy()
-	for slots := s.slots; len(slots) > 0; slots = slots[slotSize:] {
-		c, err := w.j.reclaim.load(s, decodeSlot(slots))
+	for slots := s.Slots; len(slots) > 0; slots = slots[segments.SlotSize:] {
+		c, err := w.j.reclaim.load(s, segments.DecodeSlot(slots))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c != nil {
 			all.copies = append(all.copies, *c)
-			all.size += c.record.size()
+			all.size += c.record.Size()
 		}
 	}
 	if len(all.copies) != 33 {
@@ -139,7 +140,7 @@ func TestCopyOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	trim := &trimOp{h: w.logs["a"].(*handle), low: 8, note: []byte("n"), done: make(chan error, 1)}
-	update := &documentOp{j: w.j, change: updateDocument, key: "b", value: []byte("new"), sum: sum(0, []byte("new")), rev: old.Revision, done: make(chan error, 1)}
+	update := &documentOp{j: w.j, change: updateDocument, key: "b", value: []byte("new"), sum: segments.Sum(0, []byte("new")), rev: old.Revision, done: make(chan error, 1)}
 	remove := &documentOp{j: w.j, change: deleteDocument, key: "c", done: make(chan error, 1)}
 	w.j.queueTogether(trim, update, remove, all)
 	for _, done := range []chan error{trim.done, update.done, remove.done, all.done} {
@@ -180,15 +181,15 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := w.j.store.document("a")
-	if old.at.segment != 1 || w.j.commit.active == before {
-		t.Fatalf("document a is in segment %d, want segment 1, which must be full", old.at.segment)
+	if old.At.Segment != 1 || w.j.commit.active == before {
+		t.Fatalf("document a is in segment %d, want segment 1, which must be full", old.At.Segment)
 	}
 	o := w.j.reclaim.newCopy()
-	c, err := w.j.reclaim.load(before, slot{off: old.at.off, head: recordSize + 1, size: 1, kind: kindDocument})
+	c, err := w.j.reclaim.load(before, segments.Slot{Off: old.At.Off, Head: segments.RecordSize + 1, Size: 1, Kind: segments.KindDocument})
 	if err != nil || c == nil {
 		t.Fatal(c, err)
 	}
-	o.copies, o.size = append(o.copies, *c), c.record.size()
+	o.copies, o.size = append(o.copies, *c), c.record.Size()
 	remove := newDocumentOp(w.j, deleteDocument, "a", "")
 	w.j.queueTogether(o, remove)
 	if err := errors.Join(<-o.done, <-remove.done); err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 // cold.go) or to the end of the journal.
 type reclaimer struct {
 	j      *Journal
-	signal chan struct{}
+	signal signal
 	halt   chan struct{}
 
 	cold     *cold         // cold segment that is being filled; nil if there is none
@@ -41,20 +43,13 @@ type reclaimer struct {
 // forgotten holds what a trim or a deletion removed from memory: entries, and the mark (the record
 // of the previous trim). Their bytes still count as live.
 type forgotten struct {
-	items index
-	mark  extent
+	items index.Entries
+	mark  index.Extent
 }
 
 func (r *reclaimer) init(j *Journal) {
 	r.j = j
-	r.signal, r.halt = make(chan struct{}, 1), make(chan struct{})
-}
-
-func (r *reclaimer) wake() {
-	select {
-	case r.signal <- struct{}{}:
-	default:
-	}
+	r.signal, r.halt = make(signal, 1), make(chan struct{})
 }
 
 func (r *reclaimer) stop() { close(r.halt) }
@@ -62,11 +57,11 @@ func (r *reclaimer) stop() { close(r.halt) }
 // forget takes over entries that no reader can reach any more. The reclaimer later subtracts their
 // bytes from the live bytes. The caller does not do so itself, because a log can hold millions of
 // entries.
-func (r *reclaimer) forget(items index, mark extent) {
+func (r *reclaimer) forget(items index.Entries, mark index.Extent) {
 	r.mu.Lock()
 	r.forgotten = append(r.forgotten, forgotten{items, mark})
 	r.mu.Unlock()
-	r.wake()
+	r.signal.wake()
 }
 
 // run waits for a signal (a trim, a deletion or a sealed segment) and reclaims space down to the
@@ -148,21 +143,9 @@ func (r *reclaimer) settled(err error) bool {
 		return true
 	}
 	if errors.Is(err, engine.ErrFull) {
-		return r.pause(retry)
+		return pause(retry, r.halt)
 	}
 	return false
-}
-
-// pause waits for d. It returns false if the journal closes first.
-func (r *reclaimer) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-r.halt:
-		return false
-	}
 }
 
 // account subtracts the bytes of forgotten entries and of unneeded tombstones (records of
@@ -202,13 +185,13 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 		if seg.moving {
 			continue
 		}
-		if !seg.sealed.Load() {
+		if !seg.Sealed.Load() {
 			if strict {
-				dead += r.j.size - here
+				dead += r.j.dir.Size - here
 			}
 			continue
 		}
-		dead += seg.used - here
+		dead += seg.Used - here
 		if seg.stuck {
 			continue
 		}
@@ -219,12 +202,12 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 			s = seg
 		}
 	}
-	limit := r.j.size
+	limit := r.j.dir.Size
 	if !strict {
 		limit += live / 8
 	}
 	r.live = live
-	if s == nil || dead <= limit || s.live.Load() > s.used/8*7 {
+	if s == nil || dead <= limit || s.live.Load() > s.Used/8*7 {
 		return nil, false
 	}
 	return s, false
@@ -236,14 +219,14 @@ func (r *reclaimer) victim(strict bool) (s *segment, free bool) {
 func (r *reclaimer) empty(s *segment, strict bool) error {
 	s.acquire()
 	defer s.release()
-	index, err := s.index(r.j.size)
+	slots, err := s.Index()
 	if err != nil {
 		s.stuck = true
 		return nil
 	}
 	o := r.newCopy()
-	for ; len(index) > 0; index = index[slotSize:] {
-		c, err := r.load(s, decodeSlot(index))
+	for ; len(slots) > 0; slots = slots[segments.SlotSize:] {
+		c, err := r.load(s, segments.DecodeSlot(slots))
 		if err != nil {
 			s.stuck = true
 			return nil
@@ -261,7 +244,7 @@ func (r *reclaimer) empty(s *segment, strict bool) error {
 			}
 		}
 		o.copies = append(o.copies, *c)
-		if o.size += c.record.size() + keyRoom; o.size >= min(copyAtOnce, int(r.j.size/4)) {
+		if o.size += c.record.Size() + segments.KeyRoom; o.size >= min(copyAtOnce, int(r.j.dir.Size/4)) {
 			if err := r.copy(o); err != nil {
 				return err
 			}
@@ -282,7 +265,7 @@ func (r *reclaimer) copy(o *copyOp) error {
 	if err := <-o.done; err != nil {
 		return err
 	}
-	if !r.pause(time.Duration(o.size) * time.Second / time.Duration(r.j.opts.ReclaimRate)) {
+	if !pause(time.Duration(o.size)*time.Second/time.Duration(r.j.opts.ReclaimRate), r.halt) {
 		return engine.ErrClosed
 	}
 	return nil
@@ -290,22 +273,22 @@ func (r *reclaimer) copy(o *copyOp) error {
 
 // load reads the record that an index slot describes. It returns nil if the record is no longer
 // needed.
-func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
-	at := place{uint32(s.number), sl.off}
-	switch sl.kind {
-	case kindManifest:
+func (r *reclaimer) load(s *segment, sl segments.Slot) (*copied, error) {
+	at := index.Place{Segment: uint32(s.Number), Off: sl.Off}
+	switch sl.Kind {
+	case segments.KindManifest:
 		return nil, nil
-	case kindBatch, kindGapClosed, kindMark: // the slot alone tells whether these are dead, so dead ones are skipped without reading
-		if !r.j.store.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq}) {
+	case segments.KindBatch, segments.KindGapClosed, segments.KindMark: // the slot alone tells whether these are dead, so dead ones are skipped without reading
+		if !r.j.store.current(at, &segments.Record{Kind: sl.Kind, Log: sl.Log, Seq: sl.Seq}) {
 			return nil, nil
 		}
 	}
-	buf := make([]byte, int(sl.head)+int(sl.size))
-	if err := s.read(buf, int64(sl.off)); err != nil {
+	buf := make([]byte, int(sl.Head)+int(sl.Size))
+	if err := s.Read(buf, int64(sl.Off)); err != nil {
 		return nil, err
 	}
 	c := &copied{from: at}
-	if err := c.record.decode(buf, s.seed); err != nil {
+	if err := c.record.Decode(buf, s.Seed); err != nil {
 		return nil, err
 	}
 	if !r.j.store.current(at, &c.record) {
@@ -316,9 +299,9 @@ func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
 
 // copied is one record that is being copied.
 type copied struct {
-	record record
-	from   place
-	to     place
+	record segments.Record
+	from   index.Place
+	to     index.Place
 	staged bool
 }
 
@@ -348,7 +331,7 @@ func (o *copyOp) stage(g *group) {
 func (o *copyOp) settle(*group) {
 	for i := range o.copies {
 		if c := &o.copies[i]; c.staged {
-			o.j.counts.copied.Add(uint64(c.record.size()))
+			o.j.counts.copied.Add(uint64(c.record.Size()))
 			o.j.store.move(&c.record, c.from, c.to)
 		}
 	}

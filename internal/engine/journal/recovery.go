@@ -9,36 +9,37 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // recovery is the state of opening a journal. Recovery writes nothing until it has checked
 // everything. After that, it rewrites the newest bytes, and writes missing indexes and the file
 // "end". The step numbers are those of DESIGN.md.
 type recovery struct {
-	j        *Journal
-	segments map[uint64]*segment // all segment files
-	bad      map[uint64]error    // errors of the segment files whose header or size is wrong
-	numbers  []uint64            // numbers of all segment files, sorted
-	tail     *segment            // the last segment that holds a group (the records of one write); nil in a fresh journal
-	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
-	marked   bool                // the tail's watermark says that all of its groups were synced
-	final    bool                // the tail's watermark is final: no more groups follow in the tail
-	unused   []*segment          // segments above the tail
-	stale    []string            // files that an interrupted preparation, copy, repair or restore has left
-	rebuilt  []*segment          // full segments whose index was built from their groups
-	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
-	first    map[string]uint32   // segment with the oldest state of each document
-	deleted  map[string]*tombstone
-	dropped  map[uint64]string // keys of deleted documents by their logs; nil unless a check needs this map
-	over     map[uint64]bool   // logs whose deletion is in the tail; their entries are not read into memory
-	docs     map[string]*document
-	logs     map[uint64]*log
-	last     *log // the log that was used last
+	j                *Journal
+	segments         map[uint64]*segment // all segment files
+	bad              map[uint64]error    // errors of the segment files whose header or size is wrong
+	numbers          []uint64            // numbers of all segment files, sorted
+	tail             *segment            // the last segment that holds a group (the records of one write); nil in a fresh journal
+	segments.Scanned                     // the groups of the tail; if the tail is sealed, newest is the offset of its keys and index
+	unused           []*segment          // segments above the tail
+	stale            []string            // files that an interrupted preparation, copy, repair or restore has left
+	rebuilt          []*segment          // full segments whose index was built from their groups
+	marks            map[uint64]int64    // revision of each log's mark (the record of its last trim)
+	first            map[string]uint32   // segment with the oldest state of each document
+	deleted          map[string]*tombstone
+	dropped          map[uint64]string // keys of deleted documents by their logs; nil unless a check needs this map
+	over             map[uint64]bool   // logs whose deletion is in the tail; their entries are not read into memory
+	docs             map[string]*index.Document
+	logs             map[uint64]*log
+	last             *log // the log that was used last
 }
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
 func (j *Journal) recover() error {
-	fresh, err := j.identify() // steps 1 to 3
+	fresh, err := j.dir.Identify() // steps 1 to 3
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (j *Journal) recover() error {
 		return nil
 	}
 	steps := []func() error{
-		r.j.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
+		r.j.dir.ReadEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -56,7 +57,7 @@ func (j *Journal) recover() error {
 		}
 	}
 	for _, name := range r.stale {
-		j.fs.Remove(name)
+		j.dir.FS.Remove(name)
 	}
 	return nil
 }
@@ -64,16 +65,16 @@ func (j *Journal) recover() error {
 func newRecovery(j *Journal) *recovery {
 	return &recovery{
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
-		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*document{}, logs: map[uint64]*log{},
+		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*index.Document{}, logs: map[uint64]*log{},
 	}
 }
 
 // openFiles is step 4: open every file with a segment name and check its header.
 func (r *recovery) openFiles() error {
 	return r.openEach(func(s *segment) error {
-		err := r.checkHeader(s)
+		err := s.CheckHeader()
 		if errors.Is(err, engine.ErrDamaged) {
-			r.bad[s.number], err = err, nil
+			r.bad[s.Number], err = err, nil
 		}
 		return err
 	})
@@ -81,7 +82,7 @@ func (r *recovery) openFiles() error {
 
 // openEach opens every file with a segment name and calls the function check with it.
 func (r *recovery) openEach(check func(*segment) error) error {
-	names, err := r.j.list()
+	names, err := r.j.dir.List()
 	if err != nil {
 		return err
 	}
@@ -89,16 +90,15 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		if name == temporary || name == coldFile || disk.Staged(name) {
 			r.stale = append(r.stale, name)
 		}
-		number, ok := segmentNumber(name)
+		number, ok := segments.NumberOf(name)
 		if !ok {
 			continue
 		}
-		f, err := r.j.fs.Open(name)
+		f, err := r.j.dir.FS.Open(name)
 		if err != nil {
 			return fmt.Errorf("open %s: %w", name, err)
 		}
-		s := &segment{number: number, name: name, file: f, seed: seed(r.j.salt, number), onRelease: r.j.prepare.give}
-		s.refs.Store(1)
+		s := r.j.newSegment(number, f)
 		r.segments[number] = s
 		r.numbers = append(r.numbers, number)
 		if err := check(s); err != nil {
@@ -106,27 +106,6 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		}
 	}
 	slices.Sort(r.numbers)
-	return nil
-}
-
-// checkHeader returns engine.ErrDamaged if the header or the size of a segment file is wrong.
-func (r *recovery) checkHeader(s *segment) error {
-	size, err := s.file.Size()
-	if err != nil {
-		return fmt.Errorf("size of %s: %w", s.name, err)
-	}
-	b := make([]byte, headerSize)
-	if size >= headerSize {
-		if err := s.read(b, 0); err != nil {
-			return err
-		}
-	}
-	if err := checkHeader(b, s.seed, s.number, r.j.size); err != nil {
-		return s.damage(0, "segment header", err)
-	}
-	if size != r.j.size {
-		return s.damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", size, r.j.size))
-	}
 	return nil
 }
 
@@ -138,23 +117,23 @@ func (r *recovery) findTail() error {
 			return err // a file gets its name only after its header is durable, so this is damage; the file may be the tail
 		}
 		s := r.segments[number]
-		slots, err := s.index(r.j.size)
+		slots, err := s.Index()
 		if err == nil {
-			r.tail = s
-			s.slots = slots
-			s.sealed.Store(true)
-			f, _, err := s.footer(r.j.size)
-			r.j.write.next, r.newest, s.end = f.nextGroup, f.unused(), f.end
+			r.tail, s.Slots = s, slots
+			s.Sealed.Store(true)
+			r.Scanned, err = s.Summary()
+			r.j.write.next = r.Scanned.Next
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
 			return err
 		}
-		if err := r.scan(s); err != nil {
+		x, err := s.Scan()
+		if err != nil {
 			return err
 		}
-		if s.end > dataStart {
-			r.tail = s
+		if x.Next > 0 {
+			r.tail, r.Scanned, r.j.write.next = s, x, x.Next
 			return nil
 		}
 		r.unused = append(r.unused, s)
@@ -166,21 +145,21 @@ func (r *recovery) findTail() error {
 // that "end" names must exist even if it had no group when "end" was written, because groups may
 // have been written to it since.
 func (r *recovery) compareEnd() error {
-	e := r.j.end.latest
-	if next := r.j.write.next; next < e.group {
-		return &DamageError{File: segmentName(e.segment), Offset: dataStart, What: "group", Err: fmt.Errorf("groups %d to %d are missing", next, e.group-1)}
+	e := r.j.dir.End.Latest
+	if next := r.j.write.next; next < e.Group {
+		return &DamageError{File: segments.Name(e.Segment), Offset: segments.DataStart, What: "group", Err: fmt.Errorf("groups %d to %d are missing", next, e.Group-1)}
 	}
-	if e.segment > 0 && r.segments[e.segment] == nil && (r.tail == nil || r.tail.number < e.segment) {
-		return &DamageError{File: segmentName(e.segment), What: "segment", Err: errMissing}
+	if e.Segment > 0 && r.segments[e.Segment] == nil && (r.tail == nil || r.tail.Number < e.Segment) {
+		return &DamageError{File: segments.Name(e.Segment), What: "segment", Err: segments.ErrMissing}
 	}
 	return nil
 }
 
 // ending returns where the log ends, as recovery found it.
-func (r *recovery) ending() ending {
-	e := ending{group: r.j.write.next}
+func (r *recovery) ending() directory.Ending {
+	e := directory.Ending{Group: r.j.write.next}
 	if s := r.tail; s != nil {
-		e.segment, e.offset = s.number, s.end
+		e.Segment, e.Offset = s.Number, s.End
 	}
 	return e
 }
@@ -191,34 +170,34 @@ func (r *recovery) readManifest() error {
 		r.keepUnused()
 		return nil
 	}
-	var last *slot
-	for b := r.tail.slots; len(b) > 0; b = b[slotSize:] {
-		if sl := decodeSlot(b); sl.kind == kindManifest {
+	var last *segments.Slot
+	for b := r.tail.Slots; len(b) > 0; b = b[segments.SlotSize:] {
+		if sl := segments.DecodeSlot(b); sl.Kind == segments.KindManifest {
 			last = &sl
 		}
 	}
 	if last == nil {
-		return r.tail.damage(dataStart, "manifest", errMissing)
+		return r.tail.Damage(segments.DataStart, "manifest", segments.ErrMissing)
 	}
-	m, err := (&window{seg: r.tail}).record(*last)
+	m, err := (&segments.Window{Seg: &r.tail.Segment}).Record(*last)
 	if err != nil {
 		return err
 	}
-	r.j.commit.next = m.seq
+	r.j.commit.next = m.Seq
 	listed := map[uint64]bool{}
-	for b := m.payload; len(b) >= 8; b = b[8:] {
+	for b := m.Payload; len(b) >= 8; b = b[8:] {
 		n := binary.LittleEndian.Uint64(b)
 		listed[n] = true
 		if err := r.bad[n]; err != nil {
 			return err
 		}
 		if r.segments[n] == nil {
-			return &DamageError{File: segmentName(n), What: "segment", Err: errMissing}
+			return &DamageError{File: segments.Name(n), What: "segment", Err: segments.ErrMissing}
 		}
 		r.j.store.addSegment(r.segments[n])
 	}
 	for _, n := range r.numbers {
-		if n < r.tail.number && !listed[n] {
+		if n < r.tail.Number && !listed[n] {
 			r.j.prepare.dead = append(r.j.prepare.dead, r.segments[n])
 		}
 	}
@@ -241,9 +220,9 @@ func (r *recovery) keepUnused() {
 // memory again.
 func (r *recovery) findDeleted() error {
 	if r.tail != nil {
-		for b := r.tail.slots; len(b) > 0; b = b[slotSize:] {
-			if sl := decodeSlot(b); sl.kind == kindDeleted {
-				r.over[sl.log] = true
+		for b := r.tail.Slots; len(b) > 0; b = b[segments.SlotSize:] {
+			if sl := segments.DecodeSlot(b); sl.Kind == segments.KindDeleted {
+				r.over[sl.Log] = true
 			}
 		}
 	}
@@ -252,46 +231,46 @@ func (r *recovery) findDeleted() error {
 
 // insert adds an entry to the index of its log, unless recovery leaves the entries of that log out
 // of memory.
-func (r *recovery) insert(at place, sl slot) {
-	if r.j.entriesLeftOut || r.over[sl.log] {
+func (r *recovery) insert(at index.Place, sl segments.Slot) {
+	if r.j.entriesLeftOut || r.over[sl.Log] {
 		return
 	}
-	r.log(sl.log).index.insert(item{
-		seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
-		kind: sl.kind, flags: sl.flags, keyed: sl.keyed, tag: sl.tag,
+	r.log(sl.Log).index.Insert(index.Item{
+		Seq: weir.Seq(sl.Seq), Time: weir.Time(sl.Time), Place: at, Size: sl.Size, Head: sl.Head,
+		Kind: sl.Kind, Flags: sl.Flags, Keyed: sl.Keyed, Tag: sl.Tag,
 	})
 }
 
 // applyRecord applies a mark, a document or a deletion.
-func (r *recovery) applyRecord(at place, rec *record) {
-	where := extent{at, rec.bytes()}
-	switch next := &r.j.commit.next; rec.kind {
-	case kindMark:
-		r.applyMark(rec.log, rec.time, weir.Seq(rec.seq), slices.Clone(rec.payload), where)
-	case kindDocument:
-		*next = max(*next, rec.seq+1)
-		if _, ok := r.first[rec.key]; !ok {
-			r.first[rec.key] = at.segment
+func (r *recovery) applyRecord(at index.Place, rec *segments.Record) {
+	where := index.Extent{Place: at, Bytes: rec.Bytes()}
+	switch next := &r.j.commit.next; rec.Kind {
+	case segments.KindMark:
+		r.applyMark(rec.Log, rec.Time, weir.Seq(rec.Seq), slices.Clone(rec.Payload), where)
+	case segments.KindDocument:
+		*next = max(*next, rec.Seq+1)
+		if _, ok := r.first[rec.Key]; !ok {
+			r.first[rec.Key] = at.Segment
 		}
-		if d := r.docs[rec.key]; d == nil || uint64(d.Revision) <= rec.seq {
-			r.docs[rec.key] = &document{at: where, Document: engine.Document{
-				Key: rec.key, Value: slices.Clone(rec.payload), Created: engine.LogID(rec.log), Revision: engine.Revision(rec.seq),
+		if d := r.docs[rec.Key]; d == nil || uint64(d.Revision) <= rec.Seq {
+			r.docs[rec.Key] = &index.Document{At: where, Document: engine.Document{
+				Key: rec.Key, Value: slices.Clone(rec.Payload), Created: engine.LogID(rec.Log), Revision: engine.Revision(rec.Seq),
 			}}
 		}
-	case kindDeleted:
+	case segments.KindDeleted:
 		if r.dropped != nil {
-			r.dropped[rec.log] = rec.key
+			r.dropped[rec.Log] = rec.Key
 		}
-		*next = max(*next, rec.seq+1)
-		if t := r.deleted[rec.key]; t == nil || uint64(t.revision) <= rec.seq {
-			r.deleted[rec.key] = &tombstone{
-				created: engine.LogID(rec.log), revision: engine.Revision(rec.seq), birth: rec.count, at: where,
+		*next = max(*next, rec.Seq+1)
+		if t := r.deleted[rec.Key]; t == nil || uint64(t.revision) <= rec.Seq {
+			r.deleted[rec.Key] = &tombstone{
+				created: engine.LogID(rec.Log), revision: engine.Revision(rec.Seq), birth: rec.Count, at: where,
 			}
 		}
 	}
 }
 
-func (r *recovery) applyMark(id uint64, revision int64, low weir.Seq, note []byte, at extent) {
+func (r *recovery) applyMark(id uint64, revision int64, low weir.Seq, note []byte, at index.Extent) {
 	r.j.commit.next = max(r.j.commit.next, uint64(revision)+1)
 	if revision < r.marks[id] {
 		return
@@ -329,20 +308,20 @@ func (r *recovery) settle() error {
 		}
 	}
 	for key, d := range r.docs {
-		d.first = r.first[key]
+		d.First = r.first[key]
 		s.put(d)
 		r.adopt(d.Created)
 	}
 	switch t := r.tail; {
 	case t == nil:
-	case t.sealed.Load():
-		t.slots = nil
-	case r.final || t.number < r.j.end.latest.segment: // the writer had moved on, but the next segment has no group yet
-		t.next, t.used = r.j.write.next, t.end-dataStart+int64(t.count)*slotSize
+	case t.Sealed.Load():
+		t.Slots = nil
+	case r.Final || t.Number < r.j.dir.End.Latest.Segment: // the writer had moved on, but the next segment has no group yet
+		t.next = r.j.write.next
 		r.rebuilt = append(r.rebuilt, t)
 	default:
 		r.j.commit.active, r.j.write.active = t, t
-		r.j.write.synced = t.end
+		r.j.write.synced = t.End
 	}
 	return nil
 }
@@ -353,10 +332,10 @@ func (r *recovery) adopt(id engine.LogID) {
 	if l == nil {
 		return
 	}
-	l.index.cut(l.low)
+	l.index.Cut(l.low)
 	s.logs[id] = l
 	s.account(&l.index, 1)
-	if l.mark.bytes > 0 {
+	if l.mark.Bytes > 0 {
 		s.keep(l.mark)
 	}
 }
@@ -367,39 +346,36 @@ func (r *recovery) adopt(id engine.LogID) {
 // pages clean and never write them. So the newest bytes are written again and then synced. All
 // older bytes were synced before the newest were written.
 func (r *recovery) confirm() error {
-	if err := r.j.fs.SyncDir(); err != nil {
+	if err := r.j.dir.FS.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	if err := errors.Join(r.rewriteEnd(), r.rebuild()); err != nil {
 		return err
 	}
 	if all := r.j.store.allSegments(); len(all) > 1 { // a killed process may have left an index that was never synced
-		if err := all[len(all)-2].file.SyncData(); err != nil {
-			return fmt.Errorf("sync %s: %w", all[len(all)-2].name, err)
+		if err := all[len(all)-2].File.SyncData(); err != nil {
+			return fmt.Errorf("sync %s: %w", all[len(all)-2].Name, err)
 		}
 	}
-	return r.j.restate(r.ending())
+	return r.j.dir.Restate(r.ending())
 }
 
 // rewriteEnd writes the newest bytes again and syncs them.
 func (r *recovery) rewriteEnd() error {
 	s := r.tail
-	if s == nil || r.marked {
+	if s == nil || r.Marked {
 		return nil
 	}
-	end := r.j.size
-	if !s.sealed.Load() {
-		end = s.end
+	end := r.j.dir.Size
+	if !s.Sealed.Load() {
+		end = s.End
 	}
-	b := make([]byte, end-r.newest)
-	if err := s.read(b, r.newest); err != nil {
+	b := make([]byte, end-r.Newest)
+	if err := s.Read(b, r.Newest); err != nil {
 		return err
 	}
-	if err := s.file.WriteAt(r.newest, b); err != nil {
-		return fmt.Errorf("rewrite the end of %s: %w", s.name, err)
-	}
-	if err := s.file.SyncData(); err != nil {
-		return fmt.Errorf("rewrite the end of %s: %w", s.name, err)
+	if err := directory.WriteSynced(s.File, r.Newest, b); err != nil {
+		return fmt.Errorf("rewrite the end of %s: %w", s.Name, err)
 	}
 	return nil
 }
@@ -408,7 +384,7 @@ func (r *recovery) rewriteEnd() error {
 // closed twice.
 func (r *recovery) closeFiles() {
 	for _, s := range r.segments {
-		s.file.Close()
+		s.File.Close()
 	}
 	r.j.store.segments = nil
 	r.j.prepare.ready, r.j.prepare.dead = nil, nil

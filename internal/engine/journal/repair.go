@@ -11,6 +11,8 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // RepairOptions are the options of a repair, in addition to those of a check.
@@ -60,8 +62,8 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock := c.j.lock
-	c.j.lock = nil // the lock must outlive the journal that writes the new segments
+	lock := c.j.dir.Lock
+	c.j.dir.Lock = nil // the lock must outlive the journal that writes the new segments
 	defer lock.Close()
 	defer c.close()
 	before, err := c.run()
@@ -87,7 +89,7 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 // verify checks the new journal before it replaces the old one.
 func (p *repair) verify(stage *disk.Stage) error {
 	j := newJournal(stage, Options{})
-	if err := j.readFormat(); err != nil {
+	if err := j.dir.ReadFormat(); err != nil {
 		return err
 	}
 	c := newCheckup(j, p.o.CheckOptions)
@@ -98,7 +100,7 @@ func (p *repair) verify(stage *disk.Stage) error {
 	}
 	if err == nil && len(c.holes) > 0 {
 		h := c.holes[0]
-		err = fmt.Errorf("read back repaired data (the journal is unchanged): %w", &DamageError{h.File, h.Offset, h.What, errors.New(h.Why)})
+		err = fmt.Errorf("read back repaired data (the journal is unchanged): %w", &DamageError{File: h.File, Offset: h.Offset, What: h.What, Err: errors.New(h.Why)})
 	}
 	return err
 }
@@ -117,8 +119,8 @@ type repair struct {
 // sealed are left out.
 func (p *repair) replace(stage *disk.Stage) error {
 	for it := range p.orphaned {
-		if n := uint64(it.place.segment); p.harmed[n] == nil {
-			x, err := p.inspect(n, func(slot, *record) {})
+		if n := uint64(it.Place.Segment); p.harmed[n] == nil {
+			x, err := p.inspect(n, func(segments.Slot, *segments.Record) {})
 			if err != nil {
 				return err
 			}
@@ -126,17 +128,17 @@ func (p *repair) replace(stage *disk.Stage) error {
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
-		stage.SetAside(segmentName(n))
-		p.result.Aside = append(p.result.Aside, segmentName(n))
+		stage.SetAside(segments.Name(n))
+		p.result.Aside = append(p.result.Aside, segments.Name(n))
 	}
 	for _, x := range p.unsealed { // the journal continues in a new segment, and every segment before the new one must be sealed
-		if n := x.seg.number; p.harmed[n] == nil {
-			stage.Leave(x.seg.name)
+		if n := x.Seg.Number; p.harmed[n] == nil {
+			stage.Leave(x.Seg.Name)
 			p.harmed[n] = x
 		}
 	}
-	for _, x := range p.harmed {
-		x.seg.leaving = true
+	for n := range p.harmed {
+		p.segments[n].leaving = true
 	}
 	return nil
 }
@@ -146,12 +148,12 @@ func (p *repair) replace(stage *disk.Stage) error {
 // (a list of segments) that does not contain the replaced segments.
 func (p *repair) build(stage *disk.Stage) error {
 	j, e := p.j, p.ending()
-	next := max(e.group, p.proof.latest.group)
-	if old := p.proof.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
+	next := max(e.Group, p.proof.Latest.Group)
+	if old := p.proof.Latest; old.Segment > e.Segment || old.Segment == e.Segment && old.Offset > e.Offset {
 		e = old
 	}
-	j.fs = stage
-	if err := errors.Join(j.createEnd(e), j.writeFormat()); err != nil || len(p.holes) == p.files {
+	j.dir.FS = stage
+	if err := errors.Join(j.dir.CreateEnd(e), j.dir.WriteFormat()); err != nil || len(p.holes) == p.files {
 		return err
 	}
 	if err := p.replace(stage); err != nil {
@@ -176,7 +178,7 @@ func (p *repair) build(stage *disk.Stage) error {
 // state in memory, because the journal is closed when all records are written.
 type rewriteOp struct {
 	j       *Journal
-	records []*record
+	records []*segments.Record
 	size    int
 	done    chan error
 }
@@ -194,15 +196,18 @@ func (o *rewriteOp) stage(g *group) {
 	}
 }
 
-// add writes a record to the new journal. It collects about copyStep bytes of records before it
+// add writes a record to the new journal. It collects about rewriteStep bytes of records before it
 // writes them. After an error it writes nothing more.
-func (p *repair) add(r *record) {
-	r.length, r.payloadSum = uint32(len(r.payload)), sum(0, r.payload)
+func (p *repair) add(r *segments.Record) {
+	r.Length, r.PayloadSum = uint32(len(r.Payload)), segments.Sum(0, r.Payload)
 	p.pending.records = append(p.pending.records, r)
-	if p.pending.size += r.size() + keyRoom; p.err == nil && p.pending.size >= min(copyStep, int(p.j.size/4)) {
+	if p.pending.size += r.Size() + segments.KeyRoom; p.err == nil && p.pending.size >= min(rewriteStep, int(p.j.dir.Size/4)) {
 		p.err = p.flush()
 	}
 }
+
+// rewriteStep is the number of bytes that a repair writes at once.
+const rewriteStep = 1 << 20
 
 // flush writes the collected records, or a manifest if there are none, and waits until they are
 // durable.
@@ -219,14 +224,14 @@ func (p *repair) flush() error {
 // during the check.
 func (p *repair) rewrite() error {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
-		x, err := p.inspect(n, func(sl slot, r *record) {
-			if p.err == nil && p.j.store.current(place{uint32(n), sl.off}, r) {
-				r.payload = slices.Clone(r.payload)
+		x, err := p.inspect(n, func(sl segments.Slot, r *segments.Record) {
+			if p.err == nil && p.j.store.current(index.Place{Segment: uint32(n), Off: sl.Off}, r) {
+				r.Payload = slices.Clone(r.Payload)
 				p.add(r)
 			}
 		})
-		if err == nil && x.records != p.harmed[n].records {
-			err = fmt.Errorf("%s: the disk returns different data each time", x.seg.name)
+		if err == nil && x.Records != p.harmed[n].Records {
+			err = fmt.Errorf("%s: the disk returns different data each time", x.Seg.Name)
 		}
 		if err != nil {
 			return err
@@ -242,7 +247,7 @@ func (p *repair) writeDeletions() error {
 		key := p.lost[id]
 		p.result.Documents = append(p.result.Documents, key)
 		if _, ok := p.first[key]; ok && key != "" {
-			p.add(&record{kind: kindDeleted, log: id, seq: p.revision(), key: key, count: uint32(p.top())})
+			p.add(&segments.Record{Kind: segments.KindDeleted, Log: id, Seq: p.revision(), Key: key, Count: uint32(p.top())})
 		}
 	}
 	return nil
@@ -253,20 +258,20 @@ func (p *repair) writeDeletions() error {
 func (p *repair) mend() error {
 	lost := map[uint64][]engine.Header{}
 	for _, h := range p.holes {
-		if !h.known || h.Fate != Lost || !h.slot.kind.entry() {
+		if !h.Known || h.Fate != Lost || !h.Slot.Kind.Entry() {
 			continue
 		}
 		// The field First of a closed gap is lost, but Seq suffices: the gap covers every missing
 		// sequence up to Seq.
 		e := engine.Header{
-			Kind: engine.Kind(h.slot.kind), Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags,
+			Kind: engine.Kind(h.Slot.Kind), Seq: weir.Seq(h.Slot.Seq), First: weir.Seq(h.Slot.Seq), Time: weir.Time(h.Slot.Time), Flags: h.Slot.Flags,
 		}
 		if e.Kind == engine.Batch {
 			e.Flags |= engine.Lost
 		} else if e.Flags&engine.Lost != 0 { // a closed gap of an earlier repair: it covers every missing sequence above the previous entry
 			e.First = 0
 		}
-		lost[h.slot.log] = append(lost[h.slot.log], e)
+		lost[h.Slot.Log] = append(lost[h.Slot.Log], e)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.docs)) {
 		d := p.docs[key]
@@ -279,7 +284,7 @@ func (p *repair) mend() error {
 		var note []byte
 		if p.o.Mend != nil {
 			mended, more, err := p.o.Mend(d.Document, l.low, l.note, func(yield func(*engine.Header) bool) {
-				l.index.ascend(l.low, func(it item) bool { h := it.header(); return yield(&h) })
+				l.index.Ascend(l.low, func(it index.Item) bool { h := it.Header(); return yield(&h) })
 			}, p.maxLost(l))
 			if err != nil {
 				return fmt.Errorf("repair log of %s: %w", key, err)
@@ -288,7 +293,7 @@ func (p *repair) mend() error {
 			note = mended
 		}
 		if p.lostMarks[id] {
-			p.add(&record{kind: kindMark, log: id, seq: uint64(l.low), time: int64(p.revision()), payload: note})
+			p.add(&segments.Record{Kind: segments.KindMark, Log: id, Seq: uint64(l.low), Time: int64(p.revision()), Payload: note})
 		}
 	}
 	return nil
@@ -302,7 +307,7 @@ func (p *repair) revision() uint64 {
 
 // top returns the highest number that a segment may have had.
 func (p *repair) top() uint64 {
-	return max(p.proof.latest.segment, slices.Max(append(p.numbers, 0)))
+	return max(p.proof.Latest.Segment, slices.Max(append(p.numbers, 0)))
 }
 
 // maxLost returns how many entries of a log may be lost without a trace. These are all records with
@@ -311,11 +316,11 @@ func (p *repair) top() uint64 {
 // that were then recycled. So maxLost adds the number of records that the recycled segments could
 // hold.
 func (p *repair) maxLost(l *log) int {
-	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
+	if p.unknown == 0 || l.mark.Bytes > 0 && !p.stale(l.mark.Place) {
 		return p.unknown
 	}
 	recycled := int(p.top()) - len(p.listed) - len(p.unused)
-	return p.unknown + max(recycled, 0)*room(p.j.size-dataStart)
+	return p.unknown + max(recycled, 0)*segments.Room(p.j.dir.Size-segments.DataStart)
 }
 
 // renew writes the new value of each document for which the Stale callback returned one.
@@ -330,7 +335,7 @@ func (p *repair) renew() error {
 			return fmt.Errorf("replace stale document %s: %w", key, err)
 		}
 		if value != nil {
-			p.add(&record{kind: kindDocument, log: uint64(d.Created), seq: p.revision(), key: key, payload: value})
+			p.add(&segments.Record{Kind: segments.KindDocument, Log: uint64(d.Created), Seq: p.revision(), Key: key, Payload: value})
 		}
 	}
 	return nil
@@ -341,12 +346,12 @@ func (p *repair) give(key string, l *log, entries []engine.Header) {
 	slices.SortFunc(entries, func(a, b engine.Header) int { return int(int64(a.Seq) - int64(b.Seq)) })
 	entries = slices.CompactFunc(entries, func(a, b engine.Header) bool { return a.Seq == b.Seq }) // the same entry may occur twice, as original and as copy
 	for _, e := range entries {
-		r := &record{kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(l.id), seq: uint64(e.Seq), time: int64(e.Time)}
+		r := &segments.Record{Kind: segments.Kind(e.Kind), Flags: e.Flags & index.FlagMask, Log: uint64(l.id), Seq: uint64(e.Seq), Time: int64(e.Time)}
 		if e.Kind == engine.GapClosed {
-			r.payload = binary.LittleEndian.AppendUint64(nil, uint64(e.First))
+			r.Payload = binary.LittleEndian.AppendUint64(nil, uint64(e.First))
 		}
 		p.add(r)
-		l.index.insert(item{seq: e.Seq, time: e.Time, kind: r.kind, flags: r.flags, head: uint16(r.headLen()), size: r.length})
+		l.index.Insert(index.Item{Seq: e.Seq, Time: e.Time, Kind: r.Kind, Flags: r.Flags, Head: uint16(r.HeadLen()), Size: r.Length})
 		if e.Kind == engine.Batch {
 			e.First = e.Seq
 		} else if e.Flags&engine.Lost == 0 {

@@ -15,6 +15,8 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // verifyRepaired verifies a repaired journal against a history. Every acknowledged entry must be
@@ -99,7 +101,7 @@ func repairAndVerify(t *testing.T, what string, fs *faulty.FS, h *history, unkno
 // segmentFiles returns the names of all segment files, sorted.
 func segmentFiles(fs *faulty.FS) (names []string) {
 	for name := range fs.Files() {
-		if _, ok := segmentNumber(name); ok {
+		if _, ok := segments.NumberOf(name); ok {
 			names = append(names, name)
 		}
 	}
@@ -234,12 +236,12 @@ func TestRepairMissingSegment(t *testing.T) {
 	c.close()
 	for _, n := range listed[:len(listed)-1] {
 		after := fs.Crash(faulty.LoseNothing, nil)
-		if err := errors.Join(after.Remove(segmentName(n)), after.SyncDir()); err != nil {
+		if err := errors.Join(after.Remove(segments.Name(n)), after.SyncDir()); err != nil {
 			t.Fatal(err)
 		}
-		r, _ := repairAndVerify(t, segmentName(n), after, h, false)
-		if d := r.Before.Damages; len(d) == 0 || d[0].File != segmentName(n) || !strings.Contains(d[0].Why, "missing") {
-			t.Errorf("damages reported after %s was removed: %+v", segmentName(n), d)
+		r, _ := repairAndVerify(t, segments.Name(n), after, h, false)
+		if d := r.Before.Damages; len(d) == 0 || d[0].File != segments.Name(n) || !strings.Contains(d[0].Why, "missing") {
+			t.Errorf("damages reported after %s was removed: %+v", segments.Name(n), d)
 		}
 	}
 }
@@ -262,7 +264,7 @@ func TestRepairInterrupted(t *testing.T) {
 		}
 		if victims == nil {
 			damaged.Remove(records[len(records)/2].file)
-			damaged.Remove(endFile)
+			damaged.Remove(directory.EndFile)
 			damaged = damaged.Crash(faulty.LoseNothing, nil)
 		}
 		whole, least := repairAndVerify(t, "no power cut", damaged.Crash(faulty.LoseNothing, nil), h, false)
@@ -346,9 +348,9 @@ func TestRepairOnBadDisk(t *testing.T) {
 	spoilt := ""
 	bad.OnCall(func(c faulty.Call) error {
 		name, staged := strings.CutPrefix(c.Name, "stage-new-")
-		if _, ok := segmentNumber(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && bad.Files()[c.Name][dataStart] != 0 {
+		if _, ok := segments.NumberOf(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && bad.Files()[c.Name][segments.DataStart] != 0 {
 			spoilt = name
-			bad.Flip(c.Name, dataStart+100, 3)
+			bad.Flip(c.Name, segments.DataStart+100, 3)
 		}
 		return nil
 	})
@@ -401,7 +403,7 @@ func TestRepairWithoutSpace(t *testing.T) {
 	p := recordsOf(t, fs)[3]
 	fs.Flip(p.file, p.off+20, 1)
 	before := fs.Files()
-	for _, space := range []int64{0, 1000, endSize + 200, small.SegmentSize} {
+	for _, space := range []int64{0, 1000, endLen + 200, small.SegmentSize} {
 		fs.Capacity(fs.Size() + space)
 		if _, err := RepairJournal(fs, RepairOptions{}); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("with space for %d bytes, the repair returned %v, want %v", space, err, syscall.ENOSPC)

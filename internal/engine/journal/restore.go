@@ -7,6 +7,8 @@ import (
 	"io/fs"
 
 	"weir/internal/disk"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // ErrNotEmpty means that the target directory of a restore is not empty.
@@ -27,26 +29,26 @@ func NewRestore(dir disk.FS) (*Restore, error) {
 	if err := r.empty(); err != nil {
 		return nil, err
 	}
-	lock, err := dir.Lock(lockFile)
+	lock, err := dir.Lock(directory.LockFile)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
-	r.j.lock = lock
+	r.j.dir.Lock = lock
 	if err := r.empty(); err != nil { // a server may have created a journal before the lock was taken
 		lock.Close()
 		return nil, err
 	}
 	r.stage, err = disk.NewStage(dir)
-	if r.j.fs = r.stage; err != nil {
+	if r.j.dir.FS = r.stage; err != nil {
 		return nil, errors.Join(err, r.Abort())
 	}
 	return r, nil
 }
 
 func (r *Restore) empty() error {
-	names, err := r.j.list()
+	names, err := r.j.dir.List()
 	for _, name := range names {
-		if name != lockFile {
+		if name != directory.LockFile {
 			return fmt.Errorf("%w: the directory contains %s", ErrNotEmpty, name)
 		}
 	}
@@ -56,21 +58,21 @@ func (r *Restore) empty() error {
 // Add writes one file of a snapshot and syncs it. The format file must come first. It is kept in
 // memory and written by Finish.
 func (r *Restore) Add(name string, content io.Reader) error {
-	if name == formatFile {
+	if name == directory.FormatFile {
 		b, err := io.ReadAll(io.LimitReader(content, 4096))
 		if err != nil {
 			return err
 		}
-		if err := r.j.parseFormat(string(b)); err != nil {
+		if err := r.j.dir.ParseFormat(string(b)); err != nil {
 			return err
 		}
 		r.format = b
 		return nil
 	}
-	if _, ok := segmentNumber(name); !ok || r.format == nil {
+	if _, ok := segments.NumberOf(name); !ok || r.format == nil {
 		return fmt.Errorf("%w: unexpected file %s", ErrForeign, name)
 	}
-	f, err := r.j.fs.Create(name)
+	f, err := r.j.dir.FS.Create(name)
 	if err != nil {
 		return err
 	}
@@ -80,10 +82,10 @@ func (r *Restore) Add(name string, content io.Reader) error {
 // fill writes a segment to its full size, because syncs are cheaper on blocks that were written
 // before.
 func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
-	buf := make([]byte, min(zeroStep, r.j.size))
-	for off := int64(0); off < r.j.size; off += int64(len(buf)) {
+	buf := make([]byte, min(zeroStep, r.j.dir.Size))
+	for off := int64(0); off < r.j.dir.Size; off += int64(len(buf)) {
 		clear(buf)
-		b := buf[:min(int64(len(buf)), r.j.size-off)]
+		b := buf[:min(int64(len(buf)), r.j.dir.Size-off)]
 		if _, err := io.ReadFull(content, b); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 			return err
 		}
@@ -92,7 +94,7 @@ func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 		}
 	}
 	if n, _ := io.ReadFull(content, buf[:1]); n > 0 {
-		return &DamageError{File: name, Offset: r.j.size, What: "segment", Err: errors.New("longer than a segment")}
+		return &DamageError{File: name, Offset: r.j.dir.Size, What: "segment", Err: errors.New("longer than a segment")}
 	}
 	return f.SyncData()
 }
@@ -101,7 +103,7 @@ func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 // damage that the snapshot already had. Such damage does not make the restore fail.
 func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if r.format == nil {
-		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
+		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, directory.FormatFile)
 	}
 	c := newCheckup(r.j, o)
 	report, err := c.run()
@@ -109,19 +111,19 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.j.version >= 2 {
-		if err := r.j.createEnd(c.ending()); err != nil {
+	if r.j.dir.Version >= 2 {
+		if err := r.j.dir.CreateEnd(c.ending()); err != nil {
 			return nil, err
 		}
-		r.j.end.file.Close()
+		r.j.dir.CloseEnd()
 	}
-	if err := r.j.replace(formatFile, formatTmpFile, r.format); err != nil {
-		return nil, fmt.Errorf("create %s: %w", formatFile, err)
+	if err := r.j.dir.Replace(directory.FormatFile, r.format); err != nil {
+		return nil, fmt.Errorf("create %s: %w", directory.FormatFile, err)
 	}
 	if err := r.stage.Commit(); err != nil {
 		return nil, err
 	}
-	_ = r.j.lock.Close()
+	_ = r.j.dir.Lock.Close()
 	return report, nil
 }
 
@@ -129,8 +131,8 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 // lock, so no other process can start using the directory before it is empty.
 func (r *Restore) Abort() error {
 	err := r.stage.Discard()
-	if gone := r.stage.FS.Remove(lockFile); !errors.Is(gone, fs.ErrNotExist) {
+	if gone := r.stage.FS.Remove(directory.LockFile); !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}
-	return errors.Join(err, r.stage.SyncDir(), r.j.lock.Close())
+	return errors.Join(err, r.stage.SyncDir(), r.j.dir.Lock.Close())
 }

@@ -9,6 +9,8 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // offline returns the disk of a closed journal, and the journal's history.
@@ -51,7 +53,7 @@ func TestRestoreFails(t *testing.T) {
 			return
 		}
 		defer j.Close()
-		if len(names) == 0 || len(names) == 1 && names[0] == lockFile {
+		if len(names) == 0 || len(names) == 1 && names[0] == directory.LockFile {
 			return
 		}
 		if err := h.verify(j); err != nil {
@@ -155,7 +157,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Errorf("restore into a directory that holds a journal: %v", err)
 	}
 	used := faulty.New()
-	lock, err := used.Lock(lockFile)
+	lock, err := used.Lock(directory.LockFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,17 +169,17 @@ func TestRestoreRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{segmentName(1): "x", "evil": "x", formatFile: "weir journal 1\nsegment 65536\nsalt 00\n"} {
+	for name, content := range map[string]string{segments.Name(1): "x", "evil": "x", directory.FormatFile: "weir journal 1\nsegment 65536\nsalt 00\n"} {
 		if err := r.Add(name, strings.NewReader(content)); err == nil {
 			t.Errorf("the restore accepted the unexpected file %s", name)
 		}
 	}
 	s := snapshotOf(t, source)
 	defer s.Close()
-	if err := r.Add(formatFile, strings.NewReader(s.Format)); err != nil {
+	if err := r.Add(directory.FormatFile, strings.NewReader(s.Format)); err != nil {
 		t.Error(err)
 	}
-	if err := r.Add(segmentName(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {
+	if err := r.Add(segments.Name(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {
 		t.Error("the restore accepted a segment that is too long")
 	}
 	if err := r.Abort(); err != nil {

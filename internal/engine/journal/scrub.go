@@ -10,6 +10,8 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // Scrub is the progress of the background scrub, which reads and checks all sealed (full) segments
@@ -56,19 +58,19 @@ func (s *scrubber) init(j *Journal) { s.j, s.found = j, map[uint64][]Finding{} }
 
 // run makes one pass after the other until the journal closes.
 func (s *scrubber) run() {
-	for s.pass() && s.pause(s.j.opts.ScrubEvery) {
+	for s.pass() && pause(s.j.opts.ScrubEvery, s.j.halt) {
 	}
 }
 
 // pass checks all segments that are sealed now. It returns false if the journal is closing.
 func (s *scrubber) pass() bool {
-	all := slices.DeleteFunc(s.j.store.allSegments(), func(seg *segment) bool { return !seg.sealed.Load() })
-	s.update(func(p *Scrub) { p.Done, p.Total = 0, int64(len(all))*s.j.size })
+	all := slices.DeleteFunc(s.j.store.allSegments(), func(seg *segment) bool { return !seg.Sealed.Load() })
+	s.update(func(p *Scrub) { p.Done, p.Total = 0, int64(len(all))*s.j.dir.Size })
 	for i, seg := range all {
-		if seg = s.j.store.hold(uint32(seg.number)); seg != nil && !s.check(seg) {
+		if seg = s.j.store.hold(uint32(seg.Number)); seg != nil && !s.check(seg) {
 			return false
 		}
-		s.update(func(p *Scrub) { p.Done = int64(i+1) * s.j.size })
+		s.update(func(p *Scrub) { p.Done = int64(i+1) * s.j.dir.Size })
 	}
 	s.update(func(p *Scrub) { p.Done, p.Total, p.Finished = 0, 0, time.Now() })
 	return true
@@ -78,21 +80,20 @@ func (s *scrubber) pass() bool {
 // Write, which discards the data: copying checks every group, record and index. check returns false
 // if the journal is closing.
 func (s *scrubber) check(seg *segment) bool {
-	disk.Uncache(seg.file) // read what the disk holds, not what the kernel remembers
-	seg.acquire()
+	disk.Uncache(seg.File) // read what the disk holds, not what the kernel remembers
 	defer seg.release()
-	snap := &Snapshot{j: s.j, parts: []part{{seg: seg, held: true}}}
-	if err := snap.Copy(s, 1); err != nil {
+	var damages []error
+	if err := seg.Copy(s, segments.Part{}, func(err error) { damages = append(damages, err) }); err != nil {
 		return false
 	}
-	disk.Uncache(seg.file) // leave the memory to data that is in use
+	disk.Uncache(seg.File) // leave the memory to data that is in use
 	var findings []Finding
-	if damages := snap.Damages(); len(damages) > 0 {
+	if len(damages) > 0 {
 		if findings = s.name(seg, damages); s.j.opts.Damaged != nil {
 			s.j.opts.Damaged(findings)
 		}
 	}
-	s.update(func(*Scrub) { s.found[seg.number] = findings })
+	s.update(func(*Scrub) { s.found[seg.Number] = findings })
 	return true
 }
 
@@ -110,22 +111,10 @@ func (s *scrubber) Write(b []byte) (int, error) {
 		wait *= 4
 	}
 	s.unpaced, s.appended = 0, now
-	if !s.pause(wait) {
+	if !pause(wait, s.j.halt) {
 		return 0, engine.ErrClosed
 	}
 	return len(b), nil
-}
-
-// pause waits for d. It returns false if the journal closes first.
-func (s *scrubber) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-s.j.halt:
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 func (s *scrubber) update(change func(*Scrub)) {
@@ -151,17 +140,17 @@ func (s *scrubber) progress() Scrub {
 // name returns the records of a segment that are damaged and still needed. If there are none, or if
 // the index is not valid, it returns the damaged parts of the file.
 func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
-	index, err := seg.index(s.j.size)
+	slots, err := seg.Index()
 	runs := map[engine.LogID]int{} // for each log, the position of its newest finding in findings
-	for ; len(index) > 0 && len(findings) < mostFindings; index = index[slotSize:] {
-		sl := decodeSlot(index)
+	for ; len(slots) > 0 && len(findings) < mostFindings; slots = slots[segments.SlotSize:] {
+		sl := segments.DecodeSlot(slots)
 		_, err := s.j.reclaim.load(seg, sl)
-		if err == nil || !s.j.store.needs(place{uint32(seg.number), sl.off}, sl) {
+		if err == nil || !s.j.store.needs(index.Place{Segment: uint32(seg.Number), Off: sl.Off}, sl) {
 			continue
 		}
-		f := Finding{File: seg.name, Offset: int64(sl.off), What: kindNames[sl.kind], Why: err.Error(), Records: 1, log: engine.LogID(sl.log)}
-		if sl.kind.entry() {
-			f.From, f.To = weir.Seq(sl.seq), weir.Seq(sl.seq)
+		f := Finding{File: seg.Name, Offset: int64(sl.Off), What: sl.Kind.String(), Why: err.Error(), Records: 1, log: engine.LogID(sl.Log)}
+		if sl.Kind.Entry() {
+			f.From, f.To = weir.Seq(sl.Seq), weir.Seq(sl.Seq)
 			if i, ok := runs[f.log]; ok && findings[i].What == f.What && findings[i].To+1 == f.From {
 				findings[i].To, findings[i].Records = f.To, findings[i].Records+1
 				continue
@@ -175,7 +164,7 @@ func (s *scrubber) name(seg *segment, damages []error) (findings []Finding) {
 		return findings
 	}
 	for _, d := range damages[:min(len(damages), mostFindings)] {
-		f := Finding{File: seg.name, What: "data", Why: d.Error()}
+		f := Finding{File: seg.Name, What: "data", Why: d.Error()}
 		if at, ok := errors.AsType[*DamageError](d); ok {
 			f.Offset, f.What, f.Why = at.Offset, at.What, at.Err.Error()
 		}
@@ -200,18 +189,18 @@ func (s *store) hold(number uint32) *segment {
 
 // needs reports whether the state in memory refers to the record at this place. Unlike the method
 // current, it works without the key of the document.
-func (s *store) needs(at place, sl slot) (needed bool) {
-	if sl.kind != kindDocument && sl.kind != kindDeleted {
-		return s.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq})
+func (s *store) needs(at index.Place, sl segments.Slot) (needed bool) {
+	if sl.Kind != segments.KindDocument && sl.Kind != segments.KindDeleted {
+		return s.current(at, &segments.Record{Kind: sl.Kind, Log: sl.Log, Seq: sl.Seq})
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	s.deleted.Scan(func(_ string, t *tombstone) bool {
-		needed = t.at.place == at
+		needed = t.at.Place == at
 		return !needed
 	})
-	s.docs.Scan(func(_ string, d *document) bool {
-		needed = needed || d.at.place == at
+	s.docs.Scan(func(_ string, d *index.Document) bool {
+		needed = needed || d.At.Place == at
 		return !needed
 	})
 	return needed
@@ -225,7 +214,7 @@ func (s *store) nameDocuments(findings []Finding) {
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	s.docs.Scan(func(key string, d *document) bool {
+	s.docs.Scan(func(key string, d *index.Document) bool {
 		if _, ok := names[d.Created]; ok {
 			names[d.Created] = key
 		}

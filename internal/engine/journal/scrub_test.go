@@ -49,7 +49,7 @@ func spotOf(t *testing.T, w *world, key string, seq weir.Seq) spot {
 	l := w.logs[key].(*handle).log
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	it, ok := l.index.find(seq)
+	it, ok := l.index.Find(seq)
 	if !ok {
 		t.Fatalf("no entry %d of %s", seq, key)
 	}
@@ -90,17 +90,17 @@ func TestScrubFindsDamage(t *testing.T) {
 		first := spotOf(t, w, "a", 10)
 		for seq := weir.Seq(10); seq <= 12; seq++ {
 			s := spotOf(t, w, "a", seq)
-			fs.Flip(s.seg.name, int64(s.place.off)+200, 3) // a bit in the payload
+			fs.Flip(s.seg.Name, int64(s.Place.Off)+200, 3) // a bit in the payload
 		}
 		got := findings()
 		if len(got) != 1 || got[0].Document != "a" || got[0].From != 10 || got[0].To != 12 || got[0].Records != 3 || got[0].What != "batch" ||
-			got[0].File != first.seg.name || got[0].Offset != int64(first.place.off) {
+			got[0].File != first.seg.Name || got[0].Offset != int64(first.Place.Off) {
 			t.Fatalf("findings after three batches were damaged: %+v", got)
 		}
 		unreadable := spotOf(t, w, "b", 60)
 		fs.OnCall(func(c faulty.Call) error {
-			at := int64(unreadable.place.off) + 100
-			if c.Kind == faulty.Read && c.Name == unreadable.seg.name && c.Off <= at && at < c.Off+int64(c.Len) {
+			at := int64(unreadable.Place.Off) + 100
+			if c.Kind == faulty.Read && c.Name == unreadable.seg.Name && c.Off <= at && at < c.Off+int64(c.Len) {
 				return syscall.EIO
 			}
 			return nil
@@ -109,11 +109,11 @@ func TestScrubFindsDamage(t *testing.T) {
 			t.Fatalf("findings after another batch became unreadable: %+v", got)
 		}
 		fs.OnCall(nil)
-		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
+		fs.Flip(unreadable.seg.Name, small.SegmentSize-footerLen-5, 1)
 		if got = findings(); len(got) != 2 || got[1].What != "index" || got[1].Records != 0 {
 			t.Fatalf("findings after an index was damaged: %+v", got)
 		}
-		fs.Flip(unreadable.seg.name, small.SegmentSize-footerSize-5, 1)
+		fs.Flip(unreadable.seg.Name, small.SegmentSize-footerLen-5, 1)
 		if err := w.trim("a", 20, "note"); err != nil {
 			t.Fatal(err)
 		}

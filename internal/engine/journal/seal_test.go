@@ -9,12 +9,13 @@ import (
 
 	"weir"
 	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal/segments"
 )
 
 // isSeal reports whether a call writes the index and the footer of a full segment.
 func isSeal(c faulty.Call) bool {
-	_, segment := segmentNumber(c.Name)
-	return segment && c.Kind == faulty.Write && c.Off+int64(c.Len) == small.SegmentSize && c.Off > dataStart
+	_, segment := segments.NumberOf(c.Name)
+	return segment && c.Kind == faulty.Write && c.Off+int64(c.Len) == small.SegmentSize && c.Off > segments.DataStart
 }
 
 // sealHeld runs a journal until its first segment is full and groups (the records of one write
@@ -35,7 +36,7 @@ func sealHeld(t *testing.T, test func(fs *faulty.FS, w *world, release func())) 
 		}
 		defer release()
 		fs.OnCall(func(c faulty.Call) error {
-			if isSeal(c) && c.Name == segmentName(1) {
+			if isSeal(c) && c.Name == segments.Name(1) {
 				<-held
 			}
 			return nil
@@ -43,7 +44,7 @@ func sealHeld(t *testing.T, test func(fs *faulty.FS, w *world, release func())) 
 		if err := w.create("a", "x"); err != nil {
 			t.Fatal(err)
 		}
-		for seq := weir.Seq(1); w.j.write.active.number == 1 || seq%20 > 0; seq++ {
+		for seq := weir.Seq(1); w.j.write.active.Number == 1 || seq%20 > 0; seq++ {
 			if err := w.append("a", seq, 2000); err != nil { // would never return if a group waited for the index
 				t.Fatal(err)
 			}
@@ -71,16 +72,16 @@ func TestAppendWhileSealing(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.appendMany("a", 1000, 1060, 2000) }() // these entries need more than one segment
 		synctest.Wait()
-		if w.j.write.active.number != 2 {
-			t.Errorf("active segment is %d although segment 1 is not sealed", w.j.write.active.number)
+		if w.j.write.active.Number != 2 {
+			t.Errorf("active segment is %d although segment 1 is not sealed", w.j.write.active.Number)
 		}
 		release()
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if w.j.write.active.number < 3 || !w.j.store.segment(1).sealed.Load() {
-			t.Errorf("active segment is %d, want at least 3, and segment 1 must be sealed", w.j.write.active.number)
+		if w.j.write.active.Number < 3 || !w.j.store.segment(1).Sealed.Load() {
+			t.Errorf("active segment is %d, want at least 3, and segment 1 must be sealed", w.j.write.active.Number)
 		}
 		if err := w.h.verifyOpen(w); err != nil {
 			t.Error(err)
@@ -140,24 +141,26 @@ func TestDamageWhileSealing(t *testing.T) {
 	var fs *faulty.FS
 	var end int64
 	sealHeld(t, func(running *faulty.FS, w *world, release func()) {
-		fs, end = running.Crash(faulty.LoseAll, nil), w.j.store.segment(1).end
+		fs, end = running.Crash(faulty.LoseAll, nil), w.j.store.segment(1).End
 	})
 	for name, damage := range map[string]func(b []byte){
 		"a bit of the last group is flipped":          func(b []byte) { b[end-100] ^= 8 },
 		"the last groups are zeros":                   func(b []byte) { clear(b[end-5000:]) },
-		"the last groups and the watermark are zeros": func(b []byte) { clear(b[end-5000:]); clear(b[watermarkOffset:dataStart]) },
-		"all groups and the watermark are zeros":      func(b []byte) { clear(b[dataStart:]); clear(b[watermarkOffset:dataStart]) },
+		"the last groups and the watermark are zeros": func(b []byte) { clear(b[end-5000:]); clear(b[watermarkAt:segments.DataStart]) },
+		"all groups and the watermark are zeros":      func(b []byte) { clear(b[segments.DataStart:]); clear(b[watermarkAt:segments.DataStart]) },
 	} {
 		hurt := fs.Crash(faulty.LoseAll, nil)
-		b := slices.Clone(hurt.Files()[segmentName(1)])
+		b := slices.Clone(hurt.Files()[segments.Name(1)])
 		damage(b)
-		put(hurt, segmentName(1), b)
+		put(hurt, segments.Name(1), b)
 		if j, err := Open(hurt, small); err == nil {
 			j.Close()
 			t.Errorf("%s: Open accepts the journal", name)
 		}
 		report, err := Check(hurt, CheckOptions{})
-		if err != nil || !slices.ContainsFunc(report.Damages, func(d Damage) bool { return d.Fate == Lost || d.Fate == Unknown || d.Fate == Mended }) {
+		if err != nil || !slices.ContainsFunc(report.Damages, func(d Damage) bool {
+			return d.Fate == Lost || d.Fate == Unknown || d.Fate == Mended
+		}) {
 			t.Errorf("%s: the check reports no loss: %v, %+v", name, err, report)
 		}
 	}
@@ -172,7 +175,7 @@ func TestCrashBeforeFirstGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs.OnCall(func(c faulty.Call) error {
-		if c.Name == segmentName(2) && c.Kind == faulty.Write && c.Off == dataStart && c.Len < 10_000 || isSeal(c) {
+		if c.Name == segments.Name(2) && c.Kind == faulty.Write && c.Off == segments.DataStart && c.Len < 10_000 || isSeal(c) {
 			return errors.New("power cut")
 		}
 		return nil
@@ -193,8 +196,8 @@ func TestCrashBeforeFirstGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	if s := j.store.segment(1); !s.sealed.Load() || j.commit.active != nil {
-		t.Errorf("segment 1 sealed: %t, want true; active segment %v, want none", s.sealed.Load(), j.commit.active)
+	if s := j.store.segment(1); !s.Sealed.Load() || j.commit.active != nil {
+		t.Errorf("segment 1 sealed: %t, want true; active segment %v, want none", s.Sealed.Load(), j.commit.active)
 	}
 	if err := h.verify(j); err != nil {
 		t.Error(err)

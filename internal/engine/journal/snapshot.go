@@ -9,6 +9,8 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // Snapshot is the content of the journal at one point in time, as a list of files. These files can
@@ -19,18 +21,16 @@ import (
 type Snapshot struct {
 	Format  string // content of the file "format"
 	j       *Journal
-	parts   []part
+	parts   []heldPart
 	damages []error
 	offline bool
 }
 
-// part is one segment of a snapshot.
-type part struct {
+// heldPart is one segment of a snapshot.
+type heldPart struct {
+	segments.Part
 	seg  *segment
-	end  int64  // unsealed segment: copy up to this offset; sealed segment: 0, copy the whole file
-	next uint64 // unsealed segment: number of the next group, with the bit finalMark if the segment is full
-	raw  bool   // the journal is damaged: if this segment has no index, copy the whole file unchecked
-	held bool   // the segment is not released yet
+	held bool // the segment is not released yet
 }
 
 // SnapshotFile is one file of a snapshot.
@@ -66,12 +66,12 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 // than Open does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	j := newJournal(fs, Options{})
-	names, err := j.list()
+	names, err := j.dir.List()
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(names, formatFile) && !disk.Installing(names) {
-		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
+	if !slices.Contains(names, directory.FormatFile) && !disk.Installing(names) {
+		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, directory.FormatFile)
 	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
@@ -95,11 +95,11 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 		c.close()
 		return nil, errors.Join(why, err)
 	}
-	s := &Snapshot{j: c.j, Format: c.j.formatText(), offline: true, damages: []error{why}}
+	s := &Snapshot{j: c.j, Format: c.j.dir.FormatText(), offline: true, damages: []error{why}}
 	for _, n := range c.numbers {
 		c.j.store.addSegment(c.segments[n])
 		c.segments[n].acquire()
-		s.parts = append(s.parts, part{seg: c.segments[n], raw: true, held: true})
+		s.parts = append(s.parts, heldPart{Part: segments.Part{Raw: true}, seg: c.segments[n], held: true})
 	}
 	return s, nil
 }
@@ -130,15 +130,15 @@ func (o *snapshotOp) finish(err error) {
 // only the writer frees segments. A segment that the committer has started but that has no durable
 // group is left out.
 func (w *writer) snapshot() *Snapshot {
-	s := &Snapshot{j: w.j, Format: w.j.formatText()}
+	s := &Snapshot{j: w.j, Format: w.j.dir.FormatText()}
 	for _, seg := range w.j.store.allSegments() {
-		p := part{seg: seg, held: true}
+		p := heldPart{seg: seg, held: true}
 		switch {
-		case seg.sealed.Load():
+		case seg.Sealed.Load():
 		case seg == w.active:
-			p.end, p.next = w.synced, w.next
-		case w.active != nil && seg.number < w.active.number: // full, and being sealed
-			p.end, p.next = seg.end, seg.next|finalMark
+			p.End, p.Next = w.synced, w.next
+		case w.active != nil && seg.Number < w.active.Number: // full, and being sealed
+			p.End, p.Next = seg.End, seg.next|segments.FinalMark
 		default:
 			continue
 		}
@@ -150,13 +150,13 @@ func (w *writer) snapshot() *Snapshot {
 
 // Files returns the files of the snapshot, in order.
 func (s *Snapshot) Files() []SnapshotFile {
-	files := []SnapshotFile{{Name: formatFile, Size: int64(len(s.Format))}}
+	files := []SnapshotFile{{Name: directory.FormatFile, Size: int64(len(s.Format))}}
 	for _, p := range s.parts {
-		f := SnapshotFile{Name: p.seg.name, Size: s.j.size}
-		if p.end > 0 {
-			f.Size = p.end
-		} else if footer, ok, err := p.seg.footer(s.j.size); err == nil && ok {
-			f.Seal = fmt.Sprintf("%x", footer.encode(p.seg.seed))
+		f := SnapshotFile{Name: p.seg.Name, Size: s.j.dir.Size}
+		if p.End > 0 {
+			f.Size = p.End
+		} else {
+			f.Seal = p.seg.Identity()
 		}
 		files = append(files, f)
 	}
@@ -173,8 +173,7 @@ func (s *Snapshot) Copy(w io.Writer, i int) error {
 	}
 	p := &s.parts[i-1]
 	defer s.release(p)
-	c := &copier{s: s, part: p, seg: p.seg, w: w}
-	return c.run()
+	return p.seg.Copy(w, p.Part, func(err error) { s.damages = append(s.damages, err) })
 }
 
 // Skip releases file i of Files without copying it.
@@ -187,7 +186,7 @@ func (s *Snapshot) Skip(i int) {
 // Damages returns the damage found in the files copied so far.
 func (s *Snapshot) Damages() []error { return s.damages }
 
-func (s *Snapshot) release(p *part) {
+func (s *Snapshot) release(p *heldPart) {
 	if p.held {
 		p.held = false
 		p.seg.release()
@@ -203,113 +202,4 @@ func (s *Snapshot) Close() {
 		s.offline = false
 		s.j.closeAll()
 	}
-}
-
-// copier copies one segment, group by group. (A group is the records of one write.)
-type copier struct {
-	s    *Snapshot
-	part *part
-	seg  *segment
-	w    io.Writer
-}
-
-// copyStep is the number of bytes copied at once in parts that are not checked.
-const copyStep = 1 << 20
-
-// run copies the segment. It checks the groups if it knows where they end. Everything else is
-// copied unchecked.
-func (c *copier) run() error {
-	block, size, end := make([]byte, dataStart), c.s.j.size, c.part.end
-	if err := c.read(block, 0); err != nil {
-		return err
-	}
-	if err := checkHeader(block, c.seg.seed, c.seg.number, size); err != nil {
-		c.damaged(0, "segment header", err)
-	}
-	if end > 0 { // unsealed segment: in the copy, the watermark says that all groups were synced
-		clear(block[headerSize:])
-		copy(block[watermarkOffset:], encodeWatermark(c.seg.seed, end, c.part.next))
-	}
-	if _, err := c.w.Write(block); err != nil {
-		return err
-	}
-	if end > 0 {
-		return c.groups(end)
-	}
-	f, _, err := c.seg.footer(size)
-	if err == nil {
-		_, err = c.seg.index(size)
-	}
-	if err != nil {
-		if errors.Is(err, engine.ErrDamaged) && !c.part.raw { // the method raw reports read errors
-			c.s.damages = append(c.s.damages, err)
-		}
-		return c.raw(dataStart, size)
-	}
-	if err := c.groups(f.end); err != nil {
-		return err
-	}
-	zeros := make([]byte, copyStep) // zeros replace the previous content of a recycled file
-	for n := f.unused() - f.end; n > 0; n -= copyStep {
-		if _, err := c.w.Write(zeros[:min(n, copyStep)]); err != nil {
-			return err
-		}
-	}
-	return c.raw(f.unused(), size)
-}
-
-// groups copies and checks the groups up to the offset end. A damaged group is copied unchanged.
-func (c *copier) groups(end int64) error {
-	for g := range groups(c.seg.read, c.seg.seed, dataStart, end) {
-		var err error
-		switch {
-		case g.err == nil:
-			_, err = c.w.Write(g.b)
-		case g.b == nil:
-			c.damaged(g.bad, "group", errChecksum)
-			return c.raw(g.off, end)
-		default:
-			if errors.Is(g.err, errChecksum) || errors.Is(g.err, errShort) { // the method raw reports read errors
-				c.damaged(g.bad, "record", g.err)
-			}
-			err = c.raw(g.off, g.off+int64(g.length))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// raw copies data that needs no check or cannot be checked.
-func (c *copier) raw(from, to int64) error {
-	buf := make([]byte, min(copyStep, max(to-from, 0)))
-	for from < to {
-		b := buf[:min(int64(len(buf)), to-from)]
-		if err := c.read(b, from); err != nil {
-			return err
-		}
-		if _, err := c.w.Write(b); err != nil {
-			return err
-		}
-		from += int64(len(b))
-	}
-	return nil
-}
-
-// read fills b as far as the disk can be read. Unreadable data becomes zeros and is reported as
-// damage.
-func (c *copier) read(b []byte, off int64) error {
-	at, err := c.seg.readable(b, off)
-	if errors.Is(err, engine.ErrClosed) {
-		return err
-	}
-	if err != nil {
-		c.damaged(at, "data", err)
-	}
-	return nil
-}
-
-func (c *copier) damaged(off int64, what string, err error) {
-	c.s.damages = append(c.s.damages, c.seg.damage(off, what, err))
 }

@@ -15,6 +15,8 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // restoreSnapshot copies a snapshot into an empty directory and checks the restored journal.
@@ -115,7 +117,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	w.j.Close() // also stops the reclaimer, which would hold segments too
 	for _, s := range w.j.store.allSegments() {
 		if n := s.refs.Load(); n != 1 {
-			t.Errorf("%s has %d references, want 1", s.name, n)
+			t.Errorf("%s has %d references, want 1", s.Name, n)
 		}
 	}
 	if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
@@ -167,7 +169,7 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	}
 	for _, seg := range held {
 		if n := seg.refs.Load(); n > 1 {
-			t.Errorf("%s has %d references after the snapshot was copied, want at most 1", seg.name, n)
+			t.Errorf("%s has %d references after the snapshot was copied, want at most 1", seg.Name, n)
 		}
 	}
 }
@@ -188,7 +190,7 @@ func TestSnapshotEndsEarly(t *testing.T) {
 	s.Close()
 	for _, p := range s.parts {
 		if n := p.seg.refs.Load(); n > 1 {
-			t.Errorf("%s has %d references after the snapshot was closed, want at most 1", p.seg.name, n)
+			t.Errorf("%s has %d references after the snapshot was closed, want at most 1", p.seg.Name, n)
 		}
 	}
 	if err := w.append("a", 201, 10); err != nil {
@@ -298,7 +300,7 @@ func TestSnapshotReportsDamage(t *testing.T) {
 	s.Close()
 	defer w.j.Close()
 	first := w.j.store.allSegments()[0]
-	fs.Flip(first.name, dataStart+2000, 4)
+	fs.Flip(first.Name, segments.DataStart+2000, 4)
 	s, err := w.j.Snapshot(background)
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +312,7 @@ func TestSnapshotReportsDamage(t *testing.T) {
 		}
 	}
 	var damage *DamageError
-	if d := s.Damages(); len(d) != 1 || !errors.As(d[0], &damage) || damage.File != first.name {
+	if d := s.Damages(); len(d) != 1 || !errors.As(d[0], &damage) || damage.File != first.Name {
 		t.Errorf("the snapshot reported the damages %v, want one, in the file with the flipped bit", d)
 	}
 }
@@ -366,36 +368,6 @@ func TestSnapshotUnreadable(t *testing.T) {
 	}
 }
 
-// Only the unreadable sector itself is replaced with zeros, wherever a read begins.
-func TestReadableBySector(t *testing.T) {
-	fs, _ := stories(t)
-	s, err := OpenSnapshot(fs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	seg := s.parts[0].seg
-	want, got := make([]byte, 4*sector), make([]byte, 4*sector)
-	const off, bad = sector + 104, 3 * sector
-	if err := seg.read(want, off); err != nil {
-		t.Fatal(err)
-	}
-	fs.OnCall(func(c faulty.Call) error {
-		if c.Kind == faulty.Read && c.Off < bad+sector && c.Off+int64(c.Len) > bad {
-			return syscall.EIO
-		}
-		return nil
-	})
-	defer fs.OnCall(nil)
-	if at, err := seg.readable(got, off); at != bad || !errors.Is(err, syscall.EIO) {
-		t.Errorf("the first unreadable sector is at %d, want %d; error %v", at, bad, err)
-	}
-	clear(want[bad-off : bad-off+sector])
-	if !bytes.Equal(got, want) {
-		t.Error("want zeros in the unreadable sector only")
-	}
-}
-
 // backedUp takes a backup of a directory that cannot be opened, restores it and repairs the copy.
 func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 	t.Helper()
@@ -411,7 +383,7 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 		t.Errorf("%s: no damage reported", what)
 	}
 	repairAndVerify(t, what, copied, h, false)
-	if lock, err := dir.Lock(lockFile); err != nil {
+	if lock, err := dir.Lock(directory.LockFile); err != nil {
 		t.Errorf("%s: the directory is still locked after the backup: %v", what, err)
 	} else {
 		lock.Close()
@@ -426,7 +398,7 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 	refused := 0
 	for _, name := range names {
 		// The damage is in the header, in the footer or in a group.
-		for _, off := range []int64{10, small.SegmentSize - 20, dataStart + 3} {
+		for _, off := range []int64{10, small.SegmentSize - 20, segments.DataStart + 3} {
 			dir := fs.Crash(faulty.LoseNothing, nil)
 			dir.Flip(name, off, 2)
 			if j, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {

@@ -11,6 +11,8 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/segments"
 )
 
 // store is the state of the journal in memory: the documents, their logs and the segments. The
@@ -19,27 +21,12 @@ import (
 // doom).
 type store struct {
 	mu       sync.RWMutex
-	docs     documentMap
+	docs     index.Documents
 	logs     map[engine.LogID]*log // by Document.Created; the value is nil until the log is first used
 	segments map[uint32]*segment
 	deleted  btree.Map[string, *tombstone] // by document key
 	unneeded bool                          // a segment was removed, so some tombstones may not be needed any more
 	revision engine.Revision               // revision of the last document change since the journal was opened
-}
-
-// document is the current state of a document and the extent of its record. The document owns the
-// log whose id is in the field Created.
-type document struct {
-	engine.Document
-	at    extent
-	first uint32 // number of the oldest segment that may hold a record of this document key
-}
-
-// extent is the place of a record (its segment and offset) and the number of bytes that the record
-// takes in the segment, including its slot in the segment's index.
-type extent struct {
-	place
-	bytes int64
 }
 
 // tombstone describes the record of a document's deletion. The record is needed while any segment
@@ -50,7 +37,7 @@ type tombstone struct {
 	revision engine.Revision
 	first    uint32 // number of the oldest segment that may hold an older record
 	birth    uint32 // number of the newest segment that may hold an older record
-	at       extent
+	at       index.Extent
 }
 
 // needed reports whether any of the given segments may hold a record that is older than the
@@ -61,12 +48,12 @@ func (t *tombstone) needed(segments []uint32) bool {
 }
 
 func (s *store) init() {
-	s.docs.init()
+	s.docs.Init()
 	s.logs = make(map[engine.LogID]*log)
 	s.segments = make(map[uint32]*segment)
 }
 
-func (s *store) document(key string) *document {
+func (s *store) document(key string) *index.Document {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	d, _ := s.docs.Get(key)
@@ -74,14 +61,14 @@ func (s *store) document(key string) *document {
 }
 
 // put stores a document in place of the previous document or tombstone with the same key.
-func (s *store) put(d *document) {
+func (s *store) put(d *index.Document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d.first == 0 {
-		d.first = d.at.segment
+	if d.First == 0 {
+		d.First = d.At.Segment
 	}
 	if t, ok := s.deleted.Delete(d.Key); ok {
-		d.first = t.first
+		d.First = t.first
 		s.drop(t.at)
 	}
 	if old, ok := s.docs.Set(d); ok {
@@ -90,7 +77,7 @@ func (s *store) put(d *document) {
 	if _, ok := s.logs[d.Created]; !ok {
 		s.logs[d.Created] = nil
 	}
-	s.keep(d.at)
+	s.keep(d.At)
 	s.revision = max(s.revision, d.Revision)
 }
 
@@ -101,8 +88,8 @@ func (s *store) remove(key string, t *tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d, ok := s.docs.Delete(key); ok {
-		t.first = d.first
-		s.drop(d.at)
+		t.first = d.First
+		s.drop(d.At)
 	}
 	delete(s.logs, t.created)
 	s.deleted.Set(key, t)
@@ -112,20 +99,20 @@ func (s *store) remove(key string, t *tombstone) {
 
 // everything returns all documents in order of their revisions, and the revision of the last
 // change.
-func (s *store) everything() (docs []*compact, revision engine.Revision) {
+func (s *store) everything() (docs []*index.Compact, revision engine.Revision) {
 	s.mu.RLock()
-	docs, revision = s.docs.tree.Items(), s.revision
+	docs, revision = s.docs.All(), s.revision
 	s.mu.RUnlock()
-	slices.SortFunc(docs, func(a, b *compact) int { return cmp.Compare(a.revision, b.revision) })
+	slices.SortFunc(docs, func(a, b *index.Compact) int { return cmp.Compare(a.Revision, b.Revision) })
 	return docs, revision
 }
 
 // keep adds the bytes of a record to the live bytes of its segment, and drop subtracts them. Live
 // bytes are the bytes of records that are still needed.
-func (s *store) keep(e extent) { s.segments[e.segment].live.Add(e.bytes) }
-func (s *store) drop(e extent) {
-	if seg := s.segments[e.segment]; seg != nil && e.bytes > 0 {
-		seg.live.Add(-e.bytes)
+func (s *store) keep(e index.Extent) { s.segments[e.Segment].live.Add(e.Bytes) }
+func (s *store) drop(e index.Extent) {
+	if seg := s.segments[e.Segment]; seg != nil && e.Bytes > 0 {
+		seg.live.Add(-e.Bytes)
 	}
 }
 
@@ -133,23 +120,21 @@ func (s *store) drop(e extent) {
 // or subtracts them (sign -1). It takes the lock only to look up a segment, because an index can
 // have millions of entries. A segment is not freed before the bytes of all its entries are
 // subtracted.
-func (s *store) account(x *index, sign int64) {
+func (s *store) account(x *index.Entries, sign int64) {
 	seg, at, bytes := (*segment)(nil), uint32(0), int64(0)
 	flush := func() {
 		if seg != nil {
 			seg.live.Add(sign * bytes)
 		}
 	}
-	for _, c := range x.chunks {
-		for i := range c.items {
-			it := c.item(i)
-			if it.place.segment != at {
-				flush()
-				seg, at, bytes = s.segment(it.place.segment), it.place.segment, 0
-			}
-			bytes += it.bytes()
+	x.Ascend(0, func(it index.Item) bool {
+		if it.Place.Segment != at {
+			flush()
+			seg, at, bytes = s.segment(it.Place.Segment), it.Place.Segment, 0
 		}
-	}
+		bytes += it.Bytes()
+		return true
+	})
 	flush()
 }
 
@@ -162,13 +147,13 @@ func (s *store) segment(number uint32) *segment {
 func (s *store) addSegment(seg *segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.segments[uint32(seg.number)] = seg
+	s.segments[uint32(seg.Number)] = seg
 }
 
 // removeSegment removes a freed segment.
 func (s *store) removeSegment(seg *segment) {
 	s.mu.Lock()
-	delete(s.segments, uint32(seg.number))
+	delete(s.segments, uint32(seg.Number))
 	s.unneeded = true
 	s.mu.Unlock()
 	seg.release()
@@ -216,7 +201,7 @@ func (s *store) allSegments() []*segment {
 	for _, seg := range s.segments {
 		all = append(all, seg)
 	}
-	slices.SortFunc(all, func(a, b *segment) int { return int(int64(a.number) - int64(b.number)) })
+	slices.SortFunc(all, func(a, b *segment) int { return int(int64(a.Number) - int64(b.Number)) })
 	return all
 }
 
@@ -253,17 +238,17 @@ func (s *store) doom(j *Journal, id engine.LogID) (*log, *handle) {
 // are settled. The reclaimer must not copy a record that one of those groups trims, replaces or
 // deletes. The copy would come after the record of that change in the journal, and might still
 // exist when the record of the change has been reclaimed.
-func (g *group) current(at place, r *record) bool {
-	switch r.kind {
-	case kindDocument:
-		d := g.document(r.key)
-		return d != nil && d.at.place == at
-	case kindDeleted:
-		if g.document(r.key) != nil {
+func (g *group) current(at index.Place, r *segments.Record) bool {
+	switch r.Kind {
+	case segments.KindDocument:
+		d := g.document(r.Key)
+		return d != nil && d.At.Place == at
+	case segments.KindDeleted:
+		if g.document(r.Key) != nil {
 			return false
 		}
 	default:
-		if l := g.j.store.log(engine.LogID(r.log)); l == nil || l.attached.Load() == doomed {
+		if l := g.j.store.log(engine.LogID(r.Log)); l == nil || l.attached.Load() == doomed {
 			return false
 		}
 	}
@@ -271,69 +256,74 @@ func (g *group) current(at place, r *record) bool {
 }
 
 // current reports whether the state in memory refers to the record at this place.
-func (s *store) current(at place, r *record) bool {
-	switch r.kind {
-	case kindDocument, kindDeleted:
+func (s *store) current(at index.Place, r *segments.Record) bool {
+	switch r.Kind {
+	case segments.KindDocument, segments.KindDeleted:
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		if r.kind == kindDeleted {
-			t, ok := s.deleted.Get(r.key)
-			return ok && t.at.place == at
+		if r.Kind == segments.KindDeleted {
+			t, ok := s.deleted.Get(r.Key)
+			return ok && t.at.Place == at
 		}
-		d, ok := s.docs.Get(r.key)
-		return ok && d.at.place == at
-	case kindBatch, kindGapClosed, kindMark:
-		l := s.log(engine.LogID(r.log))
+		d, ok := s.docs.Get(r.Key)
+		return ok && d.At.Place == at
+	case segments.KindBatch, segments.KindGapClosed, segments.KindMark:
+		l := s.log(engine.LogID(r.Log))
 		return l != nil && l.current(at, r)
 	}
 	return false
 }
 
-func (l *log) current(at place, r *record) bool {
+func (l *log) current(at index.Place, r *segments.Record) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if r.kind == kindMark {
-		return l.mark.place == at && l.mark.bytes > 0
+	if r.Kind == segments.KindMark {
+		return l.mark.Place == at && l.mark.Bytes > 0
 	}
-	it, ok := l.index.find(weir.Seq(r.seq))
-	return ok && it.place == at
+	it, ok := l.index.Find(weir.Seq(r.Seq))
+	return ok && it.Place == at
 }
 
 // move makes the state in memory refer to the copy of a record, unless an op of the same group made
 // the record unneeded. It adds the live bytes at the new place first, and subtracts them at the old
 // place last. So the old segment is not freed while readers can still find it through the index.
-func (s *store) move(r *record, from, to place) {
+func (s *store) move(r *segments.Record, from, to index.Place) {
 	if !s.current(from, r) {
 		return
 	}
-	bytes := r.bytes()
-	s.segment(to.segment).live.Add(bytes)
-	switch r.kind {
-	case kindDocument:
+	bytes := r.Bytes()
+	s.segment(to.Segment).live.Add(bytes)
+	switch r.Kind {
+	case segments.KindDocument:
 		s.mu.Lock()
-		d, _ := s.docs.Get(r.key)
-		d.at.place = to
+		d, _ := s.docs.Get(r.Key)
+		d.At.Place = to
 		s.docs.Set(d)
 		s.mu.Unlock()
-	case kindDeleted:
+	case segments.KindDeleted:
 		s.mu.Lock()
-		t, _ := s.deleted.Get(r.key)
-		t.at.place = to
+		t, _ := s.deleted.Get(r.Key)
+		t.at.Place = to
 		s.mu.Unlock()
 	default:
-		s.log(engine.LogID(r.log)).move(r, to)
+		s.log(engine.LogID(r.Log)).move(r, from, to)
 	}
-	s.segment(from.segment).live.Add(-bytes)
+	s.segment(from.Segment).live.Add(-bytes)
 }
 
-func (l *log) move(r *record, to place) {
+// move makes the log refer to the copy of a mark or of an entry. It returns false if the index does
+// not refer to the original of the entry any more.
+func (l *log) move(r *segments.Record, from, to index.Place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.kind == kindMark {
-		l.mark.place = to
-		return
+	if r.Kind == segments.KindMark {
+		l.mark.Place = to
+		return true
 	}
-	it, _ := l.index.find(weir.Seq(r.seq))
-	it.place = to
-	l.index.insert(it)
+	it, ok := l.index.Find(weir.Seq(r.Seq))
+	if ok = ok && it.Place == from; ok {
+		it.Place = to
+		l.index.Insert(it)
+	}
+	return ok
 }

@@ -9,6 +9,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // threeFiles returns a journal of three segments. The first holds the documents a, b and c. In the
@@ -29,7 +30,7 @@ func threeFiles(t *testing.T) *faulty.FS {
 func without(t *testing.T, fs *faulty.FS, number uint64) *faulty.FS {
 	t.Helper()
 	after := fs.Crash(faulty.LoseNothing, nil)
-	if err := errors.Join(after.Remove(segmentName(number)), after.SyncDir()); err != nil {
+	if err := errors.Join(after.Remove(segments.Name(number)), after.SyncDir()); err != nil {
 		t.Fatal(err)
 	}
 	return after
@@ -45,7 +46,7 @@ func TestRepairSetsOrphansAside(t *testing.T) {
 		t.Fatalf("report %+v, %v", r, err)
 	}
 	done, err := RepairJournal(fs, RepairOptions{})
-	if err != nil || !slices.Equal(done.Aside, []string{segmentName(2), segmentName(3)}) {
+	if err != nil || !slices.Equal(done.Aside, []string{segments.Name(2), segments.Name(3)}) {
 		t.Fatalf("set aside %+v, %v", done, err)
 	}
 	for _, name := range done.Aside {
@@ -72,9 +73,9 @@ func TestDeletedLogIsNotOrphan(t *testing.T) {
 	want, log := 0, uint64(0)
 	for _, p := range recordsOf(t, fs) {
 		switch {
-		case p.r.kind == kindDocument && p.r.key == "a":
-			log = p.r.log
-		case p.r.kind == kindBatch && p.r.log == log && p.file != segmentName(1):
+		case p.r.Kind == segments.KindDocument && p.r.Key == "a":
+			log = p.r.Log
+		case p.r.Kind == segments.KindBatch && p.r.Log == log && p.file != segments.Name(1):
 			want++
 		}
 	}
@@ -92,7 +93,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 	fs := without(t, threeFiles(t), 2)
 	// Also damage a record in the first segment. The repair then rewrites that segment, including
 	// the state of b that may be outdated.
-	fs.Flip(segmentName(1), dataStart+100, 3)
+	fs.Flip(segments.Name(1), segments.DataStart+100, 3)
 	hold := func(what string, fs *faulty.FS) {
 		t.Helper()
 		var asked []string

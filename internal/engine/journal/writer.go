@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/segments"
 )
 
 // writer is the goroutine that makes groups durable, applies them to memory and notifies the
@@ -66,8 +69,8 @@ func (w *writer) prove(sync bool) {
 	}
 	var err error
 	if w.synced != w.marked {
-		if err = w.active.mark(w.synced, w.next); err == nil {
-			err = w.j.end.write(w.j, ending{w.active.number, w.synced, w.next})
+		if err = w.active.Mark(w.synced, w.next); err == nil {
+			err = w.j.dir.WriteEnd(directory.Ending{Segment: w.active.Number, Offset: w.synced, Group: w.next})
 		}
 		if isShortage(err) {
 			return // no space: a later call records the position
@@ -75,14 +78,30 @@ func (w *writer) prove(sync bool) {
 		w.marked, w.proved, w.when = w.synced, false, time.Now()
 	}
 	if err == nil && sync && !w.proved {
-		if err = w.active.file.SyncData(); err == nil {
-			err = w.j.end.settle(w.j)
+		if err = w.active.File.SyncData(); err == nil {
+			err = w.settleEnd()
 		}
 		w.proved = true
 	}
 	if err != nil {
-		w.j.fail(fmt.Errorf("prove the end of %s: %w", w.active.name, err))
+		w.j.fail(fmt.Errorf("prove the end of %s: %w", w.active.Name, err))
 	}
+}
+
+// settleEnd syncs the file "end". It then writes the position to the other slot too and syncs again,
+// so that one damaged slot does not hide the loss of the newest groups. If there is no space, the
+// other slot stays as it is.
+func (w *writer) settleEnd() error {
+	d := &w.j.dir
+	if err := d.SyncEnd(); err != nil {
+		return err
+	}
+	if err := d.WriteEnd(d.End.Latest); isShortage(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return d.SyncEnd()
 }
 
 // bulk is an average group size. If groups are this large or larger, segments are not filled with
@@ -101,27 +120,27 @@ func (w *writer) turn(full, next *segment) error {
 		return err
 	}
 	if full != nil {
-		full.claim(w.j.size)() // the preparer must not write where the index will be
+		full.claim(w.j.dir.Size)() // the preparer must not write where the index will be
 	}
 	w.marked, w.proved = 0, false
 	err := w.put(func() error {
 		if full != nil {
-			if err := full.mark(full.end, w.next|finalMark); err != nil {
+			if err := full.Mark(full.End, w.next|segments.FinalMark); err != nil {
 				return err
 			}
 		}
-		return w.j.end.write(w.j, ending{next.number, dataStart, w.next})
+		return w.j.dir.WriteEnd(directory.Ending{Segment: next.Number, Offset: segments.DataStart, Group: w.next})
 	})
 	if err != nil {
 		return err
 	}
 	if full == nil {
-		return w.j.end.sync()
+		return w.j.dir.SyncEnd()
 	}
 	synced := make(chan error, 1)
-	go func() { synced <- full.file.SyncData() }() // the two syncs run at the same time, and so take as long as one
-	if err := errors.Join(w.j.end.sync(), <-synced); err != nil {
-		return fmt.Errorf("end %s: %w", full.name, err)
+	go func() { synced <- full.File.SyncData() }() // the two syncs run at the same time, and so take as long as one
+	if err := errors.Join(w.j.dir.SyncEnd(), <-synced); err != nil {
+		return fmt.Errorf("end %s: %w", full.Name, err)
 	}
 	full.next, w.sealing = w.next, make(chan struct{})
 	w.j.start(func() { w.seal(full) })
@@ -131,13 +150,13 @@ func (w *writer) turn(full, next *segment) error {
 // seal seals a full segment while the writer already writes to the next one.
 func (w *writer) seal(full *segment) {
 	defer close(w.sealing)
-	slots := full.slots
-	if err := full.seal(w.j.size, full.next, w.put); err != nil {
+	slots := full.Slots
+	if err := full.Seal(full.next, w.put); err != nil {
 		w.j.fail(err)
 		return
 	}
 	w.j.slots.Store(&slots)
-	w.j.reclaim.wake() // most records of the sealed segment may already be unneeded
+	w.j.reclaim.signal.wake() // most records of the sealed segment may already be unneeded
 }
 
 // awaitSeal waits until the segment before the active one is sealed, or its sealing failed.
@@ -167,9 +186,7 @@ func (w *writer) put(write func() error) error {
 		short := errFull(err)
 		full = &short
 		w.j.stalled.Store(full)
-		select {
-		case <-time.After(retry):
-		case <-w.j.halt:
+		if !pause(retry, w.j.halt) {
 			return err
 		}
 	}
@@ -200,8 +217,8 @@ func (w *writer) commit(g *group) {
 	for _, c := range g.commits {
 		c.judge.Commit(c.entries)
 	}
-	if g.records > 0 {
-		w.j.counts.group(g.records, g.length, time.Since(start))
+	if g.Records > 0 {
+		w.j.counts.group(g.Records, g.Length, time.Since(start))
 	}
 	w.settled <- g.ops
 	select {
@@ -214,7 +231,7 @@ func (w *writer) commit(g *group) {
 
 // write writes and syncs a group.
 func (w *writer) write(g *group) error {
-	if g.records == 0 {
+	if g.Records == 0 {
 		return nil
 	}
 	if g.seg != w.active {
@@ -222,17 +239,17 @@ func (w *writer) write(g *group) error {
 			return w.j.fail(err)
 		}
 	}
-	defer g.seg.claim(g.off + int64(g.length))()
-	w.average += (g.length - w.average) / 8
+	defer g.seg.claim(g.Off + int64(g.Length))()
+	w.average += (g.Length - w.average) / 8
 	w.bulky.Store(w.average >= bulk)
-	if err := w.put(func() error { return g.seg.file.WriteAt(g.off, g.buffers(w.next)...) }); err != nil {
-		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.name, err))
+	if err := w.put(func() error { return g.seg.File.WriteAt(g.Off, g.Buffers(g.seg.Seed, w.next)...) }); err != nil {
+		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.Name, err))
 	}
-	if err := g.seg.file.SyncData(); err != nil {
-		return w.j.fail(fmt.Errorf("sync %s: %w", g.seg.name, err))
+	if err := g.seg.File.SyncData(); err != nil {
+		return w.j.fail(fmt.Errorf("sync %s: %w", g.seg.Name, err))
 	}
 	w.next++
-	w.active, w.synced = g.seg, g.off+int64(g.length)
+	w.active, w.synced = g.seg, g.Off+int64(g.Length)
 	return nil
 }
 

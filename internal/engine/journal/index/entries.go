@@ -1,4 +1,7 @@
-package journal
+// Package index is what a journal keeps in memory to find its records: the entries of a log by
+// sequence, and the documents by key. Both take little memory, because a journal may have many
+// millions of them.
+package index
 
 import (
 	"slices"
@@ -6,37 +9,62 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
-// place is the position of a record: segment number and offset.
-type place struct {
-	segment uint32
-	off     uint32
+// Place is the position of a record: segment number and offset.
+type Place struct {
+	Segment uint32
+	Off     uint32
 }
 
-// before reports whether p precedes o in the journal.
-func (p place) before(o place) bool {
-	return p.segment < o.segment || p.segment == o.segment && p.off < o.off
+// Before reports whether p precedes o in the journal.
+func (p Place) Before(o Place) bool {
+	return p.Segment < o.Segment || p.Segment == o.Segment && p.Off < o.Off
 }
 
-// item is what the in-memory index knows about an entry.
-type item struct {
-	seq   weir.Seq
-	time  weir.Time
-	place place
-	size  uint32 // size of the payload
-	head  uint16 // size of the record without its payload
-	kind  kind
-	flags engine.Flags
-	keyed bool   // the entry has a key
-	key   uint16 // size of the key; 0 if there is no key or if its size is not known yet
-	tag   bool   // the record has a tag
+// Extent is the place of a record (its segment and offset) and the number of bytes that the record
+// takes in the segment, including its slot in the segment's index.
+type Extent struct {
+	Place
+	Bytes int64
 }
 
-func (it *item) length() int { return int(it.head) + int(it.size) }
+// Item is what the in-memory index knows about an entry.
+type Item struct {
+	Seq   weir.Seq
+	Time  weir.Time
+	Place Place
+	Size  uint32 // size of the payload
+	Head  uint16 // size of the record without its payload
+	Kind  segments.Kind
+	Flags engine.Flags
+	Keyed bool   // the entry has a key
+	Key   uint16 // size of the key; 0 if there is no key or if its size is not known yet
+	Tag   bool   // the record has a tag
+}
 
-// bytes returns the space that the record takes in its segment, including its slot in the index.
-func (it *item) bytes() int64 { return int64(padded(it.length()) + slotSize) }
+// Length returns the size of the record without its padding.
+func (it *Item) Length() int { return int(it.Head) + int(it.Size) }
+
+// Bytes returns the space that the record takes in its segment, including its slot in the index.
+func (it *Item) Bytes() int64 { return int64(segments.Padded(it.Length()) + segments.SlotSize) }
+
+// Header returns those fields of a header that the index holds.
+func (it *Item) Header() (h engine.Header) {
+	it.SetHeader(&h)
+	return h
+}
+
+// SetHeader sets those fields of a header that the index holds. Count, ContentType, Key and First are
+// not in the index. KeySize is in the index if the log was opened before.
+func (it *Item) SetHeader(h *engine.Header) {
+	h.Kind, h.Flags, h.Seq, h.Time = engine.Kind(it.Kind), it.Flags, it.Seq, it.Time
+	h.Size, h.KeySize = it.Size, it.Key
+	if it.Kind == segments.KindGapClosed {
+		h.Size = 0
+	}
+}
 
 // packed is an item in 24 bytes: sequence and time are relative to the base of the chunk that holds
 // the item, and the payload size takes 24 bits.
@@ -50,14 +78,16 @@ type packed struct {
 	key     uint16 // size of the key; 0 if there is no key or if its size is not known yet
 }
 
+// FlagMask has the bits that an item keeps of its flags, and MaxPayload is the largest size of a
+// payload.
 const (
 	sizeBits   = 24
 	kindShift  = 24
 	keyedBit   = 1 << 26
 	flagShift  = 27
-	flagMask   = 0xf
+	FlagMask   = 0xf
 	tagBit     = 1 << 31
-	maxPayload = 1<<sizeBits - 1
+	MaxPayload = 1<<sizeBits - 1
 )
 
 // chunk is a run of entries in increasing order of sequence.
@@ -74,49 +104,49 @@ const (
 
 // pack returns the packed form of an item. It returns false if the item's sequence or time is below
 // the base of the chunk, or too far above the base.
-func (c *chunk) pack(it item) (packed, bool) {
-	ds, dt := uint64(it.seq-c.seq), uint64(it.time-c.time)
-	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
+func (c *chunk) pack(it Item) (packed, bool) {
+	ds, dt := uint64(it.Seq-c.seq), uint64(it.Time-c.time)
+	if it.Seq < c.seq || it.Time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
 		return packed{}, false
 	}
-	p := packed{seq: uint32(ds), time: uint32(dt), segment: it.place.segment, off: it.place.off, head: it.head, key: it.key,
-		size: it.size | uint32(it.kind)<<kindShift | uint32(it.flags&flagMask)<<flagShift}
-	if it.keyed {
+	p := packed{seq: uint32(ds), time: uint32(dt), segment: it.Place.Segment, off: it.Place.Off, head: it.Head, key: it.Key,
+		size: it.Size | uint32(it.Kind)<<kindShift | uint32(it.Flags&FlagMask)<<flagShift}
+	if it.Keyed {
 		p.size |= keyedBit
 	}
-	if it.tag {
+	if it.Tag {
 		p.size |= tagBit
 	}
 	return p, true
 }
 
-func (c *chunk) item(i int) (it item) {
+func (c *chunk) item(i int) (it Item) {
 	c.unpack(i, &it)
 	return it
 }
 
 // unpack copies the i-th item to *it.
-func (c *chunk) unpack(i int, it *item) {
+func (c *chunk) unpack(i int, it *Item) {
 	p := &c.items[i]
-	it.seq, it.time = c.seq+weir.Seq(p.seq), c.time+weir.Time(p.time)
-	it.place.segment, it.place.off = p.segment, p.off
-	it.head, it.key, it.size = p.head, p.key, p.size&maxPayload
-	it.kind, it.flags = kind(p.size>>kindShift&3), engine.Flags(p.size>>flagShift&flagMask)
-	it.keyed, it.tag = p.size&keyedBit != 0, p.size&tagBit != 0
+	it.Seq, it.Time = c.seq+weir.Seq(p.seq), c.time+weir.Time(p.time)
+	it.Place.Segment, it.Place.Off = p.segment, p.off
+	it.Head, it.Key, it.Size = p.head, p.key, p.size&MaxPayload
+	it.Kind, it.Flags = segments.Kind(p.size>>kindShift&3), engine.Flags(p.size>>flagShift&FlagMask)
+	it.Keyed, it.Tag = p.size&keyedBit != 0, p.size&tagBit != 0
 }
 
 func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1].seq) }
 
-// index finds the entries of one log by sequence. The first chunk grows from one entry to
+// Entries finds the entries of one log by sequence. The first chunk grows from one entry to
 // firstChunk entries. Each further chunk is twice as large as the one before it, up to maxChunk
 // entries. So a log with one entry takes 72 bytes, and a large log takes 24 bytes per entry.
 // Entries arrive nearly in order, so an insert is almost always an append.
-type index struct {
+type Entries struct {
 	chunks []chunk
 }
 
-// len returns the number of items.
-func (x *index) len() int {
+// Len returns the number of items.
+func (x *Entries) Len() int {
 	n := 0
 	for i := range x.chunks {
 		n += len(x.chunks[i].items)
@@ -126,7 +156,7 @@ func (x *index) len() int {
 
 // search returns the number of the chunk that holds the first item at or above seq, and the
 // position of the item in that chunk. It returns (len(chunks), 0) if there is no such item.
-func (x *index) search(seq weir.Seq) (int, int) {
+func (x *Entries) search(seq weir.Seq) (int, int) {
 	n := sort.Search(len(x.chunks), func(i int) bool { return x.chunks[i].last() >= seq })
 	if n == len(x.chunks) {
 		return n, 0
@@ -135,28 +165,29 @@ func (x *index) search(seq weir.Seq) (int, int) {
 	return n, sort.Search(len(c.items), func(i int) bool { return c.seq+weir.Seq(c.items[i].seq) >= seq })
 }
 
-func (x *index) find(seq weir.Seq) (item, bool) {
+// Find returns the item with this sequence, if there is one.
+func (x *Entries) Find(seq weir.Seq) (Item, bool) {
 	n, i := x.search(seq)
 	if n == len(x.chunks) {
-		return item{}, false
+		return Item{}, false
 	}
 	it := x.chunks[n].item(i)
-	return it, it.seq == seq
+	return it, it.Seq == seq
 }
 
-// insert adds an item. If the index has an item with the same sequence, insert replaces that item
+// Insert adds an item. If the index has an item with the same sequence, insert replaces that item
 // and returns it. Both items are copies of the same entry, so if one of them knows the size of the
 // key, the index knows it afterwards.
-func (x *index) insert(it item) (old item, replaced bool) {
-	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
+func (x *Entries) Insert(it Item) (old Item, replaced bool) {
+	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.Seq {
 		x.push(it)
-		return item{}, false
+		return Item{}, false
 	}
-	n, i := x.search(it.seq)
+	n, i := x.search(it.Seq)
 	c := &x.chunks[n]
 	old = c.item(i)
-	if replaced = old.seq == it.seq; replaced {
-		it.key = max(it.key, old.key)
+	if replaced = old.Seq == it.Seq; replaced {
+		it.Key = max(it.Key, old.Key)
 	}
 	p, ok := c.pack(it)
 	switch {
@@ -170,37 +201,37 @@ func (x *index) insert(it item) (old item, replaced bool) {
 	return old, replaced
 }
 
-// keySize is the size of the key of one entry.
-type keySize struct {
-	seq  weir.Seq
-	size uint16
+// KeySize is the size of the key of one entry.
+type KeySize struct {
+	Seq  weir.Seq
+	Size uint16
 }
 
-// learn stores sizes of keys that were read from disk. The slice sizes must be sorted by sequence.
+// Learn stores sizes of keys that were read from disk. The slice sizes must be sorted by sequence.
 // Entries that were removed in the meantime are skipped.
-func (x *index) learn(sizes []keySize) {
+func (x *Entries) Learn(sizes []KeySize) {
 	if len(sizes) == 0 {
 		return
 	}
-	n, i := x.search(sizes[0].seq)
+	n, i := x.search(sizes[0].Seq)
 	for ; n < len(x.chunks); n, i = n+1, 0 {
 		for c := &x.chunks[n]; i < len(c.items); i++ {
 			at := c.seq + weir.Seq(c.items[i].seq)
-			for len(sizes) > 0 && sizes[0].seq < at {
+			for len(sizes) > 0 && sizes[0].Seq < at {
 				sizes = sizes[1:]
 			}
 			if len(sizes) == 0 {
 				return
 			}
-			if sizes[0].seq == at {
-				c.items[i].key = sizes[0].size
+			if sizes[0].Seq == at {
+				c.items[i].key = sizes[0].Size
 			}
 		}
 	}
 }
 
 // push appends an item whose sequence is higher than all others.
-func (x *index) push(it item) {
+func (x *Entries) push(it Item) {
 	if n := len(x.chunks); n > 0 {
 		c := &x.chunks[n-1]
 		if p, ok := c.pack(it); ok && c.hasRoom() {
@@ -221,15 +252,15 @@ func (c *chunk) hasRoom() bool {
 }
 
 // room returns the capacity of the next chunk: twice that of the last one, up to maxChunk.
-func (x *index) room() int {
+func (x *Entries) room() int {
 	if len(x.chunks) == 0 {
 		return 1
 	}
 	return min(2*cap(x.chunks[len(x.chunks)-1].items), maxChunk)
 }
 
-func newChunk(room int, it item) chunk {
-	c := chunk{seq: it.seq, time: it.time, items: make([]packed, 0, room)}
+func newChunk(room int, it Item) chunk {
+	c := chunk{seq: it.Seq, time: it.Time, items: make([]packed, 0, room)}
 	p, _ := c.pack(it)
 	c.items = append(c.items, p)
 	return c
@@ -238,9 +269,9 @@ func newChunk(room int, it item) chunk {
 // rebuild inserts an item at position i of chunk n, or replaces the item there if the parameter
 // replace is true. It is called when the chunk is full, or when the item is too far from the base
 // of the chunk. It replaces the chunk by one or more new chunks.
-func (x *index) rebuild(n, i int, it item, replace bool) {
+func (x *Entries) rebuild(n, i int, it Item, replace bool) {
 	c := &x.chunks[n]
-	all := make([]item, 0, len(c.items)+1)
+	all := make([]Item, 0, len(c.items)+1)
 	for k := range c.items {
 		if k == i {
 			all = append(all, it)
@@ -255,7 +286,7 @@ func (x *index) rebuild(n, i int, it item, replace bool) {
 }
 
 // layOut distributes items over new chunks and leaves free space in them for later inserts.
-func layOut(all []item) []chunk {
+func layOut(all []Item) []chunk {
 	var parts []chunk
 	room := max(firstChunk, len(all))
 	if len(all) > maxChunk {
@@ -267,9 +298,9 @@ func layOut(all []item) []chunk {
 		n := min(room, len(all))
 		base := all[0]
 		for _, it := range all[1:n] {
-			base.time = min(base.time, it.time)
+			base.Time = min(base.Time, it.Time)
 		}
-		c := chunk{seq: base.seq, time: base.time, items: make([]packed, 0, room)}
+		c := chunk{seq: base.Seq, time: base.Time, items: make([]packed, 0, room)}
 		k := 0
 		for ; k < n; k++ {
 			p, ok := c.pack(all[k])
@@ -286,8 +317,8 @@ func layOut(all []item) []chunk {
 	return parts
 }
 
-// ascend visits the items from seq upwards until visit returns false.
-func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
+// Ascend visits the items from seq upwards until visit returns false.
+func (x *Entries) Ascend(seq weir.Seq, visit func(Item) bool) {
 	n, i := x.search(seq)
 	for ; n < len(x.chunks); n, i = n+1, 0 {
 		for c := &x.chunks[n]; i < len(c.items); i++ {
@@ -298,30 +329,28 @@ func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	}
 }
 
-// take appends the items from seq upwards to the slice into, until that slice has n items.
-func (x *index) take(seq weir.Seq, into []head, n int) []head {
-	c, i := x.search(seq)
-	for ; c < len(x.chunks); c, i = c+1, 0 {
-		chunk := &x.chunks[c]
-		for ; i < len(chunk.items); i++ {
-			if len(into) == n {
-				return into
+// Fill copies the items from seq upwards to where the function next says, until next returns nil.
+func (x *Entries) Fill(seq weir.Seq, next func() *Item) {
+	n, i := x.search(seq)
+	for ; n < len(x.chunks); n, i = n+1, 0 {
+		for c := &x.chunks[n]; i < len(c.items); i++ {
+			it := next()
+			if it == nil {
+				return
 			}
-			into = append(into, head{})
-			chunk.unpack(i, &into[len(into)-1].item)
+			c.unpack(i, it)
 		}
 	}
-	return into
 }
 
-// cut removes the items below low and returns them as a separate index. Later inserts into x do not
+// Cut removes the items below low and returns them as a separate index. Later inserts into x do not
 // change the returned index.
-func (x *index) cut(low weir.Seq) index {
+func (x *Entries) Cut(low weir.Seq) Entries {
 	n, i := x.search(low)
 	if n == 0 && i == 0 {
-		return index{}
+		return Entries{}
 	}
-	out := index{chunks: append([]chunk(nil), x.chunks[:n]...)}
+	out := Entries{chunks: append([]chunk(nil), x.chunks[:n]...)}
 	rest := x.chunks[n:]
 	if i > 0 {
 		c := rest[0]

@@ -1,4 +1,4 @@
-package journal
+package index
 
 import (
 	"runtime"
@@ -9,44 +9,45 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // naive is a simple index, one sorted slice, to compare the real index with.
-type naive []item
+type naive []Item
 
 func (n naive) search(seq weir.Seq) (int, bool) {
-	return slices.BinarySearchFunc(n, seq, func(it item, seq weir.Seq) int {
-		return int(min(max(int64(it.seq)-int64(seq), -1), 1))
+	return slices.BinarySearchFunc(n, seq, func(it Item, seq weir.Seq) int {
+		return int(min(max(int64(it.Seq)-int64(seq), -1), 1))
 	})
 }
 
-func (n *naive) insert(it item) (old item, replaced bool) {
-	i, found := n.search(it.seq)
+func (n *naive) insert(it Item) (old Item, replaced bool) {
+	i, found := n.search(it.Seq)
 	if found {
 		old, (*n)[i] = (*n)[i], it
 		return old, true
 	}
 	*n = slices.Insert(*n, i, it)
-	return item{}, false
+	return Item{}, false
 }
 
-func all(x *index) naive {
+func all(x *Entries) naive {
 	var n naive
-	x.ascend(0, func(it item) bool { n = append(n, it); return true })
+	x.Ascend(0, func(it Item) bool { n = append(n, it); return true })
 	return n
 }
 
-func drawItem(t *rapid.T, seq weir.Seq) item {
+func drawItem(t *rapid.T, seq weir.Seq) Item {
 	day := weir.Time(86_400_000)
-	return item{
-		seq:   seq,
-		time:  rapid.SampledFrom([]weir.Time{0, 1, -day, day, 60 * day, -400 * day, 1 << 45}).Draw(t, "time") + weir.Time(seq&0xff),
-		place: place{rapid.Uint32().Draw(t, "segment"), rapid.Uint32().Draw(t, "off")},
-		size:  rapid.Uint32Range(0, maxPayload).Draw(t, "size"),
-		head:  rapid.Uint16().Draw(t, "head"),
-		kind:  rapid.SampledFrom([]kind{kindBatch, kindGapClosed}).Draw(t, "kind"),
-		flags: engine.Flags(rapid.Uint8Range(0, flagMask).Draw(t, "flags")),
-		keyed: rapid.Bool().Draw(t, "keyed"),
+	return Item{
+		Seq:   seq,
+		Time:  rapid.SampledFrom([]weir.Time{0, 1, -day, day, 60 * day, -400 * day, 1 << 45}).Draw(t, "time") + weir.Time(seq&0xff),
+		Place: Place{rapid.Uint32().Draw(t, "segment"), rapid.Uint32().Draw(t, "off")},
+		Size:  rapid.Uint32Range(0, MaxPayload).Draw(t, "size"),
+		Head:  rapid.Uint16().Draw(t, "head"),
+		Kind:  rapid.SampledFrom([]segments.Kind{segments.KindBatch, segments.KindGapClosed}).Draw(t, "kind"),
+		Flags: engine.Flags(rapid.Uint8Range(0, FlagMask).Draw(t, "flags")),
+		Keyed: rapid.Bool().Draw(t, "keyed"),
 	}
 }
 
@@ -54,11 +55,11 @@ func drawItem(t *rapid.T, seq weir.Seq) item {
 // inserts at the end, below the end and far apart, replacements and cuts.
 func TestIndexMatchesSortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var x index
+		var x Entries
 		var n naive
 		insert := func(t *rapid.T, seq weir.Seq) {
 			it := drawItem(t, seq)
-			gotOld, got := x.insert(it)
+			gotOld, got := x.Insert(it)
 			wantOld, want := n.insert(it)
 			if got != want || got && gotOld != wantOld {
 				t.Fatalf("insert(%d) replaced an item: %v (%+v), want %v (%+v)", seq, got, gotOld, want, wantOld)
@@ -69,15 +70,15 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 			"append": func(t *rapid.T) {
 				last := weir.Seq(0)
 				if len(n) > 0 {
-					last = n[len(n)-1].seq
+					last = n[len(n)-1].Seq
 				}
 				if last > 1<<62 {
 					t.Skip("the last sequence is almost the highest possible one")
 				}
 				for range rapid.IntRange(1, 700).Draw(t, "n") {
 					last++
-					it := item{seq: last, time: weir.Time(last), kind: kindBatch}
-					x.insert(it)
+					it := Item{Seq: last, Time: weir.Time(last), Kind: segments.KindBatch}
+					x.Insert(it)
 					n.insert(it)
 				}
 			},
@@ -86,12 +87,12 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 				if len(n) == 0 {
 					t.Skip("the index is empty")
 				}
-				insert(t, n[rapid.IntRange(0, len(n)-1).Draw(t, "i")].seq)
+				insert(t, n[rapid.IntRange(0, len(n)-1).Draw(t, "i")].Seq)
 			},
 			"cut": func(t *rapid.T) {
 				low := weir.Seq(seqs.Draw(t, "low"))
 				i, _ := n.search(low)
-				gone := x.cut(low)
+				gone := x.Cut(low)
 				if !slices.Equal(all(&gone), n[:i:i]) {
 					t.Fatalf("cut at %d returns the wrong items", low)
 				}
@@ -99,7 +100,7 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 				n = kept
 				// An insert into x must not change the items that were cut off.
 				if before := all(&gone); len(before) > 0 {
-					x.insert(drawItem(t, before[0].seq))
+					x.Insert(drawItem(t, before[0].Seq))
 					n.insert(all(&x)[0])
 					if !slices.Equal(all(&gone), before) {
 						t.Fatal("an insert into the index changed the items that were cut off")
@@ -112,13 +113,13 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 				}
 				seq := weir.Seq(seqs.Draw(t, "seq"))
 				i, found := n.search(seq)
-				if it, ok := x.find(seq); ok != found || ok && it != n[i] {
+				if it, ok := x.Find(seq); ok != found || ok && it != n[i] {
 					t.Fatalf("find(%d) = %+v, %v; want found: %v", seq, it, ok, found)
 				}
-				first := item{seq: 1<<64 - 1}
-				x.ascend(seq, func(it item) bool { first = it; return false })
-				if i < len(n) && first != n[i] || i == len(n) && first.seq != 1<<64-1 {
-					t.Fatalf("ascend(%d) begins with sequence %d, want another item", seq, first.seq)
+				first := Item{Seq: 1<<64 - 1}
+				x.Ascend(seq, func(it Item) bool { first = it; return false })
+				if i < len(n) && first != n[i] || i == len(n) && first.Seq != 1<<64-1 {
+					t.Fatalf("ascend(%d) begins with sequence %d, want another item", seq, first.Seq)
 				}
 			},
 		})
@@ -131,10 +132,10 @@ func TestIndexMemory(t *testing.T) {
 	const entries = 1_000_000
 	for _, logs := range []int{1, 10_000} {
 		before := heapInUse()
-		all := make([]index, logs)
+		all := make([]Entries, logs)
 		for i := range entries {
 			seq := weir.Seq(i / logs)
-			all[i%logs].insert(item{seq: seq, time: weir.Time(1_700_000_000_000 + i), kind: kindBatch, size: 100, head: recordSize})
+			all[i%logs].Insert(Item{Seq: seq, Time: weir.Time(1_700_000_000_000 + i), Kind: segments.KindBatch, Size: 100, Head: segments.RecordSize})
 		}
 		each := float64(heapInUse()-before) / entries
 		t.Logf("%d logs: %.1f bytes per entry", logs, each)

@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import "encoding/binary"
 
@@ -34,12 +34,12 @@ func (f footer) encode(seed uint32) []byte {
 	binary.LittleEndian.PutUint32(b[40:], uint32(f.keys.at))
 	binary.LittleEndian.PutUint32(b[44:], uint32(f.keys.count))
 	binary.LittleEndian.PutUint32(b[48:], f.keys.sum)
-	binary.LittleEndian.PutUint32(b, sum(seed, b[4:]))
+	binary.LittleEndian.PutUint32(b, Sum(seed, b[4:]))
 	return b
 }
 
 func decodeFooter(b []byte, seed uint32) (footer, bool) {
-	if binary.LittleEndian.Uint32(b[4:]) != footerMagic || binary.LittleEndian.Uint32(b) != sum(seed, b[4:footerSize]) {
+	if binary.LittleEndian.Uint32(b[4:]) != footerMagic || binary.LittleEndian.Uint32(b) != Sum(seed, b[4:footerSize]) {
 		return footer{}, false
 	}
 	f := footer{

@@ -1,4 +1,4 @@
-package journal
+package index
 
 import (
 	"bytes"
@@ -12,13 +12,13 @@ import (
 	"weir/internal/engine"
 )
 
-// TestDocumentMap compares a documentMap with a plain map. Many values share their beginning and
+// TestDocumentMap compares a Documents with a plain map. Many values share their beginning and
 // end with others, some are longer than 64 KiB, and the keys have more than mostKinds different
 // parts before the slash.
 func TestDocumentMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	var m documentMap
-	m.init()
+	var m Documents
+	m.Init()
 	want := map[string]engine.Document{}
 	value := func() []byte {
 		switch rng.IntN(10) {
@@ -39,16 +39,16 @@ func TestDocumentMap(t *testing.T) {
 			delete(want, key)
 			continue
 		}
-		d := &document{Document: engine.Document{Key: key, Value: value(), Created: 7, Revision: engine.Revision(i)}, at: extent{place{1, uint32(i)}, 99}, first: 3}
+		d := &Document{Document: engine.Document{Key: key, Value: value(), Created: 7, Revision: engine.Revision(i)}, At: Extent{Place{1, uint32(i)}, 99}, First: 3}
 		want[key] = d.Document
 		m.Set(d)
 		got, ok := m.Get(key)
-		if !ok || got.at != d.at || got.first != d.first {
+		if !ok || got.At != d.At || got.First != d.First {
 			t.Fatalf("Get(%s) = %+v, %v", key, got, ok)
 		}
 	}
 	keys := slices.Sorted(maps.Keys(want))
-	m.Scan(func(key string, d *document) bool {
+	m.Scan(func(key string, d *Document) bool {
 		if len(keys) == 0 || key != keys[0] || d.Key != key || !bytes.Equal(d.Value, want[key].Value) || d.Revision != want[key].Revision || d.Created != 7 {
 			t.Fatalf("got document %.200q, want %.200q", fmt.Sprint(d.Document), fmt.Sprint(want[key]))
 		}

@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import (
 	"encoding/binary"
@@ -18,7 +18,7 @@ func TestNextFrame(t *testing.T) {
 			}
 		}
 		var want, got []int
-		for i := 0; i+frameSize <= len(b); i += align {
+		for i := 0; i+FrameSize <= len(b); i += align {
 			if m := binary.LittleEndian.Uint32(b[i+4:]); m == frameMagic || m == oldFrameMagic {
 				want = append(want, i)
 			}

@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import (
 	"encoding/binary"
@@ -29,22 +29,22 @@ func flip(b []byte, n int, valid func() bool) bool {
 // record's head (the part before the payload) and up to one in its payload. The result is (nil,
 // false) if the head is beyond repair, and (record, false) if the head is usable but the payload is
 // beyond repair.
-func mendRecord(b []byte, seed uint32) (*record, bool) {
-	var r record
-	if r.decodeHead(b, seed) != nil {
-		if len(b) < recordSize {
+func mendRecord(b []byte, seed uint32) (*Record, bool) {
+	var r Record
+	if r.DecodeHead(b, seed) != nil {
+		if len(b) < RecordSize {
 			return nil, false
 		}
 		h := slices.Clone(b[:min(len(b), mendable)])
-		n := max(recordSize, int(binary.LittleEndian.Uint16(h[12:]))) // the flipped bit may be in this length
-		if !flip(h, n, func() bool { return r.decodeHead(h, seed) == nil }) {
+		n := max(RecordSize, int(binary.LittleEndian.Uint16(h[12:]))) // the flipped bit may be in this length
+		if !flip(h, n, func() bool { return r.DecodeHead(h, seed) == nil }) {
 			return nil, false
 		}
 	}
-	if uint64(r.length) > uint64(len(b)-r.headLen()) {
+	if uint64(r.Length) > uint64(len(b)-r.HeadLen()) {
 		return nil, false
 	}
-	r.payload = slices.Clone(b[r.headLen():][:r.length])
-	whole := func() bool { return sum(0, r.payload) == r.payloadSum }
-	return &r, whole() || len(r.payload) <= mendable && flip(r.payload, len(r.payload), whole)
+	r.Payload = slices.Clone(b[r.HeadLen():][:r.Length])
+	whole := func() bool { return Sum(0, r.Payload) == r.PayloadSum }
+	return &r, whole() || len(r.Payload) <= mendable && flip(r.Payload, len(r.Payload), whole)
 }

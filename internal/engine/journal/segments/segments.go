@@ -1,0 +1,231 @@
+// Package segments reads and writes the segment files of a journal: the layout of their bytes, groups
+// of records, the index and the keys of a sealed segment, and what can be read of a damaged one. It
+// knows neither the other files of a journal nor what its records mean.
+//
+// DESIGN.md of the journal describes every byte.
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync/atomic"
+	"weir/internal/disk"
+	"weir/internal/engine"
+)
+
+// Segment is one segment: its file, and what is known about the content of the file.
+type Segment struct {
+	Number uint64
+	Name   string
+	size   int64
+	File   disk.File
+	Seed   uint32
+
+	// While groups are added, one goroutine at a time uses the next fields. In a journal, this is the
+	// committer until it moves on to the next segment, and then the goroutine that seals the segment.
+	End   int64  // offset of the next record or group
+	Slots []byte // the index so far; nil once sealed
+	Count int    // number of records
+	keys  keyList
+
+	Sealed atomic.Bool
+	Used   int64    // bytes of groups and index; set when sealed
+	table  keyTable // position of the key slots; set when sealed
+}
+
+// Init sets the fields of an empty segment.
+func (s *Segment) Init(file disk.File, salt [8]byte, number uint64, size int64) {
+	s.Number, s.Name, s.size, s.File, s.Seed, s.End = number, Name(number), size, file, seed(salt, number), DataStart
+}
+
+// Damage returns an error that says where the segment is damaged.
+func (s *Segment) Damage(off int64, what string, err error) error {
+	return &DamageError{File: s.Name, Offset: off, What: what, Err: err}
+}
+
+// Read fills b from offset off. A short read is damage, because every segment has its full size.
+func (s *Segment) Read(b []byte, off int64) error {
+	n, err := s.File.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return s.Damage(off+int64(n), "data", errShort)
+	}
+	if errors.Is(err, fs.ErrClosed) { // the journal was closed during the read
+		return engine.ErrClosed
+	}
+	return fmt.Errorf("read %s: %w", s.Name, err)
+}
+
+// Fits reports whether the segment has space for n more bytes in the given number of records,
+// besides the index, the footer and as many bytes as the parameter reserve says.
+func (s *Segment) Fits(n, records int, reserve int64) bool {
+	index := int64(s.Count+records)*SlotSize + keySpace(s.keys.len())
+	return s.End+FrameSize+int64(n)+index+footerSize+reserve <= s.size
+}
+
+// Free returns how many bytes are left between the groups and where the keys and the index will be.
+func (s *Segment) Free() int64 {
+	return s.size - footerSize - int64(len(s.Slots)) - keySpace(s.keys.len()) - s.End
+}
+
+// Mark writes the watermark. The watermark says that everything below the offset end was synced,
+// and that the next group has the number in the parameter next.
+func (s *Segment) Mark(end int64, next uint64) error {
+	if err := s.File.WriteAt(watermarkOffset, encodeWatermark(s.Seed, end, next)); err != nil {
+		return fmt.Errorf("write watermark of %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// Seal writes and syncs the key slots, the index and the footer, so that the next start need not
+// read the records. Key slots that do not fit are left out: a segment that an older build has
+// filled has no space for them. seal also writes the final watermark. The watermark and the footer
+// both say where the groups end, so this is still known if one of the two is damaged. The function
+// put runs the writes, and may repeat them; if put is nil, they run once.
+func (s *Segment) Seal(nextGroup uint64, put func(func() error) error) error {
+	f := footer{
+		number: s.Number, nextGroup: nextGroup, end: s.End, slots: s.Count,
+		index: s.size - footerSize - int64(len(s.Slots)), indexSum: Sum(s.Seed, s.Slots),
+	}
+	keys, directory := s.keys.all(), []byte(nil)
+	if n := len(keys) / KeySlotSize; n > 0 && f.index-keySpace(n) >= s.End {
+		directory = keyDirectory(keys, s.Seed)
+		f.keys = keyTable{at: f.index - keySpace(n), count: n, sum: Sum(s.Seed, directory)}
+	} else {
+		keys = nil
+	}
+	if put == nil {
+		put = func(write func() error) error { return write() }
+	}
+	err := put(func() error {
+		if err := s.Mark(s.End, nextGroup|FinalMark); err != nil {
+			return err
+		}
+		return s.File.WriteAt(f.unused(), keys, directory, s.Slots, f.encode(s.Seed))
+	})
+	if err != nil {
+		return fmt.Errorf("seal %s: %w", s.Name, err)
+	}
+	if err := s.File.SyncData(); err != nil {
+		return fmt.Errorf("seal %s: %w", s.Name, err)
+	}
+	s.Slots, s.Used, s.table = nil, s.End-DataStart+int64(s.Count)*SlotSize, f.keys
+	s.Sealed.Store(true)
+	s.keys.clear()
+	return nil
+}
+
+// footer reads the footer. It returns false if the segment is not sealed or the footer is damaged.
+func (s *Segment) footer() (footer, bool, error) {
+	b := make([]byte, footerSize)
+	if err := s.Read(b, s.size-footerSize); err != nil {
+		return footer{}, false, err
+	}
+	f, ok := decodeFooter(b, s.Seed)
+	return f, ok && f.number == s.Number, nil
+}
+
+// Summary sets the end of a sealed segment and returns what scan would find, except that newest is
+// the offset of the keys and the index.
+func (s *Segment) Summary() (Scanned, error) {
+	f, _, err := s.footer()
+	s.End = f.end
+	return Scanned{Newest: f.unused(), Next: f.nextGroup}, err
+}
+
+// Identity returns the footer in hexadecimal. It identifies the content of a sealed segment, which
+// never changes. It returns an empty string if there is no valid footer.
+func (s *Segment) Identity() string {
+	f, ok, err := s.footer()
+	if err != nil || !ok {
+		return ""
+	}
+	return fmt.Sprintf("%x", f.encode(s.Seed))
+}
+
+// Index reads the index slots of a sealed segment, and sets the fields used and table. It returns
+// engine.ErrDamaged if the footer or the index is not valid.
+func (s *Segment) Index() ([]byte, error) {
+	f, ok, err := s.footer()
+	if err != nil {
+		return nil, err
+	}
+	n := s.size - footerSize - f.index
+	if !ok || n != int64(f.slots)*SlotSize || f.index < f.end {
+		return nil, s.Damage(s.size-footerSize, "footer", ErrChecksum)
+	}
+	b := make([]byte, n)
+	if err := s.Read(b, f.index); err != nil {
+		return nil, err
+	}
+	if Sum(s.Seed, b) != f.indexSum {
+		return nil, s.Damage(f.index, "index", ErrChecksum)
+	}
+	if !s.Sealed.Load() {
+		s.Used, s.table = f.end-DataStart+int64(f.slots)*SlotSize, f.keys
+	}
+	return b, nil
+}
+
+// sector is the unit in which unreadable parts of a disk are skipped.
+const sector = 4096
+
+// readable fills b from off and replaces unreadable sectors with zeros. It returns the offset and
+// error of the first unreadable sector.
+func (s *Segment) readable(b []byte, off int64) (int64, error) {
+	if s.Read(b, off) == nil {
+		return 0, nil
+	}
+	at, fault := int64(0), error(nil)
+	for len(b) > 0 {
+		piece := b[:min(sector-int(off%sector), len(b))] // one sector at a time, because the sectors around a bad one may be readable
+		if err := s.Read(piece, off); err != nil {
+			clear(piece)
+			if fault == nil {
+				at, fault = off, err
+			}
+		}
+		b, off = b[len(piece):], off+int64(len(piece))
+	}
+	return at, fault
+}
+
+// ProvedEnd returns the offset where the groups of a sealed segment end. The footer and the final
+// watermark both hold this offset. ProvedEnd returns 0 if neither is valid.
+func (s *Segment) ProvedEnd() (int64, error) {
+	f, ok, err := s.footer()
+	if err != nil || ok {
+		return f.end, err
+	}
+	b := make([]byte, DataStart)
+	if err := s.Read(b, 0); err != nil || b[32] != headerVersion {
+		return 0, err
+	}
+	end, _ := decodeWatermark(b[watermarkOffset:], s.Seed)
+	return end, nil
+}
+
+// CheckHeader returns engine.ErrDamaged if the header or the size of a segment file is wrong.
+func (s *Segment) CheckHeader() error {
+	size, err := s.File.Size()
+	if err != nil {
+		return fmt.Errorf("size of %s: %w", s.Name, err)
+	}
+	b := make([]byte, headerSize)
+	if size >= headerSize {
+		if err := s.Read(b, 0); err != nil {
+			return err
+		}
+	}
+	if err := checkHeader(b, s.Seed, s.Number, s.size); err != nil {
+		return s.Damage(0, "segment header", err)
+	}
+	if size != s.size {
+		return s.Damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", size, s.size))
+	}
+	return nil
+}
