@@ -3,6 +3,10 @@
 # Go refuses -modfile inside a workspace, and the clone may be in one.
 export GOWORK := off
 
+# Without the path of the clone in them, compiled packages are the same in every clone, and so the Go
+# cache holds them once for all clones.
+export GOFLAGS := $(GOFLAGS) -trimpath
+
 # staticcheck comes from a separate module, so that the product does not depend on it.
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
