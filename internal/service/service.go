@@ -218,7 +218,9 @@ func (svc *Service) serve(secure server.TLS) error {
 		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health, Lease: svc.store.lease(),
-		Note: func(ctx context.Context, who, what, detail string) { svc.Dashboard.NoteProgram(ctx, who, what, detail) },
+		Note: func(ctx context.Context, who string, from netip.Addr, what, detail string) {
+			svc.Dashboard.NoteProgram(ctx, who, from, what, detail)
+		},
 	})
 	svc.watched()
 	if err := svc.openDashboard(b); err != nil {
