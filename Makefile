@@ -11,7 +11,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build client test browser clients durable chaos sim bench lint fmt run screenshots release released installed
+.PHONY: help build client test browser clients durable chaos sim bench lint fmt run screenshots release released installed manifests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ durable: browser ## run the whole conformance suite of Durable Streams, on the j
 
 screenshots: browser ## take the manual's screenshots again; writes all pages in all variants to bin/screenshots
 	@mkdir -p docs/images
-	PICTURES=$(CURDIR)/docs/images go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
+	PICTURES=$(CURDIR)/docs/images go test -count=1 -timeout 45m -run '^TestBrowser$$' -v ./internal/dashboard
 
 # A failure prints the seed. make chaos ARGS="-trials.seed=N" repeats the same random choices.
 chaos: ## kill the nodes of a cluster, cut its network, fill its disks and set its clocks wrong, under load; about 30 minutes
@@ -56,8 +56,15 @@ bench: ## measure Weir, the limits of this machine and other servers; ARGS="-h" 
 release: ## build the archives, packages and images of a release into bin/dist; see tools/release
 	@tools/release
 
-released: ## build a release twice, compare the files, and check signature, checksums, program and image
+released: manifests ## build a release twice, compare the files, and check signature, checksums, program and image
 	@tools/released
+
+# kube-score has a module of its own, because the libraries of Kubernetes would slow down every other
+# use of tools/go.mod. It wants a limit of CPU time, which would make the server wait in the middle of
+# a sync although the machine is idle.
+manifests: ## check the files in deploy/kubernetes with kube-score
+	@for file in deploy/kubernetes/*.yaml; do \
+		go tool -modfile=tools/kubernetes/go.mod kube-score score --ignore-container-cpu-limit --exit-one-on-warning $$file || exit 1; done
 
 installed: ## install the packages of bin/dist in a clean Debian system, run the service, remove them
 	@tools/installed

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"time"
 
@@ -47,8 +48,9 @@ type Options struct {
 	Health func() (status string, ok bool)
 
 	// Note records in the audit log what a program has changed (D33). It is called after each
-	// change. The arguments contain no key, only the masked form of a key. Nil records nothing.
-	Note func(ctx context.Context, who, what, detail string)
+	// change, with the address of the client. The arguments contain no key, only the masked form of
+	// a key. Nil records nothing.
+	Note func(ctx context.Context, who string, from netip.Addr, what, detail string)
 
 	// Lease returns an error while this node cannot know whether keys and streams still exist
 	// (D18). Then all requests that need a key get 503. If Lease is nil, the node always knows.
@@ -86,7 +88,7 @@ func New(o Options) *Handler {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Note == nil {
-		o.Note = func(context.Context, string, string, string) {}
+		o.Note = func(context.Context, string, netip.Addr, string, string) {}
 	}
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }

@@ -20,7 +20,9 @@ import (
 // not be used in a browser.
 
 // note records in the audit log that the caller has made a change.
-func (c *call) note(what, detail string) { c.h.Note(c.r.Context(), c.grant.String(), what, detail) }
+func (c *call) note(what, detail string) {
+	c.h.Note(c.r.Context(), c.grant.String(), c.client(), what, detail)
+}
 
 // object reads a request body that is a JSON object, and calls the function member for each of its
 // members. If that function returns false, the member is unknown, and the request is refused: a

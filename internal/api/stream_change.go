@@ -31,5 +31,6 @@ func (c *call) streamChange() error {
 	if err != nil {
 		return err
 	}
+	c.note("stream changed", object.Name+" "+string(object.ID))
 	return c.sendStream(http.StatusOK, &object)
 }

@@ -15,9 +15,15 @@ func (c *call) streamClose() error {
 	if err != nil {
 		return err
 	}
+	// Bounds only tells whether the request changes anything. An error of Bounds must not stop the
+	// request, because the client may have hung up (D33); any other error comes from Close too.
+	_, before, _ := s.Bounds(c.r.Context())
 	object, err := s.Close(c.r.Context())
 	if err != nil {
 		return err
+	}
+	if !before.Ended {
+		c.note("stream closed", object.Name+" "+string(object.ID))
 	}
 	return c.sendStream(http.StatusOK, &object)
 }

@@ -74,6 +74,9 @@ func (v *Visit) Set(name, value string) { v.c.w.Header().Set(name, value) }
 // Stored records that the visit stored a batch, for the figures of the key.
 func (v *Visit) Stored() { v.c.stored = true }
 
+// Note records in the audit log that the visit has made a change.
+func (v *Visit) Note(what, detail string) { v.c.note(what, detail) }
+
 // Cache sets the Cache-Control header field, which is no-store otherwise.
 func (v *Visit) Cache(value string) { v.c.cache = value }
 

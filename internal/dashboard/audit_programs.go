@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -13,13 +14,13 @@ import (
 )
 
 // NoteProgram records an action that a program took with a key or a management token. The argument
-// who names the key or the token. A program may act very often, so within an hour only the first
+// who names the key or the token, and from is the address of the program. A program may act very often, so within an hour only the first
 // programNotes actions of each kind get an entry each. The others are counted, and programs.keep adds
 // one entry for each kind of action. So a program that creates many streams does not hide the id of
 // a stream that it deletes.
-func (d *Dashboard) NoteProgram(ctx context.Context, who, what, detail string) {
+func (d *Dashboard) NoteProgram(ctx context.Context, who string, from netip.Addr, what, detail string) {
 	if d.programs.admit(d.Now(), what) {
-		d.note(ctx, entry{Who: who, What: what, Detail: access.Redacted(detail), Program: true})
+		d.note(ctx, entry{Who: who, From: from.String(), What: what, Detail: access.Redacted(detail), Program: true})
 	}
 }
 

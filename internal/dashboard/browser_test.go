@@ -42,7 +42,11 @@ func TestBrowser(t *testing.T) {
 	troubled, empty := troubledService(t), emptyService(t)
 	shots, err := filepath.Abs("../../bin/screenshots")
 	svc.must(err)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	limit := 10 * time.Minute
+	if os.Getenv("PICTURES") != "" {
+		limit = 40 * time.Minute
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "run.mjs")
 	cmd.Dir = "testdata/browser"

@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"weir/internal/dashboard"
 )
+
+// home is the address from which the programs of the tests act.
+var home = netip.MustParseAddr("192.0.2.7")
 
 var tokenPattern = regexp.MustCompile(`svc_mgmt_[0-9a-f]{32}`)
 
@@ -63,6 +68,55 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// Every change that a program makes is in the audit log, with the address of the program, as a
+// trusted proxy reports it. Requests that change nothing are not in the log.
+func TestAuditHasTheAddressOfAProgram(t *testing.T) {
+	svc := startService(t, "--trusted-proxies", "127.0.0.1")
+	send := func(method, path, key, body string, want int) {
+		t.Helper()
+		r, err := http.NewRequest(method, svc.HTTP+path, strings.NewReader(body))
+		svc.must(err)
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Forwarded-For", home.String())
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		svc.must(err)
+		resp.Body.Close()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		if resp.StatusCode != want {
+			t.Fatalf("%s %s: status %d, want %d", method, path, resp.StatusCode, want)
+		}
+	}
+	_, token, err := svc.Access.CreateToken(t.Context(), "backend")
+	svc.must(err)
+	id := "audited000000000000001"
+	send("POST", "/v1/streams", svc.key, fmt.Sprintf(`{"name":"of a program","id":%q}`, id), http.StatusCreated)
+	send("PATCH", "/v1/streams/"+id, svc.key, `{"name":"renamed"}`, http.StatusOK)
+	send("POST", "/v1/streams/"+id+"/close", svc.key, "", http.StatusOK)
+	send("POST", "/v1/streams/"+id+"/close", svc.key, "", http.StatusOK)
+	send("DELETE", "/v1/streams/"+id, svc.key, "", http.StatusNoContent)
+	for _, body := range []string{"", `{"first":"content"}`} {
+		send("PUT", "/ds/durable", svc.key, body, http.StatusCreated)
+		send("DELETE", "/ds/durable", svc.key, "", http.StatusNoContent)
+	}
+	send("POST", "/manage/v1/projects", token.Reveal(), `{"name":"made by a program"}`, http.StatusCreated)
+	send("POST", "/manage/v1/keys", token.Reveal(), fmt.Sprintf(`{"project":%q}`, svc.Project), http.StatusCreated)
+	var got []string
+	for _, e := range dashboard.SearchAudit(svc.Dashboard, "") {
+		if e.Program {
+			got = append(got, e.What+" from "+e.From)
+		}
+	}
+	slices.Sort(got)
+	var want []string
+	for _, what := range []string{"key created", "project created", "stream changed", "stream closed", "stream created", "stream created", "stream created", "stream deleted", "stream deleted", "stream deleted"} {
+		want = append(want, what+" from 192.0.2.7")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the audit log has\n%v, want\n%v", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // Programs that make very many changes cannot push the actions of people out of the audit log.
 // Actions that get no entry of their own are counted.
 func TestAuditOfPrograms(t *testing.T) {
@@ -73,9 +127,9 @@ func TestAuditOfPrograms(t *testing.T) {
 	about := func(text string) int { return len(dashboard.SearchAudit(svc.Dashboard, text)) }
 	for range 60 {
 		for range 100 {
-			svc.Dashboard.NoteProgram(ctx, "key k", "stream created", "s")
+			svc.Dashboard.NoteProgram(ctx, "key k", home, "stream created", "s")
 		}
-		svc.Dashboard.NoteProgram(ctx, "key k", "stream deleted", "important")
+		svc.Dashboard.NoteProgram(ctx, "key k", home, "stream deleted", "important")
 		svc.clock.advance(time.Hour)
 		dashboard.Tick(svc.Dashboard, ctx)
 	}
@@ -93,7 +147,7 @@ func TestAuditOfPrograms(t *testing.T) {
 		t.Errorf("the entries about counted actions are %v", list)
 	}
 	for range 30 {
-		svc.Dashboard.NoteProgram(ctx, "key k", "project created", "p")
+		svc.Dashboard.NoteProgram(ctx, "key k", home, "project created", "p")
 	}
 	svc.restart()
 	if list := dashboard.SearchAudit(svc.Dashboard, "project created"); len(list) != 22 || !strings.HasPrefix(list[0].Detail, "10 more since") {

@@ -48,6 +48,12 @@ func TestTrouble(t *testing.T) {
 		return []dashboard.Trouble{{Kind: dashboard.TroubleFull, Bad: true, State: "It is <full>.", Reason: "Because.", Remedy: "Do this."}}
 	}
 	everywhere(true, "Because.", "Do this.")
+	if status, text, _ := b.get("/dashboard/none"); status != http.StatusNotFound || !strings.Contains(text, "Do this.") {
+		t.Errorf("the page of an error, with status %d, does not show the trouble: %s", status, text)
+	}
+	if _, text, _ := svc.browser().get("/dashboard/none"); strings.Contains(text, "Do this.") {
+		t.Error("the page of an error shows the trouble to strangers")
+	}
 	everywhere(false, "nearly full", "<full>")
 	if text := b.see("/dashboard"); strings.Contains(text, "Not enough history") || !strings.Contains(text, "The store is full.") {
 		t.Error("the overview forecasts when a full disk will be full")

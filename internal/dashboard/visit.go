@@ -94,7 +94,11 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, e
 		json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": known.Code, "message": known.Message}})
 		return
 	}
-	d.render(w, status, "error", view{Title: http.StatusText(status), Session: s, Cluster: d.Nodes != nil, Data: known.Message})
+	page := view{Title: http.StatusText(status), Session: s, Cluster: d.Nodes != nil, Data: known.Message}
+	if s != nil {
+		page.Trouble = d.troubles()
+	}
+	d.render(w, status, "error", page)
 }
 
 func (v *visit) none() error { return weir.Errorf(weir.NotFound, "page not found") }

@@ -230,6 +230,7 @@ func (c *call) remove() error {
 	if err != nil {
 		return err
 	}
+	c.Note("stream deleted", t.Name()+" "+string(t.ID))
 	return c.Send(http.StatusNoContent, "", nil)
 }
 

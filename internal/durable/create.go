@@ -233,6 +233,7 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		return err
 	}
 	if !a.Pending { // the stream is empty, and its log need not be opened
+		c.Note("stream created", spec.Name+" "+string(c.id))
 		return c.created(a.Type, hub.Extent{})
 	}
 	s, err := c.h.Hub.Find(ctx, c.id)
@@ -244,6 +245,7 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		_ = t.Delete(ctx) // so that a retry can create the stream again
 		return err
 	}
+	c.Note("stream created", spec.Name+" "+string(c.id))
 	_, e, err := t.Bounds(ctx)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ type Options struct {
 	Engine engine.Engine
 	// Wrap, if set, wraps the handler of all requests.
 	Wrap func(http.Handler) http.Handler
-	// Now, if set, replaces the system clock for the dashboard and for a node of a cluster.
+	// Now, if set, replaces the system clock for the dashboard, for keys and for a node of a cluster.
 	Now func() time.Time
 }
 
@@ -128,9 +128,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	if err := svc.joinNodes(); err != nil {
 		return err
 	}
-	if clock := svc.store.clock(); clock != nil {
-		svc.Access.SetClock(clock)
-	}
+	setClock(svc.Access, svc.store.clock(), svc.options.Now)
 	svc.Hub, err = hub.Open(ctx, svc.engine, hub.Options{
 		GapGrace: s.GapGrace, StreamsPerProject: s.StreamsPerProject, Logger: svc.logger, Frame: api.Frame, Memory: svc.batches,
 		StateBytes: svc.capacity.states(), IndexBytes: cmp.Or(int64(s.MaxIndexMemory), svc.capacity.index()),
@@ -218,7 +216,9 @@ func (svc *Service) serve(secure server.TLS) error {
 		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health, Lease: svc.store.lease(),
-		Note: func(ctx context.Context, who, what, detail string) { svc.Dashboard.NoteProgram(ctx, who, what, detail) },
+		Note: func(ctx context.Context, who string, from netip.Addr, what, detail string) {
+			svc.Dashboard.NoteProgram(ctx, who, from, what, detail)
+		},
 	})
 	svc.watched()
 	if err := svc.openDashboard(b); err != nil {
@@ -324,6 +324,17 @@ func (svc *Service) health() (string, bool) {
 		return "read_only", false
 	}
 	return "ok", true
+}
+
+// setClock sets the clock by which keys revoke themselves to the first of the clocks that is not nil.
+// If all are nil, it stays the system clock.
+func setClock(a *access.Access, clocks ...func() time.Time) {
+	for _, clock := range clocks {
+		if clock != nil {
+			a.SetClock(clock)
+			return
+		}
+	}
 }
 
 // expireEvery is how often the service checks whether keys must revoke themselves. D18 allows two

@@ -1,7 +1,8 @@
 // Drives the dashboard in a real browser, as an operator would. It checks every page for console
-// errors, requests to other origins, size, layout shifts and accessibility (axe). It takes
-// screenshots (light and dark, wide and narrow) only if PICTURES is set, as in make screenshots,
-// because drawing them takes long and checks nothing. If ONLY is set, it runs only the steps whose
+// errors, requests to other origins, size, layout shifts and accessibility (axe), in light and dark,
+// on screens of several sizes, under load, and in other states of the server (states.mjs). It takes
+// screenshots only if PICTURES is set, as in make screenshots, because drawing them takes long and
+// checks nothing. If ONLY is set, it runs only the steps whose
 // names contain this text. browser_test.go serves the dashboard, runs this script and passes its
 // parameters in the environment.
 import {mkdirSync} from 'node:fs';
@@ -9,6 +10,7 @@ import {createRequire} from 'node:module';
 import {strict as assert} from 'node:assert';
 import {chromium} from 'playwright-core';
 import {eventSteps} from './events.mjs';
+import {keyboardSteps} from './keyboard.mjs';
 import {manualSteps} from './manual.mjs';
 import {stateSteps} from './states.mjs';
 
@@ -92,9 +94,10 @@ const inspect = async (page, name) => {
 		});
 		let shift = 0;
 		const moved = new Set();
-		// Inside the list of events, a new event pushes the others down. This does not count as a layout
-		// shift of the page. A move of the list itself does.
-		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => node?.parentElement?.closest('.tail'));
+		// Inside the list of events, a new event pushes the others down, and the oldest ones out of the
+		// page. The line that says so changes its length. This does not count as a layout shift of the
+		// page. A move of the list itself does.
+		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => node && (!node.isConnected || node.id === 'events-state' || node.parentElement?.closest('.tail')));
 		new PerformanceObserver(list => {
 			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
 				shift += e.value;
@@ -111,10 +114,58 @@ const inspect = async (page, name) => {
 	if (wide) fault(`${name}: scrolls sideways`);
 };
 
-const pages = {
-	overview: '/dashboard', overview_day: '/dashboard?span=day', streams: '/dashboard/streams', stream: '/dashboard/streams/' + stream, stream_new: '/dashboard/streams/new',
-	connect: `/dashboard/streams/${stream}/connect`, stream_delete: `/dashboard/streams/${stream}/delete`, projects: '/dashboard/projects', keys: '/dashboard/keys?revoked=1', key_new: '/dashboard/keys/new',
-	requests: '/dashboard/requests', audit: '/dashboard/audit', account: '/dashboard/account', none: '/dashboard/none',
+// inspectContrast checks the colours of a page that inspect has checked in another colour scheme:
+// nothing else differs.
+const inspectContrast = async (page, name) => {
+	await page.evaluate(source => { if (!window.axe) (0, eval)(source); }, axe);
+	const {violations} = await page.evaluate(() => axe.run(document, {runOnly: ['color-contrast'], resultTypes: ['violations']}));
+	for (const v of violations) fault(`${name}: axe: ${v.id}: ${v.nodes.map(n => n.target).join(' ; ').slice(0, 300)}`);
+};
+
+const sizes = {'': {width: 1280, height: 900}, '-wide': {width: 2200, height: 1200}, '-phone': {width: 360, height: 740}};
+
+// variants looks at the open page in light and dark, on screens of several sizes.
+const variants = async (page, name, suffixes = Object.keys(sizes)) => {
+	for (const colorScheme of ['light', 'dark']) {
+		await page.emulateMedia({colorScheme});
+		for (const suffix of suffixes) {
+			if (colorScheme === 'dark' && suffix && !process.env.PICTURES) continue;
+			await page.setViewportSize(sizes[suffix]);
+			const overflow = await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(document.documentElement.scrollWidth - innerWidth)))));
+			if (overflow > 0) fault(`${name}${suffix}: scrolls sideways by ${overflow} pixels`);
+			if (colorScheme === 'dark' && !suffix) await inspectContrast(page, name + ' in dark');
+			await shoot(page, `${name}${suffix}-${colorScheme}`, {fullPage: true});
+		}
+	}
+	await page.emulateMedia({colorScheme: 'light'});
+	await page.setViewportSize(sizes['']);
+};
+
+// pagesOf returns the paths of all pages of a server. The pages of one stream and of one key are
+// missing if the server has none. The page of the cluster is missing if there is no cluster.
+const pagesOf = async (page, from, id) => {
+	const first = async (path, link) => { // the address that the first link in the table on a page has
+		await page.goto(from + path);
+		return await page.locator('tbody a' + link).first().getAttribute('href', {timeout: 2000}).catch(() => null);
+	};
+	const key = await first('/dashboard/keys', '[href^="/dashboard/keys/"]');
+	const project = await first('/dashboard/projects', '[href$="/delete"]');
+	const one = id ? '/dashboard/streams/' + id : await first('/dashboard/streams', '[href^="/dashboard/streams/"]');
+	const isCluster = await page.locator('nav a[href="/dashboard/cluster"]').count() > 0;
+	return {
+		overview: '/dashboard', overview_day: '/dashboard?span=day', ...isCluster && {cluster: '/dashboard/cluster'}, streams: '/dashboard/streams', stream_new: '/dashboard/streams/new',
+		...one && {stream: one, connect: one + '/connect', stream_delete: one + '/delete'}, projects: '/dashboard/projects', ...project && {project_delete: project},
+		keys: '/dashboard/keys?revoked=1', key_new: '/dashboard/keys/new', ...key && {key, key_rotate: key + '/rotate'},
+		requests: '/dashboard/requests', audit: '/dashboard/audit', account: '/dashboard/account', none: '/dashboard/none',
+	};
+};
+
+// show opens one of these pages and waits until its plots are drawn.
+const show = async (page, from, name, path) => {
+	step = path;
+	page.expected = name === 'none' ? /status of 404/ : /never/;
+	await page.goto(from + path);
+	if (/^(overview.*|stream|key)$/.test(name)) await page.locator('[data-drawn]').last().waitFor();
 };
 
 const publish = (body, id = stream, secret = key) => fetch(`${base}/v1/streams/${id}/publish`, {
@@ -258,15 +309,24 @@ const steps = {
 		await page.getByRole('link', {name: 'Refresh'}).click();
 		await page.getByRole('button', {name: 'Revoke old key'}).waitFor();
 	},
-	async 'screenshots of every page'(page) {
-		for (let i = 0; i < 25; i++) await publish({events: [{reading: i, celsius: 20 + Math.sin(i), place: 'roof'}]});
-		for (const [name, path] of Object.entries(pages)) {
-			page.expected = name === 'none' ? /status of 404/ : /never/;
-			await page.goto(base + path);
-			if (name === 'stream') await page.locator('tr.event').nth(5).waitFor();
-			if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
-			await inspect(page, name);
-			await picture(page, name);
+	async 'every page, while a client publishes'(page) {
+		const load = {ends: false};
+		load.done = (async () => {
+			for (let i = 0; !load.ends; i++) {
+				await publish({events: [{reading: i, celsius: 20 + Math.sin(i), place: 'roof'}]});
+				await new Promise(done => setTimeout(done, 20)); // a faster client would push the request of an earlier step out of the log
+			}
+		})();
+		try {
+			for (const [name, path] of Object.entries(await pagesOf(page, base, stream))) {
+				await show(page, base, name, path);
+				if (name === 'stream') await page.locator('tr.event').nth(5).waitFor();
+				await inspect(page, name);
+				await variants(page, name, ['', '-wide']); // a later step looks at the pages on a phone
+			}
+		} finally {
+			load.ends = true;
+			await load.done;
 		}
 		page.expected = /never/;
 	},
@@ -347,62 +407,22 @@ const steps = {
 		await page.getByRole('button', {name: 'Delete project'}).click();
 		await page.getByText('Project short-lived deleted.').waitFor();
 	},
-	async 'keyboard only'() {
-		const page = await open();
-		const inField = () => page.waitForFunction(() => document.activeElement instanceof HTMLInputElement); // wait for autofocus, which takes effect only when the page is drawn
-		await page.goto(base + '/dashboard/sign-in');
-		await inField();
-		await page.keyboard.type(password);
-		await page.keyboard.press('Enter');
-		await overview(page).waitFor();
-		await page.keyboard.press('Tab');
-		assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to content');
-		await page.keyboard.press('Enter');
-		assert.equal(await page.evaluate(() => location.hash), '#main');
-		const reach = async (name, most = 60) => {
-			for (let i = 0; i < most; i++) {
-				await page.keyboard.press('Tab');
-				if (await page.evaluate(want => document.activeElement.textContent.trim() === want && getComputedStyle(document.activeElement).outlineStyle !== 'none', name)) return;
-			}
-			throw new Error(`${name} cannot be reached with Tab, or its focus is not visible`);
-		};
-		await page.goto(base + '/dashboard');
-		await reach('Streams');
-		await page.keyboard.press('Enter');
-		await page.waitForURL(/streams/);
-		await reach('New stream');
-		await page.keyboard.press('Enter');
-		await page.waitForURL(/new/);
-		await inField();
-		await page.keyboard.type('by keyboard');
-		await page.keyboard.press('Enter');
-		await page.getByRole('heading', {name: 'by keyboard'}).waitFor();
-		await reach('Delete');
-		await page.keyboard.press('Enter');
-		await page.waitForURL(/delete/);
-		await inField();
-		await page.keyboard.type('by keyboard');
-		await page.keyboard.press('Enter');
-		await page.getByText('Stream by keyboard deleted.').waitFor();
-		await page.context().close();
-	},
+	...keyboardSteps({base, password, open, overview}),
 	async 'phone-sized pages'() {
 		for (const colorScheme of schemes) {
 			const page = await open({viewport: {width: 360, height: 740}, colorScheme, deviceScaleFactor: 2});
 			await page.goto(base + '/dashboard/sign-in');
 			await shoot(page, `sign_in-phone-${colorScheme}`);
 			await signIn(page);
-			for (const [name, path] of Object.entries(pages)) {
-				page.expected = name === 'none' ? /status of 404/ : /never/;
-				await page.goto(base + path);
-				if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
+			for (const [name, path] of Object.entries(await pagesOf(page, base, stream))) {
+				await show(page, base, name, path);
 				if (colorScheme === 'light') await inspect(page, name + ' on a phone');
 				await shoot(page, `${name}-phone-${colorScheme}`, {fullPage: true});
 			}
 			await page.context().close();
 		}
 	},
-	...stateSteps({password, open, inspect: (...a) => inspect(...a), shoot}),
+	...stateSteps({open, signIn, inspect, variants, pagesOf, show}),
 	...manualSteps({base, open, inspect: (...a) => inspect(...a)}),
 	async 'deleting a stream ends its list of events'(page, kept) {
 		await page.goto(base + '/dashboard/streams/' + kept.stream);
@@ -443,12 +463,7 @@ const steps = {
 
 // picture takes a screenshot of the page in light and one in dark.
 const picture = async (page, name) => {
-	for (const colorScheme of ['light', 'dark']) {
-		await page.emulateMedia({colorScheme});
-		await shoot(page, `${name}-${colorScheme}`, {fullPage: true});
-	}
-	if (/^(overview|stream|keys|stream_raw|key_made)$/.test(name)) await inspect(page, name + ' in dark');
-	await page.emulateMedia({colorScheme: 'light'});
+	if (process.env.PICTURES || /^(stream_raw|key_made)$/.test(name)) await variants(page, name, ['']);
 };
 
 const main = await open();
