@@ -348,7 +348,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 	spoilt := ""
 	bad.OnCall(func(c faulty.Call) error {
 		name, staged := strings.CutPrefix(c.Name, "stage-new-")
-		if _, ok := segments.NumberOf(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && bad.Files()[c.Name][segments.DataStart] != 0 {
+		if _, ok := segments.NumberOf(name); ok && staged && c.Kind == faulty.Read && spoilt == "" && !bytes.Equal(bad.Files()[c.Name][segments.DataStart:][:16], make([]byte, 16)) {
 			spoilt = name
 			bad.Flip(c.Name, segments.DataStart+100, 3)
 		}
