@@ -138,7 +138,7 @@ func deafen(e *Engine) {
 
 // lines returns the lines of all shards that are followed. A line is the subscription to a shard.
 func lines(e *Engine) (all []*line) {
-	for _, s := range e.shards {
+	for _, s := range e.shards() {
 		s.mu.Lock()
 		if s.users > 0 {
 			all = append(all, &s.line)
@@ -455,7 +455,7 @@ func TestNoQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := engines[0].servers.Stream(within, engines[0].shards[0].stream)
+	info, err := engines[0].servers.Stream(within, engines[0].shards()[0].stream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,8 @@ const (
 type Options struct {
 	Name     string // prefix of the store's JetStream streams and subjects; default weir
 	Replicas int    // number of copies of each JetStream stream; used only when the store is created; default 1
-	// Shards is the number of shards, fixed when the store is created; default DefaultShards.
+	// Shards is the number of shards; used only when the store is created; default DefaultShards.
+	// The method Grow adds more.
 	Shards int
 	// Patience is how long a call waits for the servers before it returns ErrUnavailable; default
 	// 10 s.
@@ -67,6 +68,7 @@ type Options struct {
 	lease   time.Duration // how long this node may rely on its copy of the documents after proof that the copy is up to date
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
 	reads   byte          // newest version of messages that this node reads
+	format  uint32        // newest format of a store that this node reads
 }
 
 func (o *Options) defaults() {
@@ -98,6 +100,9 @@ func (o *Options) defaults() {
 	if o.reads == 0 {
 		o.reads = newest
 	}
+	if o.format == 0 {
+		o.format = grown
+	}
 	if o.rivalry == 0 {
 		o.rivalry = rivalry
 	}
@@ -114,7 +119,7 @@ type Engine struct {
 	servers Servers
 	opts    Options
 	docs    documents
-	shards  []*shard
+	layout  atomic.Pointer[layout] // which shard holds which log
 
 	room   room
 	clock  clock
@@ -126,7 +131,9 @@ type Engine struct {
 	node   uint64
 	groups atomic.Uint64
 	lowest *atomic.Uint32 // see the method common
-	marked bool           // all streams of the store have a marker; see marker.go
+	// lowestFormat is the newest format of a store that all nodes read.
+	lowestFormat atomic.Uint32
+	marked       bool // all streams of the store have a marker; see marker.go
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
@@ -161,6 +168,7 @@ func OpenOn(ctx context.Context, servers Servers, o Options) (*Engine, error) {
 		servers: servers, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
 	e.clock.init(o.Now)
+	e.lowestFormat.Store(o.format)
 	if o.Beside != nil {
 		e.lowest = o.Beside.lowest
 	} else {
@@ -193,10 +201,11 @@ func (e *Engine) begin(ctx context.Context) error {
 	if err := e.hearTurns(); err != nil {
 		return err
 	}
-	n, err := e.ensureStreams(ctx)
+	all, err := e.ensureStreams(ctx)
 	if err != nil {
 		return err
 	}
+	n := all.count()
 	// A store of an earlier version may be full. It gets its markers when it is opened with space.
 	if err := e.ensureMarkers(ctx, n); errors.Is(err, engine.ErrFull) {
 		e.opts.Logger.Warn("the streams of the store could not be marked", "error", err)
@@ -205,9 +214,10 @@ func (e *Engine) begin(ctx context.Context) error {
 	} else {
 		e.marked = true
 	}
+	e.layout.Store(all)
 	for i := range n {
 		s := &shard{}
-		e.shards = append(e.shards, s)
+		all.shards = append(all.shards, s)
 		if err := s.begin(ctx, e, i); err != nil {
 			return err
 		}
@@ -272,12 +282,12 @@ func (e *Engine) probeOnce(ctx context.Context) error {
 // quit ends the subscriptions to the documents and the shards.
 func (e *Engine) quit() {
 	e.docs.end()
-	for _, s := range e.shards {
-		s.end()
+	if all := e.layout.Load(); all != nil {
+		for _, s := range all.shards {
+			s.end()
+		}
 	}
 }
-
-func (e *Engine) shard(id engine.LogID) *shard { return e.shards[uint64(id)%uint64(len(e.shards))] }
 
 // usable returns nil while the store may be used.
 func (e *Engine) usable(ctx context.Context) error {

@@ -94,7 +94,7 @@ func (e *Engine) askStanding(ctx context.Context) Standing {
 	ctx, cancel := context.WithTimeout(ctx, standWithin)
 	defer cancel()
 	names := []string{e.docs.stream}
-	for _, s := range e.shards {
+	for _, s := range e.shards() {
 		names = append(names, s.stream)
 	}
 	all := Standing{Streams: make([]StreamStanding, len(names))}
