@@ -111,8 +111,12 @@ func (d *documents) reread() (end func()) {
 // take handles one message of the bucket.
 func (d *documents) take(m Stored) {
 	name := strings.TrimPrefix(m.Subject, d.prefix)
-	if name == shardsName {
+	switch name {
+	case shardsName:
 		d.e.takeGenerations(m)
+		return
+	case removedName:
+		d.e.takeRemoved(m)
 		return
 	}
 	key, err := base64.RawURLEncoding.DecodeString(name)

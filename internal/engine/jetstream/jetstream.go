@@ -52,6 +52,11 @@ type Options struct {
 	// Fault returns why the NATS server inside this process has stopped storing data, or nil if it
 	// stores data. Fault may be nil.
 	Fault func() error
+	// Mover moves copies between the NATS servers. If Mover is nil, Balance and Expel fail.
+	Mover Mover
+	// Removed receives the names of all nodes that were removed from the cluster, at the start if
+	// there are any, and after every removal. It must not call the engine. Removed may be nil.
+	Removed func(names []string)
 	// Beside is another engine of this process that uses the same store and has joined the cluster.
 	// The new engine does not join, but it knows from Beside which versions all nodes can read.
 	// Beside may be nil.
@@ -121,11 +126,12 @@ type Engine struct {
 	docs    documents
 	layout  atomic.Pointer[layout] // which shard holds which log
 
-	room   room
-	clock  clock
-	counts counts
-	stand  stand
-	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
+	room    room
+	clock   clock
+	counts  counts
+	stand   stand
+	removed atomic.Pointer[removed] // nil if no node was removed
+	outage  atomic.Pointer[error]   // why the servers cannot be used at the moment; nil if they can
 	// node is a random number that identifies this process. The ids of groups (see group.go) start
 	// from this number, so they are unique.
 	node   uint64

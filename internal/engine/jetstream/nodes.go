@@ -99,7 +99,7 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 	var err error
 	n.deaf, err = e.servers.Hear(subject, func(m *nats.Msg) {
 		from := m.Header.Get(speaker)
-		if from == "" || from == self.Name {
+		if from == "" || from == self.Name || e.isRemoved(from) {
 			return
 		}
 		n.mu.Lock()
@@ -224,9 +224,9 @@ func (n *Nodes) Known() int {
 	return 1 + len(n.heard)
 }
 
-// forget forgets nodes that have been silent for long. The caller holds n.mu.
+// forget forgets nodes that have been silent for long or were removed. The caller holds n.mu.
 func (n *Nodes) forget() {
-	maps.DeleteFunc(n.heard, func(_ string, s sign) bool { return time.Since(s.at) >= missedFor })
+	maps.DeleteFunc(n.heard, func(name string, s sign) bool { return time.Since(s.at) >= missedFor || n.e.isRemoved(name) })
 	n.agree()
 }
 
