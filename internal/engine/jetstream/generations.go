@@ -139,9 +139,9 @@ func (e *Engine) Grow(ctx context.Context, n int) error {
 	case n == have.count():
 		return nil
 	case n < have.count():
-		return fmt.Errorf("%w: the store has %d shards", ErrFewerShards, have.count())
+		return fmt.Errorf("%w %d: the store has %d, and cannot have fewer", ErrShards, n, have.count())
 	case n > MaxShards:
-		return fmt.Errorf("%d shards: at most %d are possible", n, MaxShards)
+		return fmt.Errorf("%w %d: at most %d are possible", ErrShards, n, MaxShards)
 	case e.lowestFormat.Load() < grown:
 		return engine.ErrOlder
 	}
@@ -180,5 +180,5 @@ func (e *Engine) Grow(ctx context.Context, n int) error {
 	return nil
 }
 
-// ErrFewerShards means that Grow was called with fewer shards than the store has.
-var ErrFewerShards = errors.New("a store cannot have fewer shards than before")
+// ErrShards means that Grow was called with a number of shards that is not possible.
+var ErrShards = errors.New("number of shards")

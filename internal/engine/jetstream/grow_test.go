@@ -72,8 +72,8 @@ func TestGrow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Grow(ctx, 4); !errors.Is(err, ErrFewerShards) {
-		t.Errorf("shrink: %v, want ErrFewerShards", err)
+	if err := b.Grow(ctx, 4); !errors.Is(err, ErrShards) {
+		t.Errorf("shrink: %v, want ErrShards", err)
 	}
 	ids["five"] = fill(t, a, "five")
 	for id, stream := range before {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/embedded"
 )
 
 // steps records the progress of Balance or Expel.
@@ -49,16 +50,10 @@ func TestMove(t *testing.T) {
 	}
 	holds(t, b, "before", ids)
 
-	expect := func(err error, want string) {
-		t.Helper()
-		if !errors.Is(err, ErrMove) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an error with %q", err, want)
-		}
-	}
 	var none steps
-	expect(a.Expel(within, "node-0", false, none.tell), "ask another node")
-	expect(a.Expel(within, "node-9", false, none.tell), "is not a node")
-	expect(a.Expel(within, "node-4", true, none.tell), "leave out --force")
+	expect(t, a.Expel(within, "node-0", false, none.tell), "ask another node")
+	expect(t, a.Expel(within, "node-9", false, none.tell), "is not a node")
+	expect(t, a.Expel(within, "node-4", true, none.tell), "leave out --force")
 
 	// The test stands in for the service of the removed node, which stops when it is told.
 	stopped := make(chan struct{})
@@ -87,6 +82,24 @@ func TestMove(t *testing.T) {
 	holds(t, b, "before", ids)
 	later := fill(t, b, "later")
 
+	removeDead(within, t, servers, engines)
+	holds(t, a, "before", ids)
+	holds(t, b, "later", later)
+}
+
+// expect checks that an error says why copies cannot be moved.
+func expect(t *testing.T, err error, want string) {
+	t.Helper()
+	if !errors.Is(err, ErrMove) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
+	}
+}
+
+// removeDead kills the fourth node and removes it.
+func removeDead(within context.Context, t *testing.T, servers []*embedded.Server, engines []*Engine) {
+	t.Helper()
+	a := engines[0]
+	var none steps
 	// A node that dies cannot be asked to move its copies.
 	engines[3].Close()
 	servers[3].Kill()
@@ -95,7 +108,7 @@ func TestMove(t *testing.T) {
 		return err == nil && !slices.Contains(connected, "node-3")
 	})
 	awaitTrue(t, func() bool { s := a.askStanding(within); return s.Headless == 0 })
-	expect(a.Expel(within, "node-3", false, none.tell), "--force")
+	expect(t, a.Expel(within, "node-3", false, none.tell), "--force")
 	if err := a.Balance(within, none.tell); !errors.Is(err, ErrMove) {
 		t.Errorf("balance without a node: %v, want ErrMove", err)
 	}
@@ -105,9 +118,7 @@ func TestMove(t *testing.T) {
 	if err := a.Expel(within, "node-3", true, none.tell); err != nil {
 		t.Errorf("remove a node that was removed: %v", err)
 	}
-	expect(a.Expel(within, "node-2", false, none.tell), "2 connected nodes would remain, and each shard has 3 copies")
-	holds(t, a, "before", ids)
-	holds(t, b, "later", later)
+	expect(t, a.Expel(within, "node-2", false, none.tell), "2 connected nodes would remain, and each shard has 3 copies")
 }
 
 // Servers that run elsewhere are left to the tools of NATS.

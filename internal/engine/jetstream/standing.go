@@ -83,7 +83,7 @@ type stand struct {
 func (e *Engine) Stand(ctx context.Context) Standing {
 	e.stand.mu.Lock()
 	defer e.stand.mu.Unlock()
-	if e.stand.at.IsZero() || time.Since(e.stand.at) >= standFor {
+	if time.Since(e.stand.at) >= standFor || len(e.stand.all.Streams) != 1+len(e.shards()) {
 		e.stand.all = e.askStanding(ctx)
 		e.stand.at = time.Now()
 	}

@@ -12,8 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrNotMember means that the cluster has no server with a name.
-var ErrNotMember = errors.New("the cluster has no such server")
+var (
+	// ErrNotMember means that the cluster has no server with a name.
+	ErrNotMember = errors.New("the cluster has no such server")
+	// ErrAlone means that the server is not part of a cluster.
+	ErrAlone = errors.New("this node has no cluster")
+)
 
 const (
 	// system is the name of the user that manages the cluster as a whole. Like the other user, it
@@ -58,7 +62,9 @@ func (e *Server) peers() ([]*server.PeerInfo, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("list the servers of the cluster: %w", err)
-	case info.Meta == nil || info.Meta.Leader == "":
+	case info.Meta == nil:
+		return nil, ErrAlone
+	case info.Meta.Leader == "":
 		return nil, errors.New("list the servers of the cluster: it has no leader")
 	}
 	return info.Meta.Replicas, nil
