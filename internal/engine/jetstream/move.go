@@ -49,6 +49,8 @@ const (
 	moveTries = 10
 	// leadWithin is how long a server may take to become the leader of a stream.
 	leadWithin = 5 * time.Second
+	// electWithin is how long Expel waits until all shards have leaders.
+	electWithin = 2 * election
 	// stopWithin is how long Expel waits until a removed node has stopped by itself.
 	stopWithin = 30 * time.Second
 )
@@ -189,6 +191,11 @@ func shardName(i int) string {
 // force: the copies on it are given up, and other nodes get new ones. If Expel is interrupted, call
 // it again.
 func (e *Engine) Expel(ctx context.Context, name string, force bool, tell func(Progress)) error {
+	standing := e.askStanding(ctx)
+	// If a node has just died, its shards are electing leaders.
+	for late := time.Now().Add(electWithin); standing.Headless > 0 && time.Now().Before(late) && pause(ctx, moveEvery) == nil; {
+		standing = e.askStanding(ctx)
+	}
 	mover, connected, all, err := e.members()
 	if err != nil {
 		return err
@@ -203,7 +210,7 @@ func (e *Engine) Expel(ctx context.Context, name string, force bool, tell func(P
 		}
 		return fmt.Errorf("%w: %q is not a node of this cluster", ErrMove, name)
 	}
-	if err := e.mayExpel(ctx, name, connected, all, force); err != nil {
+	if err := e.mayExpel(standing, name, connected, all, force); err != nil {
 		return err
 	}
 	if !force {
@@ -233,13 +240,12 @@ func (e *Engine) Expel(ctx context.Context, name string, force bool, tell func(P
 }
 
 // mayExpel returns an error that says why a node cannot be removed.
-func (e *Engine) mayExpel(ctx context.Context, name string, connected []string, all int, force bool) error {
+func (e *Engine) mayExpel(standing Standing, name string, connected []string, all int, force bool) error {
 	here := slices.Contains(connected, name)
 	remain := len(connected)
 	if here {
 		remain--
 	}
-	standing := e.askStanding(ctx)
 	wanted := 0
 	for _, s := range standing.Streams {
 		wanted = max(wanted, s.Wanted)

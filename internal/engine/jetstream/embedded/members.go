@@ -37,9 +37,14 @@ func (e *Server) Members() (connected []string, all int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	routes, err := e.s.Load().Routez(nil)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list the connections of the cluster: %w", err)
+	}
 	connected = []string{e.options.Name}
 	for _, p := range peers {
-		if !p.Offline {
+		// A server that was killed counts as online for a while. Its connections end at once.
+		if !p.Offline && slices.ContainsFunc(routes.Routes, func(r *server.RouteInfo) bool { return r.RemoteName == p.Name }) {
 			connected = append(connected, p.Name)
 		}
 	}
