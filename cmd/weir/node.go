@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +12,7 @@ import (
 
 func nodeCommand() *cobra.Command {
 	var data string
-	var asJSON, asShards bool
+	var asJSON, asShards, force bool
 	ls := &cobra.Command{
 		Use: "ls", Short: "List the nodes of the cluster", Args: args(), Example: "  weir node ls --data /var/lib/weir-cluster",
 		Long: `List the nodes that share the store. --data names the data directory of a running node on this machine, and the
@@ -36,5 +38,33 @@ offline), and how many messages the copy lacks.`,
 		},
 	}
 	ls.Flags().BoolVar(&asShards, "shards", false, "list the shards and their copies instead of the nodes")
-	return operator(group("node", "Show the nodes of a cluster", ls), &data, &asJSON)
+	work := func(c *cobra.Command, path string, body any) error {
+		return admin.FollowWork(c.Context(), data, "/nodes/"+path, body, asJSON, c.OutOrStdout())
+	}
+	rm := &cobra.Command{
+		Use: "rm NAME", Short: "Remove a node from the cluster for good", Args: args("NAME"), Example: "  weir node rm weir-abcdefghijkl --data /var/lib/weir-cluster",
+		Long: "Remove a node for good. The copies of shards on it move to other nodes while all nodes serve requests. Then the node\n" +
+			"stops, and its data directory cannot join the cluster again. --data belongs to another node. If the command is interrupted,\nrun it again. --force is for a dead node: its copies are given up, and other nodes get new ones.",
+		RunE: func(c *cobra.Command, got []string) error {
+			return work(c, "remove", admin.RemoveNode{Name: got[0], Force: force})
+		},
+	}
+	rm.Flags().BoolVar(&force, "force", false, "remove a node that is not connected, and give up its copies")
+	balance := &cobra.Command{
+		Use: "balance", Short: "Spread the shards over all nodes", Args: args(), Example: "  weir node balance --data /var/lib/weir-cluster",
+		Long: "Spread the copies of the shards, and their leaders, over all nodes, for example after nodes were added. All nodes serve\nrequests meanwhile. If the command is interrupted, run it again.",
+		RunE: func(c *cobra.Command, _ []string) error { return work(c, "balance", struct{}{}) },
+	}
+	shards := &cobra.Command{
+		Use: "shards N", Short: "Set a higher number of shards for new streams", Args: args("N"), Example: "  weir node shards 8 --data /var/lib/weir-cluster",
+		Long: "Distribute streams that are created from now on over N shards. Existing streams stay in their shards.",
+		RunE: func(c *cobra.Command, got []string) error {
+			n, err := strconv.Atoi(got[0])
+			if err != nil {
+				return misuse{fmt.Errorf("%q is not a number", got[0]), c.CommandPath()}
+			}
+			return work(c, "shards", admin.GrowShards{Shards: n})
+		},
+	}
+	return operator(group("node", "Show and change the nodes of a cluster", ls, rm, balance, shards), &data, &asJSON)
 }

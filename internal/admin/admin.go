@@ -27,6 +27,7 @@ import (
 //	POST /backup[?rate=BYTES_PER_SECOND], once Backups was called
 //	POST /migrate {from}, once Migrations was called
 //	GET  /nodes, once Nodes was called
+//	POST /nodes/balance, /nodes/remove {name, force}, /nodes/shards {shards}, once Cluster was called
 type Handler struct {
 	// Note, if set, is called after every change, with an entry for the audit log. The entry never
 	// contains a key, only the masked form of a key.
@@ -45,7 +46,7 @@ func (h *Handler) did(r *http.Request, what, detail string) {
 }
 
 // New returns a handler that manages projects, keys and management tokens. It serves no backups,
-// migrations or nodes until Backups, Migrations and Nodes are called.
+// migrations or nodes until Backups, Migrations, Nodes and Cluster are called.
 func New(a *access.Access, l *slog.Logger) *Handler {
 	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}
 	h.mux.HandleFunc("GET /projects", h.answer(h.projects))

@@ -48,8 +48,8 @@ func (s *store) tend(work *sync.WaitGroup, stopping <-chan struct{}, failed fail
 // tendServer restarts the NATS server inside this process after it has stopped storing data. That
 // server stops for good when its disk refuses a write, for example because the disk is full. A
 // restart cures it only if the disk accepts writes again, so tendServer waits for that. If the
-// restart fails, tendServer returns an error, and the process must end. It returns nil when
-// stopping is closed.
+// restart fails, or this node was removed from the cluster, tendServer returns an error, and the
+// process must end. It returns nil when stopping is closed.
 func (s *store) tendServer(stopping <-chan struct{}) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -59,6 +59,9 @@ func (s *store) tendServer(stopping <-chan struct{}) error {
 		case <-tick.C:
 		case <-stopping:
 			return nil
+		}
+		if s.isRemoved() {
+			return s.errRemoved()
 		}
 		why := s.server.Fault()
 		if why == nil {

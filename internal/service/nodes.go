@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"weir"
 	"weir/internal/admin"
 	"weir/internal/build"
 	"weir/internal/dashboard"
@@ -67,7 +66,7 @@ func (s *store) about() string {
 // list returns the nodes of the cluster for the admin socket.
 func (s *store) list() (admin.Nodes, error) {
 	if s.nodes == nil {
-		return admin.Nodes{}, weir.Errorf(weir.InvalidRequest, "this server is not part of a cluster")
+		return admin.Nodes{}, errAlone
 	}
 	var all admin.Nodes
 	all.Connected, all.Expected = s.presentNodes()

@@ -274,6 +274,7 @@ func (svc *Service) serveSocket() {
 	commands.Backups(svc.backup)
 	commands.Migrations(svc.migrate)
 	commands.Nodes(svc.store.list)
+	commands.Cluster(members{&svc.store})
 	svc.socket = &http.Server{
 		Handler: commands, ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
@@ -282,8 +283,8 @@ func (svc *Service) serveSocket() {
 }
 
 // Failed returns a channel that receives an error if the server cannot continue and must be stopped:
-// a listener failed, the store stayed read-only (--exit-when-read-only), or the NATS server inside
-// this process could not be restarted.
+// a listener failed, the store stayed read-only (--exit-when-read-only), the NATS server inside this
+// process could not be restarted, or this node was removed from the cluster.
 func (svc *Service) Failed() <-chan error { return svc.failed }
 
 // URL returns the address that links start with.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type store struct {
 	nodes     *jetstream.Nodes           // all nodes that share the store
 	node      string                     // the name of this node
 	server    *embedded.Server           // the NATS server inside this process; nil if there is none
+	removed   atomic.Pointer[[]string]   // the nodes that were removed from the cluster
 	fault     atomic.Pointer[error]      // why that server has stopped storing data; nil if it has not
 	connect   func() (*nats.Conn, error) // opens a further connection to NATS
 	unsynced  atomic.Bool                // the NATS servers may acknowledge before they sync
@@ -148,6 +150,7 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 	if s.settings.Engine.Listen != "" {
 		if nc, err = s.startNATS(ctx); err == nil {
 			options.Room, options.Disk, options.Fault = s.server.Room, s.space, s.stopped
+			options.Mover, options.Removed = s.server, s.takeRemoved
 		}
 	} else {
 		nc, err = s.dialNATS(ctx)
@@ -176,6 +179,12 @@ func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
 		o.Cluster, o.Listen, o.Peers = e.Cluster, e.Listen, e.Peers
 	}
 	var err error
+	if o.Refused, err = readRemoved(s.settings.Data); err != nil {
+		return nil, err
+	}
+	if slices.Contains(o.Refused, s.node) {
+		return nil, s.errRemoved()
+	}
 	if s.server, err = embedded.Start(o); err != nil {
 		return nil, err
 	}

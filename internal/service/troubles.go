@@ -80,16 +80,21 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// presentNodes returns how many nodes are connected, and how many there should be. If the settings
-// name the other nodes, all of these should be connected; otherwise those that were connected within
-// the last hour.
+// presentNodes returns how many nodes are connected, and how many there should be: those that were
+// connected within the last hour, those that joined the cluster of NATS servers, and those that the
+// settings name. If a node was removed, the settings may still name it, so they do not count.
 func (s *store) presentNodes() (present, expected int) {
 	if s.nodes == nil {
 		return 1, 1
 	}
 	present, expected = len(s.nodes.Names()), s.nodes.Known()
-	if n := otherNodes(&s.settings.Engine); n > 0 {
-		expected = n + 1
+	if s.server != nil {
+		if _, all, err := s.server.Members(); err == nil {
+			expected = max(expected, all)
+		}
+	}
+	if n := otherNodes(&s.settings.Engine); n > 0 && s.removed.Load() == nil {
+		expected = max(expected, n+1)
 	}
 	return present, expected
 }

@@ -18,6 +18,7 @@ import (
 type cluster struct {
 	t        testing.TB
 	commands [][]string                // for each node its data directory and flags
+	more     [][]string                // the same for nodes that may join later
 	inside   func(node int, do func()) // calls the function do in the network namespace of a node; nil if nodes have no namespace of their own
 	clocks   []*wrongClock             // for each node its clock; nil if the test sets no clock
 
@@ -32,11 +33,12 @@ const clusterBase = "http://cluster.test"
 // end of the test it stops the nodes that are still running.
 func newCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, commands: documentedCommands(t)}
-	c.nodes = make([]*server, len(c.commands))
-	for i := range c.commands {
-		c.commands[i] = append(c.commands[i], flags...)
+	commands := documentedCommands(t)
+	for i := range commands {
+		commands[i] = append(commands[i], flags...)
 	}
+	c := &cluster{t: t, commands: commands[:3:3], more: commands[3:]}
+	c.nodes = make([]*server, len(c.commands))
 	t.Cleanup(func() {
 		var all sync.WaitGroup
 		for _, s := range c.nodes {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// documentedCommands returns the commands of docs/cluster.md that start three nodes: for each node
-// its data directory and the flags after it. It replaces the ports by free ones and changes nothing
+// documentedCommands returns the commands of docs/cluster.md that start three nodes, and then those
+// that add two more: for each node its data directory and the flags after it. It replaces the ports by free ones and changes nothing
 // else.
 func documentedCommands(t testing.TB) [][]string {
 	t.Helper()
@@ -23,9 +23,10 @@ func documentedCommands(t testing.TB) [][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), 2)
-	if len(blocks) < 2 || !strings.HasPrefix(blocks[1][1], "weir serve --data node1") {
-		t.Fatalf("docs/cluster.md does not begin with a block that creates the secret and a block of three commands: %q", blocks)
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	growth := slices.IndexFunc(blocks, func(b []string) bool { return strings.HasPrefix(b[1], "weir serve --data node4") })
+	if growth < 0 || !strings.HasPrefix(blocks[1][1], "weir serve --data node1") {
+		t.Fatalf("docs/cluster.md does not begin with a block that creates the secret and a block of three commands, or has no block that adds nodes: %q", blocks)
 	}
 	dir := t.TempDir()
 	secret := exec.Command("sh", "-c", blocks[0][1])
@@ -34,7 +35,7 @@ func documentedCommands(t testing.TB) [][]string {
 		t.Fatalf("%s: %v: %s", blocks[0][1], err, out)
 	}
 	var commands [][]string
-	for line := range strings.Lines(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(blocks[1][1], freePorts(t))) {
+	for line := range strings.Lines(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(blocks[1][1]+blocks[growth][1], freePorts(t))) {
 		args := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line), "&"))
 		for i, a := range args {
 			if a == "cluster.secret" || strings.HasPrefix(a, "node") {

@@ -205,7 +205,7 @@ func TestAttendTwo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b.shard(doc.Created) != b.shards[0] {
+		if b.shard(doc.Created) != b.shards()[0] {
 			continue
 		}
 		here[i], _ = openUnattended(t, a, doc.Created)

@@ -62,7 +62,7 @@ const (
 
 // begin starts to follow the bucket and returns when all existing documents are known.
 func (d *documents) begin(ctx context.Context, e *Engine) error {
-	d.stream, d.prefix = "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
+	d.stream, d.prefix = e.docsStream(), e.docsSubject()
 	d.fence, d.line.take = d.prefix+noKey, d.take
 	d.byLog, d.deleted, d.line.reread = map[engine.LogID]string{}, map[engine.LogID]time.Time{}, d.reread
 	d.line.begin(e, 0)
@@ -110,7 +110,16 @@ func (d *documents) reread() (end func()) {
 
 // take handles one message of the bucket.
 func (d *documents) take(m Stored) {
-	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject, d.prefix))
+	name := strings.TrimPrefix(m.Subject, d.prefix)
+	switch name {
+	case shardsName:
+		d.e.takeGenerations(m)
+		return
+	case removedName:
+		d.e.takeRemoved(m)
+		return
+	}
+	key, err := base64.RawURLEncoding.DecodeString(name)
 	if err != nil {
 		return
 	}

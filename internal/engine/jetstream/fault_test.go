@@ -138,7 +138,7 @@ func deafen(e *Engine) {
 
 // lines returns the lines of all shards that are followed. A line is the subscription to a shard.
 func lines(e *Engine) (all []*line) {
-	for _, s := range e.shards {
+	for _, s := range e.shards() {
 		s.mu.Lock()
 		if s.users > 0 {
 			all = append(all, &s.line)
@@ -339,8 +339,13 @@ func TestServerRestart(t *testing.T) {
 // startThree starts a cluster of three servers, and an engine on each.
 func startThree(t *testing.T, within context.Context, o Options) ([]*embedded.Server, []*Engine) {
 	t.Helper()
-	var addresses []string
-	for range 3 {
+	return startNodes(t, within, o, newAddresses(t, 3), 0)
+}
+
+// newAddresses returns addresses that servers can listen on.
+func newAddresses(t *testing.T, n int) (addresses []string) {
+	t.Helper()
+	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -348,8 +353,14 @@ func startThree(t *testing.T, within context.Context, o Options) ([]*embedded.Se
 		addresses = append(addresses, l.Addr().String())
 		l.Close()
 	}
+	return addresses
+}
+
+// startNodes starts servers of a cluster, from a number on, and an engine on each.
+func startNodes(t *testing.T, within context.Context, o Options, addresses []string, first int) ([]*embedded.Server, []*Engine) {
+	t.Helper()
 	var servers []*embedded.Server
-	for i := range 3 {
+	for i := first; i < len(addresses); i++ {
 		s, err := embedded.Start(embedded.Options{
 			Dir: quickDir(t), Name: fmt.Sprint("node-", i), Cluster: "test", Listen: addresses[i], Peers: addresses,
 			Secret: []byte("0123456789abcdef0123456789abcdef"),
@@ -365,6 +376,7 @@ func startThree(t *testing.T, within context.Context, o Options) ([]*embedded.Se
 		if err := s.Ready(within); err != nil {
 			t.Fatal(err)
 		}
+		o.Mover = s
 		e, err := Open(within, connect(t, s), o)
 		if err != nil {
 			t.Fatal(err)
@@ -455,7 +467,7 @@ func TestNoQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := engines[0].servers.Stream(within, engines[0].shards[0].stream)
+	info, err := engines[0].servers.Stream(within, engines[0].shards()[0].stream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,8 @@ const (
 type Options struct {
 	Name     string // prefix of the store's JetStream streams and subjects; default weir
 	Replicas int    // number of copies of each JetStream stream; used only when the store is created; default 1
-	// Shards is the number of shards, fixed when the store is created; default DefaultShards.
+	// Shards is the number of shards; used only when the store is created; default DefaultShards.
+	// The method Grow adds more.
 	Shards int
 	// Patience is how long a call waits for the servers before it returns ErrUnavailable; default
 	// 10 s.
@@ -52,6 +53,11 @@ type Options struct {
 	// Fault returns why the NATS server inside this process has stopped storing data, or nil if it
 	// stores data. Fault may be nil.
 	Fault func() error
+	// Mover moves copies between the NATS servers. If Mover is nil, Balance and Expel fail.
+	Mover Mover
+	// Removed receives the names of all nodes that were removed from the cluster, at the start if
+	// there are any, and after every removal. It must not call the engine. Removed may be nil.
+	Removed func(names []string)
 	// Beside is another engine of this process that uses the same store and has joined the cluster.
 	// The new engine does not join, but it knows from Beside which versions all nodes can read.
 	// Beside may be nil.
@@ -68,6 +74,7 @@ type Options struct {
 	lease   time.Duration // how long this node may rely on its copy of the documents after proof that the copy is up to date
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
 	reads   byte          // newest version of messages that this node reads
+	format  uint32        // newest format of a store that this node reads
 }
 
 func (o *Options) defaults() {
@@ -99,6 +106,9 @@ func (o *Options) defaults() {
 	if o.reads == 0 {
 		o.reads = newest
 	}
+	if o.format == 0 {
+		o.format = grown
+	}
 	if o.rivalry == 0 {
 		o.rivalry = rivalry
 	}
@@ -115,19 +125,22 @@ type Engine struct {
 	servers Servers
 	opts    Options
 	docs    documents
-	shards  []*shard
+	layout  atomic.Pointer[layout] // which shard holds which log
 
-	room   room
-	clock  clock
-	counts counts
-	stand  stand
-	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
+	room    room
+	clock   clock
+	counts  counts
+	stand   stand
+	removed atomic.Pointer[removed] // nil if no node was removed
+	outage  atomic.Pointer[error]   // why the servers cannot be used at the moment; nil if they can
 	// node is a random number that identifies this process. The ids of groups (see group.go) start
 	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
 	lowest *atomic.Uint32 // see the method common
-	marked bool           // all streams of the store have a marker; see marker.go
+	// lowestFormat is the newest format of a store that all nodes read.
+	lowestFormat atomic.Uint32
+	marked       bool // all streams of the store have a marker; see marker.go
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
@@ -162,6 +175,7 @@ func OpenOn(ctx context.Context, servers Servers, o Options) (*Engine, error) {
 		servers: servers, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
 	e.clock.init(o.Now)
+	e.lowestFormat.Store(o.format)
 	if o.Beside != nil {
 		e.lowest = o.Beside.lowest
 	} else {
@@ -194,10 +208,11 @@ func (e *Engine) begin(ctx context.Context) error {
 	if err := e.hearTurns(); err != nil {
 		return err
 	}
-	n, err := e.ensureStreams(ctx)
+	all, err := e.ensureStreams(ctx)
 	if err != nil {
 		return err
 	}
+	n := all.count()
 	// A store of an earlier version may be full. It gets its markers when it is opened with space.
 	if err := e.ensureMarkers(ctx, n); errors.Is(err, engine.ErrFull) {
 		e.opts.Logger.Warn("the streams of the store could not be marked", "error", err)
@@ -206,9 +221,10 @@ func (e *Engine) begin(ctx context.Context) error {
 	} else {
 		e.marked = true
 	}
+	e.layout.Store(all)
 	for i := range n {
 		s := &shard{}
-		e.shards = append(e.shards, s)
+		all.shards = append(all.shards, s)
 		if err := s.begin(ctx, e, i); err != nil {
 			return err
 		}
@@ -273,12 +289,12 @@ func (e *Engine) probeOnce(ctx context.Context) error {
 // quit ends the subscriptions to the documents and the shards.
 func (e *Engine) quit() {
 	e.docs.end()
-	for _, s := range e.shards {
-		s.end()
+	if all := e.layout.Load(); all != nil {
+		for _, s := range all.shards {
+			s.end()
+		}
 	}
 }
-
-func (e *Engine) shard(id engine.LogID) *shard { return e.shards[uint64(id)%uint64(len(e.shards))] }
 
 // usable returns nil while the store may be used.
 func (e *Engine) usable(ctx context.Context) error {

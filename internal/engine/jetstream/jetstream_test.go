@@ -82,7 +82,7 @@ func crash(t *testing.T, s *embedded.Server, e *Engine) {
 		}
 	}
 	nc := connect(t, s)
-	for _, sh := range e.shards {
+	for _, sh := range e.shards() {
 		if _, err := nc.Request(sh.prefix+"0", nil, time.Minute); err != nil {
 			t.Fatal(err)
 		}

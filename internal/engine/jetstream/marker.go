@@ -38,7 +38,7 @@ func (e *Engine) ensureMarkers(ctx context.Context, shards int) error {
 }
 
 func (e *Engine) tryMarkers(ctx context.Context, shards int) error {
-	docs := "KV_" + e.opts.Name + "-docs"
+	docs := e.docsStream()
 	s, err := withRetry(ctx, e, func(ctx context.Context) (*jetstream.StreamInfo, error) { return e.servers.Stream(ctx, docs) })
 	if err != nil {
 		return fmt.Errorf("read the settings of stream %s: %w", docs, err)
@@ -52,12 +52,12 @@ func (e *Engine) tryMarkers(ctx context.Context, shards int) error {
 	// The stream of documents comes last. Once it has had a message, a missing shard is not created
 	// any more: see ensureStreams.
 	for i := range shards {
-		stream := fmt.Sprintf("%s-log-%d", e.opts.Name, i)
-		if err := visit(ctx, stream, fmt.Sprintf("%s.log.%d.%s", e.opts.Name, i, markerName)); err != nil {
+		stream := e.logStream(i)
+		if err := visit(ctx, stream, e.logPrefix(i)+markerName); err != nil {
 			return fmt.Errorf("stream %s: %w", stream, err)
 		}
 	}
-	if err := visit(ctx, docs, "$KV."+e.opts.Name+"-docs."+markerName); err != nil {
+	if err := visit(ctx, docs, e.docsSubject()+markerName); err != nil {
 		return fmt.Errorf("stream %s: %w", docs, err)
 	}
 	if isMarked {

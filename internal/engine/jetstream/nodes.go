@@ -34,9 +34,10 @@ type Nodes struct {
 
 // sign is a sign of life of another node.
 type sign struct {
-	at    time.Time
-	about string // how the node last described itself
-	reads byte   // newest version of messages that the node reads
+	at     time.Time
+	about  string // how the node last described itself
+	reads  byte   // newest version of messages that the node reads
+	stores uint32 // newest format of a store that the node reads
 }
 
 // Self describes a process that joins the nodes. Name must be unique among the nodes. The engine
@@ -76,12 +77,13 @@ const (
 	meetFor = 2 * stillEvery
 
 	// Header fields: the name of the node that sends a message, the time of its clock in
-	// milliseconds since 1970, its description, the newest version of messages that it reads, and a
-	// request that all nodes answer at once.
+	// milliseconds since 1970, its description, the newest version of messages and the newest
+	// format of a store that it reads, and a request that all nodes answer at once.
 	speaker   = "Weir-Node"
 	clockTime = "Weir-Clock"
 	aboutNode = "Weir-About"
 	reads     = "Weir-Reads"
+	formats   = "Weir-Format"
 	rollCall  = "Weir-Roll-Call"
 )
 
@@ -97,7 +99,7 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 	var err error
 	n.deaf, err = e.servers.Hear(subject, func(m *nats.Msg) {
 		from := m.Header.Get(speaker)
-		if from == "" || from == self.Name {
+		if from == "" || from == self.Name || e.isRemoved(from) {
 			return
 		}
 		n.mu.Lock()
@@ -105,7 +107,7 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 		if about == "" {
 			about = n.heard[from].about
 		}
-		n.heard[from] = sign{time.Now(), about, readsOf(m.Header)}
+		n.heard[from] = sign{time.Now(), about, readsOf(m.Header), storesOf(m.Header)}
 		n.agree()
 		n.mu.Unlock()
 		if ms, err := strconv.ParseInt(m.Header.Get(clockTime), 10, 64); err == nil {
@@ -166,7 +168,7 @@ func (n *Nodes) announce() {
 
 // say sends a message to all nodes. The message is lost if no server is connected.
 func (n *Nodes) say(words []byte, about string, ask bool) {
-	h := nats.Header{speaker: {n.self.Name}, clockTime: {strconv.FormatInt(n.e.opts.Now().UnixMilli(), 10)}, reads: {strconv.Itoa(int(n.e.opts.reads))}}
+	h := nats.Header{speaker: {n.self.Name}, clockTime: {strconv.FormatInt(n.e.opts.Now().UnixMilli(), 10)}, reads: {strconv.Itoa(int(n.e.opts.reads))}, formats: {strconv.Itoa(int(n.e.opts.format))}}
 	if about != "" {
 		h.Set(aboutNode, about)
 	}
@@ -222,9 +224,9 @@ func (n *Nodes) Known() int {
 	return 1 + len(n.heard)
 }
 
-// forget forgets nodes that have been silent for long. The caller holds n.mu.
+// forget forgets nodes that have been silent for long or were removed. The caller holds n.mu.
 func (n *Nodes) forget() {
-	maps.DeleteFunc(n.heard, func(_ string, s sign) bool { return time.Since(s.at) >= missedFor })
+	maps.DeleteFunc(n.heard, func(name string, s sign) bool { return time.Since(s.at) >= missedFor || n.e.isRemoved(name) })
 	n.agree()
 }
 
@@ -238,14 +240,25 @@ func readsOf(h nats.Header) byte {
 	return byte(version)
 }
 
-// agree determines the newest version that all nodes read. A node that is silent counts for as long
+// storesOf returns the newest format of a store that the sender of a message reads. The programs
+// that did not announce it read the first format only.
+func storesOf(h nats.Header) uint32 {
+	f, err := strconv.ParseUint(h.Get(formats), 10, 32)
+	if err != nil {
+		return format
+	}
+	return uint32(f)
+}
+
+// agree determines the newest version and format that all nodes read. A node that is silent counts for as long
 // as it is remembered, because it may come back with the same version. The caller holds n.mu.
 func (n *Nodes) agree() {
-	lowest := n.e.opts.reads
+	lowest, store := n.e.opts.reads, n.e.opts.format
 	for _, s := range n.heard {
-		lowest = min(lowest, s.reads)
+		lowest, store = min(lowest, s.reads), min(store, s.stores)
 	}
 	n.e.lowest.Store(uint32(lowest))
+	n.e.lowestFormat.Store(store)
 }
 
 // common returns the newest version of messages that all nodes read. A message of a newer version

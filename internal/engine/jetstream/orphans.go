@@ -30,7 +30,7 @@ func (e *Engine) orphans(ctx context.Context) error {
 			e.opts.Logger.Warn("some logs have no document and are kept: an older backup of the documents may have been restored", "logs", kept)
 		}
 	}()
-	for _, s := range e.shards {
+	for _, s := range e.shards() {
 		subjects, err := e.servers.Subjects(ctx, s.stream, s.prefix+"*")
 		if err != nil {
 			return fmt.Errorf("look for logs without a document: %w", err)

@@ -262,7 +262,7 @@ func TestFenceExpired(t *testing.T) {
 	defer s.Stop()
 	e := open(t, s, "store")
 	defer e.Close()
-	sh := e.shards[0]
+	sh := e.shards()[0]
 	sh.join(ctx)
 	defer sh.unjoin()
 	deafen(e)

@@ -39,9 +39,7 @@ func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.Form
 // messages must be delivered as they are stored), one consumer that delivers only headers starts to
 // follow all logs of the shard.
 func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
-	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
-	s.batches = make(chan struct{}, batchesAtOnce)
-	s.fence, s.headers, s.line.take = s.subject(noLog), true, s.take
+	s.prepare(e, i)
 	for {
 		info, err := e.servers.Stream(ctx, s.stream)
 		if err == nil {
@@ -54,6 +52,13 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 			return fmt.Errorf("follow %s: %w", s.stream, err)
 		}
 	}
+}
+
+// prepare names the stream and the subjects of the shard with the number i.
+func (s *shard) prepare(e *Engine, i int) {
+	s.stream, s.prefix = e.logStream(i), e.logPrefix(i)
+	s.batches = make(chan struct{}, batchesAtOnce)
+	s.fence, s.headers, s.line.take = s.subject(noLog), true, s.take
 }
 
 // noLog is not the id of any log. Its subject is used for the shard's fences, which are empty

@@ -32,6 +32,7 @@ type StreamStanding struct {
 	Fault    string // why the stream accepts no writes; empty if it accepts writes
 	Messages uint64
 	Bytes    uint64 // size of one copy
+	Wanted   int    // number of copies that the stream should have
 	Replicas []ReplicaStanding
 }
 
@@ -82,7 +83,7 @@ type stand struct {
 func (e *Engine) Stand(ctx context.Context) Standing {
 	e.stand.mu.Lock()
 	defer e.stand.mu.Unlock()
-	if e.stand.at.IsZero() || time.Since(e.stand.at) >= standFor {
+	if time.Since(e.stand.at) >= standFor || len(e.stand.all.Streams) != 1+len(e.shards()) {
 		e.stand.all = e.askStanding(ctx)
 		e.stand.at = time.Now()
 	}
@@ -93,10 +94,7 @@ func (e *Engine) Stand(ctx context.Context) Standing {
 func (e *Engine) askStanding(ctx context.Context) Standing {
 	ctx, cancel := context.WithTimeout(ctx, standWithin)
 	defer cancel()
-	names := []string{e.docs.stream}
-	for _, s := range e.shards {
-		names = append(names, s.stream)
-	}
+	names := e.streamNames()
 	all := Standing{Streams: make([]StreamStanding, len(names))}
 	var asked sync.WaitGroup
 	places := make(chan struct{}, standAtOnce)
@@ -135,7 +133,7 @@ func (e *Engine) askStream(ctx context.Context, name string) StreamStanding {
 		}
 		return StreamStanding{Fault: fault}
 	}
-	s := StreamStanding{Messages: info.State.Msgs, Bytes: info.State.Bytes}
+	s := StreamStanding{Messages: info.State.Msgs, Bytes: info.State.Bytes, Wanted: info.Config.Replicas}
 	if err := led(info.Cluster); err != nil {
 		s.Fault = err.Error()
 	}

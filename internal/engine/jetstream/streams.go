@@ -17,13 +17,15 @@ import (
 
 // Keys in the metadata of JetStream streams. The format and the number of shards are in the metadata
 // of the stream of documents, and are written when the store is created. The identity of the store is
-// in the metadata of all its streams.
+// in the metadata of all its streams. A store whose number of shards has grown since has the format
+// grown: see generations.go.
 const (
 	formatKey = "weir-format"
 	shardsKey = "weir-shards"
 	storeKey  = "weir-store"
 
 	format = 1
+	grown  = 2
 )
 
 const (
@@ -40,8 +42,16 @@ const (
 	readWithin = time.Second
 )
 
-// ensureStreams creates missing streams and returns the number of shards. It creates the stream of
-// documents first. The metadata of this stream determines the number of shards. If two nodes start
+// docsStream returns the name of the stream of documents, and docsSubject the prefix of its subjects.
+func (e *Engine) docsStream() string  { return "KV_" + e.opts.Name + "-docs" }
+func (e *Engine) docsSubject() string { return "$KV." + e.opts.Name + "-docs." }
+
+// logStream returns the name of the stream of a shard, and logPrefix the prefix of its subjects.
+func (e *Engine) logStream(i int) string { return fmt.Sprintf("%s-log-%d", e.opts.Name, i) }
+func (e *Engine) logPrefix(i int) string { return fmt.Sprintf("%s.log.%d.", e.opts.Name, i) }
+
+// ensureStreams creates missing streams and returns the layout, without the shards. It creates the stream of
+// documents first. The metadata of this stream determines the first number of shards. If two nodes start
 // at the same time, only one of them can create the stream, so both use the same number.
 //
 // A missing stream of a store that was in use is never created again, because an empty stream would
@@ -50,38 +60,27 @@ const (
 // makes sure that all shards exist, and then stores a fence (an empty message) in the stream of
 // documents. So once that stream has had a message, a missing shard must not be created: it existed
 // and was lost.
-func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
+func (e *Engine) ensureStreams(ctx context.Context) (*layout, error) {
 	docs := jetstream.StreamConfig{
-		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},
+		Name: e.docsStream(), Description: "documents of weir", Subjects: []string{e.docsSubject() + ">"},
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DenyDelete: true, AllowRollup: true,
 		Metadata: map[string]string{formatKey: strconv.Itoa(format), shardsKey: strconv.Itoa(e.opts.Shards), storeKey: rand.Text()},
 	}
 	info, err := e.stream(ctx, docs, e.hasShards)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	got := info.Config
-	if f := got.Metadata[formatKey]; f != strconv.Itoa(format) {
-		if n, err := strconv.Atoi(f); err == nil && n > format {
-			return 0, fmt.Errorf("%w: stream %s has format %d, this program reads format %d", engine.ErrTooNew, docs.Name, n, format)
-		}
-		return 0, fmt.Errorf("stream %s has format %q, this program reads format %d", docs.Name, f, format)
-	}
-	n, err := strconv.Atoi(got.Metadata[shardsKey])
-	if err != nil || n < 1 || n > MaxShards {
-		return 0, fmt.Errorf("stream %s: invalid number of shards %q in its metadata", docs.Name, got.Metadata[shardsKey])
+	all, err := e.readFormat(ctx, got)
+	if err != nil {
+		return nil, err
 	}
 	adopt := got.Metadata[storeKey] == ""
 	if adopt {
 		got.Metadata[storeKey] = adopted(info)
 	}
-	for i := range n {
-		shard := jetstream.StreamConfig{
-			Name: fmt.Sprintf("%s-log-%d", e.opts.Name, i), Description: "logs of weir",
-			Subjects: []string{fmt.Sprintf("%s.log.%d.*", e.opts.Name, i)}, Discard: jetstream.DiscardNew, DenyDelete: true,
-			AllowAtomicPublish: true, Metadata: map[string]string{storeKey: got.Metadata[storeKey]},
-		}
-		part, err := e.stream(ctx, shard, func(context.Context) error {
+	for i := range all.count() {
+		part, err := e.stream(ctx, e.shardConfig(i, got.Metadata[storeKey]), func(context.Context) error {
 			if info.State.LastSeq > 0 {
 				return fmt.Errorf("it belongs to the store %s, which was in use: restore the stream from a backup", e.opts.Name)
 			}
@@ -91,16 +90,44 @@ func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 			err = e.identify(ctx, part.Config, got.Metadata[storeKey], adopt)
 		}
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	if adopt {
 		if err := e.mark(ctx, got); err != nil {
-			return 0, err
+			return nil, err
 		}
 		e.opts.Logger.Info("the store got an identity", "store", e.opts.Name, "identity", got.Metadata[storeKey])
 	}
-	return n, nil
+	return all, nil
+}
+
+// readFormat returns the layout of an existing store, without the shards. The parameter docs is the
+// settings of the stream of documents.
+func (e *Engine) readFormat(ctx context.Context, docs jetstream.StreamConfig) (*layout, error) {
+	f, err := strconv.Atoi(docs.Metadata[formatKey])
+	switch {
+	case err != nil || f < format:
+		return nil, fmt.Errorf("stream %s has format %q, this program reads formats up to %d", docs.Name, docs.Metadata[formatKey], e.opts.format)
+	case f > int(e.opts.format):
+		return nil, fmt.Errorf("%w: stream %s has format %d, this program reads formats up to %d", engine.ErrTooNew, docs.Name, f, e.opts.format)
+	}
+	n, err := strconv.Atoi(docs.Metadata[shardsKey])
+	if err != nil || n < 1 || n > MaxShards {
+		return nil, fmt.Errorf("stream %s: invalid number of shards %q in its metadata", docs.Name, docs.Metadata[shardsKey])
+	}
+	if f < grown {
+		return &layout{generations: []generation{{0, n}}}, nil
+	}
+	return e.readGenerations(ctx, n)
+}
+
+// shardConfig returns the settings of the stream of a shard.
+func (e *Engine) shardConfig(i int, identity string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: e.logStream(i), Description: "logs of weir", Subjects: []string{e.logPrefix(i) + "*"}, Discard: jetstream.DiscardNew, DenyDelete: true,
+		AllowAtomicPublish: true, Metadata: map[string]string{storeKey: identity},
+	}
 }
 
 // adopted returns the identity for a store that an earlier version created without an identity. It

@@ -160,7 +160,7 @@ func TestStoreTooNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := info.Config
-	c.Metadata[formatKey] = "2"
+	c.Metadata[formatKey] = "3"
 	if err := e.servers.Update(ctx, c); err != nil {
 		t.Fatal(err)
 	}

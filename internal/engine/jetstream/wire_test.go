@@ -13,7 +13,7 @@ func TestAcknowledged(t *testing.T) {
 	defer s.Stop()
 	e := open(t, s, "store")
 	defer e.Close()
-	answer, err := connect(t, s).Request(e.shards[0].subject(7), nil, time.Minute)
+	answer, err := connect(t, s).Request(e.shards()[0].subject(7), nil, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ type Options struct {
 	Listen  string   // HOST:PORT for routes from other nodes; empty for a single node
 	Peers   []string // HOST:PORT of the other nodes; the node's own address may be among them
 	Secret  []byte   // shared secret of the cluster
+	Refused []string // names of nodes that may not connect, because they were removed from the cluster
 }
 
 // Server is a running NATS server.
@@ -40,6 +41,7 @@ type Server struct {
 	options  Options
 	password string // password for clients; empty if the server does not listen for clients
 	s        atomic.Pointer[server.Server]
+	refused  atomic.Pointer[[]string] // see Refuse
 }
 
 const (
@@ -68,6 +70,7 @@ const (
 // even if no other node can be reached.
 func Start(o Options) (*Server, error) {
 	e := &Server{options: o}
+	e.Refuse(o.Refused)
 	if o.Listen != "" {
 		e.password = rand.Text()
 	}
@@ -86,7 +89,7 @@ func (e *Server) run() error {
 		JetStreamMaxStore: o.Most, ConnectErrorReports: reportEvery, ReconnectErrorReports: reportEvery,
 	}
 	if o.Listen != "" {
-		if err := join(opts, o, e.password); err != nil {
+		if err := join(opts, o, e.password, e.refuses); err != nil {
 			return err
 		}
 	}
@@ -111,7 +114,7 @@ func (e *Server) run() error {
 }
 
 // join adds the cluster settings to opts.
-func join(opts *server.Options, o Options, password string) error {
+func join(opts *server.Options, o Options, password string, refused func(string) bool) error {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
 		return fmt.Errorf("%q is not HOST:PORT", o.Listen)
@@ -123,14 +126,17 @@ func join(opts *server.Options, o Options, password string) error {
 	if o.Cluster == "" || o.Name == "" {
 		return errors.New("a node of a cluster needs the cluster's name and a name of its own")
 	}
-	secure, err := mutual(o.Secret)
+	secure, err := mutual(o.Secret, o.Name, refused)
 	if err != nil {
 		return err
 	}
 	// NATS opens routes only if the server also listens for clients. So the server listens for
 	// clients on 127.0.0.1, with a random password that does not leave the process.
 	opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
-	opts.Username, opts.Password = user, password
+	sys := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
+	opts.Accounts, opts.SystemAccount = []*server.Account{sys}, sys.Name
+	opts.Users = []*server.User{{Username: user, Password: password}, {Username: system, Password: password, Account: sys}}
+	opts.Tags = []string{nodeTag + o.Name}
 	opts.Cluster = server.ClusterOpts{
 		Name: o.Cluster, Host: host, Port: number, TLSConfig: secure, TLSTimeout: 5, PingInterval: pingEvery, MaxPingsOut: pingsOut,
 	}

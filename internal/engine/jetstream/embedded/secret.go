@@ -21,8 +21,9 @@ const minSecret = 32
 // mutual derives the TLS configuration between nodes from the shared secret. The secret yields the
 // key of a certificate authority, which is the same on every node. Each node uses this authority to
 // issue a certificate for itself, and trusts no other authority. So no certificate has to be
-// distributed, and nodes without the secret cannot join or read traffic.
-func mutual(secret []byte) (*tls.Config, error) {
+// distributed, and nodes without the secret cannot join or read traffic. The certificate names the
+// node. If the function refused returns true for the name of a peer, the connection fails.
+func mutual(secret []byte, name string, refused func(name string) bool) (*tls.Config, error) {
 	if len(secret) < minSecret {
 		return nil, fmt.Errorf("cluster secret is %d bytes: at least %d are needed", len(secret), minSecret)
 	}
@@ -43,7 +44,7 @@ func mutual(secret []byte) (*tls.Config, error) {
 		return nil, err
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "weir node"}, NotBefore: from, NotAfter: to,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, root, root, authority.Public(), authority)
@@ -69,8 +70,14 @@ func mutual(secret []byte) (*tls.Config, error) {
 			if len(s.PeerCertificates) == 0 {
 				return errors.New("peer sent no certificate")
 			}
-			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-			return err
+			peer := s.PeerCertificates[0]
+			if _, err := peer.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+				return err
+			}
+			if refused(peer.Subject.CommonName) {
+				return fmt.Errorf("node %s was removed from the cluster", peer.Subject.CommonName)
+			}
+			return nil
 		},
 	}, nil
 }

@@ -8,21 +8,25 @@ import (
 )
 
 // Nodes with the same secret complete the TLS handshake on both sides. With different secrets the
-// handshake fails.
+// handshake fails, and so it does if one of the nodes was removed.
 func TestSecret(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, client string
+		removed        string
 		in             bool
 	}{
-		"the same":  {strings.Repeat("a", 32), strings.Repeat("a", 32), true},
-		"different": {strings.Repeat("a", 32), strings.Repeat("b", 32), false},
+		"the same":       {strings.Repeat("a", 32), strings.Repeat("a", 32), "", true},
+		"different":      {strings.Repeat("a", 32), strings.Repeat("b", 32), "", false},
+		"removed client": {strings.Repeat("a", 32), strings.Repeat("a", 32), "there", false},
+		"removed server": {strings.Repeat("a", 32), strings.Repeat("a", 32), "here", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			here, err := mutual([]byte(c.server))
+			refused := func(name string) bool { return name == c.removed }
+			here, err := mutual([]byte(c.server), "here", refused)
 			if err != nil {
 				t.Fatal(err)
 			}
-			there, err := mutual([]byte(c.client))
+			there, err := mutual([]byte(c.client), "there", refused)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +55,7 @@ func TestSecret(t *testing.T) {
 			}
 		})
 	}
-	if _, err := mutual([]byte("short")); err == nil || !strings.Contains(err.Error(), "at least 32") {
+	if _, err := mutual([]byte("short"), "", nil); err == nil || !strings.Contains(err.Error(), "at least 32") {
 		t.Errorf("a short secret: %v, want an error", err)
 	}
 }
