@@ -50,9 +50,10 @@ func (e *Engine) docsSubject() string { return "$KV." + e.opts.Name + "-docs." }
 func (e *Engine) logStream(i int) string { return fmt.Sprintf("%s-log-%d", e.opts.Name, i) }
 func (e *Engine) logPrefix(i int) string { return fmt.Sprintf("%s.log.%d.", e.opts.Name, i) }
 
-// ensureStreams creates missing streams and returns the layout, without the shards. It creates the stream of
-// documents first. The metadata of this stream determines the first number of shards. If two nodes start
-// at the same time, only one of them can create the stream, so both use the same number.
+// ensureStreams creates missing streams and returns the layout, without the shards. It creates the
+// stream of documents first. The metadata of this stream determines the first number of shards. If
+// two nodes start at the same time, only one of them can create the stream, so both use the same
+// number.
 //
 // A missing stream of a store that was in use is never created again, because an empty stream would
 // look as if no data had ever been stored: sequences and ids of logs would be used twice. The
