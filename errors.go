@@ -6,8 +6,7 @@ import "fmt"
 // decided in package api, not here.
 type Code string
 
-// The codes that clients can receive: first those of the specification, then Weir's additions
-// (D26).
+// The codes that clients can receive: first those of the original API, then later additions (D26).
 const (
 	MissingAPIKey        Code = "missing_api_key"
 	InvalidAPIKey        Code = "invalid_api_key"

@@ -73,7 +73,7 @@ const stubborn = 4
 type errStalled struct{ limit time.Duration }
 
 func (e errStalled) Error() string {
-	return fmt.Sprintf("the connection did not move any data for %v", e.limit)
+	return fmt.Sprintf("the request made no progress for %v", e.limit)
 }
 
 // progress watches one attempt of a request, and cancels the attempt if it makes no progress for

@@ -24,14 +24,13 @@ func migrateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "migrate DIR", Short: "Copy all data between a single server and a cluster, or between two clusters", Args: args("DIR"),
 		Long: `Copy all data between a single server and a cluster, or between two clusters: projects, keys, the audit log, the
-dashboard's password, and all streams with the sequence numbers and times of their batches. The source is not changed. If the migration is interrupted, run the
-command again.
+dashboard's password, and all streams with the sequence numbers and times of their batches. The source is not changed.
+If the migration is interrupted, run the command again.
 
 From a single server to a cluster: DIR is the data directory of the single server, which must not be running. --data
 names the data directory of a running node of the cluster, on this machine. The project, key and stream that the cluster
-created at its first start are deleted. The command refuses a cluster that has batches in any stream other than the
-demo stream, unless they are from an interrupted migration. No key is valid during the migration, because keys are copied
-last.
+created at its first start are deleted. The command refuses a cluster that has batches in any stream but the demo stream,
+unless they are from an interrupted migration. No key is valid during the migration, because keys are copied last.
 
 From a cluster: DIR is the data directory of a running node, on this machine. To copy to a single server, --data names an
 empty or missing directory, which becomes its data directory. To copy to another cluster, --data names the data directory
@@ -69,7 +68,7 @@ func leaveCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSO
 		return m.say(c, dir, asJSON)
 	}
 	if !datadir.IsNode(data) {
-		return fmt.Errorf("a single server is using %s; set --data to an empty directory, or to that of a node of another cluster", data)
+		return fmt.Errorf("a single server is using %s; set --data to an empty directory, or to the data directory of a running node of another cluster", data)
 	}
 	into, err := filepath.Abs(filepath.Join(data, migrationDir))
 	if err != nil {

@@ -34,7 +34,7 @@ func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 // lost.
 type loss struct{ what string }
 
-func (l loss) Error() string { return "the directory can be served again, " + l.what }
+func (l loss) Error() string { return "a server can use the directory again, " + l.what }
 
 // lost returns a loss error if data is lost or may be lost, and nil otherwise.
 func lost(r *datadir.Repaired) error {
@@ -42,7 +42,7 @@ func lost(r *datadir.Repaired) error {
 	case b.MayBeLost > 0:
 		return loss{"but some losses could not be identified: see above"}
 	case b.Orphans > 0:
-		return loss{fmt.Sprintf("without %d batches of lost streams", b.Orphans)}
+		return loss{fmt.Sprintf("but %d batches were set aside because their streams are lost", b.Orphans)}
 	case !r.Lossless():
 		return loss{"but data is lost: see above"}
 	}

@@ -102,7 +102,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
 		t.Errorf("the output says that nothing is lost, or names a key that was not revoked:\n%s", out)
 	}
-	if errs != "weir: the directory can be served again, but some losses could not be identified: see above\n" {
+	if errs != "weir: a server can use the directory again, but some losses could not be identified: see above\n" {
 		t.Errorf("stderr: %q", errs)
 	}
 	j, err := journal.Open(disk.OS(datadir.Journal(data)), journal.Options{})

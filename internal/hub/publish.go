@@ -26,7 +26,7 @@ type Publish struct {
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
 	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
-	way     *traffic // the field traffic of the stream in the field held
+	way     *traffic // the traffic of the stream that holds Seq open
 	settled bool     // the batch was stored, by this publish or an earlier one
 }
 
@@ -58,7 +58,7 @@ type proposal struct {
 	feed *feed
 	of   *Publish
 	to   Outcome
-	done func(error) // the method completed as a function; kept, so that Propose need not allocate it
+	done func(error) // the method value completed; kept, so that Propose need not allocate it
 }
 
 // Placed implements engine.Placeable.
@@ -368,7 +368,7 @@ func unknownOutcome(reason string, repeatable bool) *weir.Error {
 
 // duplicate acknowledges a batch that is already stored. The number of events and the publisher are
 // those of the stored batch (D3, D38). If the duplicate was found by its idempotency key, the
-// number comes from the verdict, because the batch itself may be evicted (D25).
+// number of events comes from the verdict, because the batch itself may be evicted (D25).
 func (s *Stream) duplicate(ctx context.Context, f *feed, of stream.Header, cursor weir.Seq) (*weir.Ack, error) {
 	seq := of.Seq
 	if of.Key != (weir.KeyDigest{}) {

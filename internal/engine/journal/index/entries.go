@@ -57,7 +57,7 @@ func (it *Item) Header() (h engine.Header) {
 }
 
 // SetHeader sets those fields of a header that the index holds. Count, ContentType, Key and First are
-// not in the index. KeySize is in the index if the log was opened before.
+// not in the index. KeySize is in the index once the log has been opened since the start.
 func (it *Item) SetHeader(h *engine.Header) {
 	h.Kind, h.Flags, h.Seq, h.Time = engine.Kind(it.Kind), it.Flags, it.Seq, it.Time
 	h.Size, h.KeySize = it.Size, it.Key
@@ -78,8 +78,7 @@ type packed struct {
 	key     uint16 // size of the key; 0 if there is no key or if its size is not known yet
 }
 
-// FlagMask has the bits that an item keeps of its flags, and MaxPayload is the largest size of a
-// payload.
+// FlagMask selects the flags that an item keeps. MaxPayload is the maximum size of a payload.
 const (
 	sizeBits   = 24
 	kindShift  = 24
@@ -329,7 +328,8 @@ func (x *Entries) Ascend(seq weir.Seq, visit func(Item) bool) {
 	}
 }
 
-// Fill copies the items from seq upwards to where the function next says, until next returns nil.
+// Fill visits the items from seq upwards and copies each into the item that next returns. It stops
+// when next returns nil.
 func (x *Entries) Fill(seq weir.Seq, next func() *Item) {
 	n, i := x.search(seq)
 	for ; n < len(x.chunks); n, i = n+1, 0 {
