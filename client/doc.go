@@ -5,10 +5,11 @@
 //	c, err := client.New(client.Options{URL: "http://127.0.0.1:8080", Key: key})
 //	s, err := c.CreateStream(ctx, client.NewStream{Name: "orders"})
 //
-// There are three ways to publish:
+// There are four ways to publish:
 //
 //   - [Client.Publish] sends one batch and lets the service choose its number. It sends an
 //     idempotency key, so a retry does not store the batch twice.
+//   - [Client.PublishOnce] does the same with an idempotency key that the caller chooses.
 //   - [Client.PublishAt] sends one batch with a sequence number that the caller chooses.
 //   - [Client.Publisher] is for many events. It groups them into batches, numbers the batches, and
 //     keeps many of them in flight on one connection. If connections break or the server restarts,

@@ -211,7 +211,7 @@ func (p *Publisher) compare(created string) error {
 		p.created = created
 	}
 	if created != "" && created != p.created {
-		return permanent{fmt.Errorf("%w: it was created at %s, and the known stream at %s", ErrReset, created, p.created)}
+		return permanent{fmt.Errorf("%w: it was created at %s, but the stream that this publisher started with at %s", ErrReset, created, p.created)}
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func (p *Publisher) same(ctx context.Context, f *flight) error {
 	_, err := p.c.once(ctx, p.own.get(), batchRequest(p.id, f.seq), &got)
 	switch CodeOf(err) {
 	case weir.ProjectForbidden:
-		return permanent{fmt.Errorf("%w, and the key may not read it to compare", ErrTaken)}
+		return permanent{fmt.Errorf("%w, and the key lacks the permission to read the stored batch and compare it", ErrTaken)}
 	case weir.StreamNotFound: // the batch was evicted after the service reported it as a duplicate
 		return permanent{fmt.Errorf("%w: %w", ErrEvicted, err)}
 	}
@@ -357,7 +357,7 @@ func (p *Publisher) fail(f *flight, err error) {
 // all batches below it were acknowledged when it was sent.
 func (p *Publisher) notNext(f *flight, err error) error {
 	if f.seq == p.first {
-		return fmt.Errorf("the batch would leave a gap above the stream's cursor: start at most one above it: %w", err)
+		return fmt.Errorf("the batch would leave a gap: the first sequence number must be at most the stream's cursor plus one: %w", err)
 	}
 	return fmt.Errorf("%w: %w", ErrReset, err)
 }

@@ -2,12 +2,15 @@ package manual
 
 import (
 	"context"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// TestDescription checks that the description is a valid OpenAPI document, including its examples.
+// TestDescription checks that the description is a valid OpenAPI document, including its examples, and
+// that the reference page shows all its operations except those for OPTIONS.
 func TestDescription(t *testing.T) {
 	d, err := readDescription()
 	if err != nil {
@@ -19,5 +22,13 @@ func TestDescription(t *testing.T) {
 	}
 	if err := doc.Validate(context.Background()); err != nil {
 		t.Fatal(err)
+	}
+	page := ask(sample(t), "GET", "/docs/reference").Body.String()
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			if method != http.MethodOptions && !strings.Contains(page, `id="`+op.OperationID+`"`) {
+				t.Errorf("the reference page has no section about %s %s", method, path)
+			}
+		}
 	}
 }

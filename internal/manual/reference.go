@@ -49,8 +49,8 @@ type (
 	}
 )
 
-// methods lists the methods in the order in which the page shows them.
-var methods = []string{"get", "post", "delete"}
+// methods lists the methods that the page shows, in this order.
+var methods = []string{"get", "post", "patch", "delete"}
 
 // reference builds the page of the HTTP reference.
 func reference(d *description) (content, error) {

@@ -9,8 +9,9 @@ import (
 )
 
 // Inspection is the result of reading a whole segment, which may be damaged. The records of a
-// segment are in groups, and each group was one write. A valid record counts wherever it is found,
-// because its checksum covers the journal's salt and the segment number.
+// segment are in groups, and each group was one write. A record with a valid checksum is
+// accepted at any offset: the checksum covers the journal's salt and the segment number, so bytes of
+// another journal or segment cannot pass for a record.
 type Inspection struct {
 	Seg      *Segment
 	b        []byte              // the whole file
@@ -19,7 +20,7 @@ type Inspection struct {
 	Records  int
 	index    []byte   // the stored index, if it is valid
 	Sealed   bool     // footer and index are valid
-	NoIndex  *Hole    // if sealed is false: the damage to report, unless the segment was never sealed
+	NoIndex  *Hole    // if Sealed is false: the damage to report, unless the segment was never sealed
 	Proved   bool     // the footer or a final watermark says where the groups end
 	Marked   bool     // there is a valid watermark; older builds did not say whether it is final
 	End      int64    // offset of the end of the groups
@@ -32,19 +33,19 @@ type Inspection struct {
 	Torn     int64 // bytes of the newest group that a crash cut short; that group was never acknowledged
 }
 
-// Hole is a damaged range of a file. Its Fate is empty until the method judge has compared the
+// Hole is a damaged range of a file. If its Fate is empty, the journal determines it by comparing the
 // range with other data.
 type Hole struct {
 	Damage
 	Number uint64 // number of the segment
-	Slot   Slot   // slot of the record that was there; valid only if known is true
+	Slot   Slot   // slot of the record that was there; valid only if Known is true
 	Known  bool   // the index, or the head of the record (the part before its payload), says which record was there
 	Count  int    // if the fate is Unknown: upper bound for the number of records that were there
-	Key    string // key of the record, if known is true and the head is valid
+	Key    string // key of the record, if Known is true and the head is valid
 }
 
 // Inspect reads and checks a whole segment. The parameter synced is an offset: everything below it
-// is known to have been written. inspect reads the file into buf; the result holds no reference to
+// is known to have been written. Inspect reads the file into buf; the result holds no reference to
 // buf.
 func (s *Segment) Inspect(synced int64, buf []byte, visit func(Slot, *Record)) (*Inspection, error) {
 	size := s.size
@@ -71,8 +72,8 @@ func (s *Segment) Inspect(synced int64, buf []byte, visit func(Slot, *Record)) (
 	return x, nil
 }
 
-// damage records a damaged range. The parameter fate is Intact if the range holds no record, but
-// for example a header or a frame (the head of a group).
+// damage records a damaged range. The parameter fate is Intact if no record is affected,
+// because the range holds only a header or a frame (the head of a group), for example.
 func (x *Inspection) damage(off int64, what string, err error, fate Fate) *Hole {
 	h := &Hole{Damage: Damage{File: x.Seg.Name, Offset: off, What: what, Why: err.Error(), Fate: fate}, Number: x.Seg.Number}
 	x.Holes = append(x.Holes, h)
@@ -157,7 +158,7 @@ func (x *Inspection) begin(f frame) {
 	x.Group = f.group
 }
 
-// salvage moves x.end past one frame, one record or one damaged range. The parameter next is the
+// salvage moves x.End past one frame, one record or one damaged range. The parameter next is the
 // offset where the current group ends. salvage returns the new value of next.
 func (x *Inspection) salvage(limit, next int64) int64 {
 	if f, ok := decodeFrame(x.b[x.End:], x.Seg.Seed); ok {
@@ -221,7 +222,7 @@ func (x *Inspection) take(off uint32, r *Record, valid bool) {
 	x.visit(sl, r)
 }
 
-// identify records the damage at x.end: which record should be there, and how far the damage
+// identify records the damage at x.End: which record should be there, and how far the damage
 // extends. It returns the length of the damage.
 func (x *Inspection) identify(limit int64) int64 {
 	off := x.End
@@ -237,7 +238,7 @@ func (x *Inspection) identify(limit int64) int64 {
 		}
 	case listed:
 		h.Known, h.Slot = true, sl
-	case x.Sealed: // the index lists every record, so there was no record at x.end
+	case x.Sealed: // the index lists every record, so there was no record at x.End
 		h.What, h.Fate = "group", Intact
 		return x.resync(off, limit)
 	default:
@@ -259,9 +260,8 @@ func (x *Inspection) resync(off, limit int64) int64 {
 	return limit - off
 }
 
-// AddUnknown records as damage that the file may have held more groups from x.end on, whose content
-// is not known. Part of that space would have been used by the index. The function room takes this
-// into account.
+// AddUnknown reports a damaged range from x.End on: the file may have held more groups there, with
+// unknown content. Room allows for the part of that space that the index would have used.
 func (x *Inspection) AddUnknown(err error) *Hole {
 	h := x.damage(x.End, "group", err, Unknown)
 	h.Count = Room(x.Seg.size - x.End)
