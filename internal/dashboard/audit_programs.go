@@ -13,13 +13,17 @@ import (
 	"weir/internal/access"
 )
 
-// NoteProgram records an action that a program took with a key or a management token. The argument
-// who names the key or the token, and from is the address of the program. A program may act very often, so within an hour only the first
-// programNotes actions of each kind get an entry each. The others are counted, and programs.keep adds
+// NoteProgram counts an action that a program took with a key or a management token. A program may
+// act very often, so within an hour only the first programNotes actions of each kind get an entry
+// each. For these, the result is a function that stores the entry: who names the key or the token,
+// and from is the address of the program. For the others, the result is nil, and programs.keep adds
 // one entry for each kind of action. So a program that creates many streams does not hide the id of
-// a stream that it deletes.
-func (d *Dashboard) NoteProgram(ctx context.Context, who string, from netip.Addr, what, detail string) {
-	if d.programs.admit(d.Now(), what) {
+// a stream that it deletes. Only the function in the result waits for the store.
+func (d *Dashboard) NoteProgram(what string) func(ctx context.Context, who string, from netip.Addr, detail string) {
+	if !d.programs.admit(d.Now(), what) {
+		return nil
+	}
+	return func(ctx context.Context, who string, from netip.Addr, detail string) {
 		d.note(ctx, entry{Who: who, From: from.String(), What: what, Detail: access.Redacted(detail), Program: true})
 	}
 }

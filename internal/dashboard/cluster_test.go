@@ -32,7 +32,7 @@ func TestCluster(t *testing.T) {
 	svc.Dashboard.Cluster = func() string { return "All shards are led." }
 	for _, page := range []string{"/dashboard/cluster", "/dashboard/cluster/figures"} {
 		text := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\"`, `"`).Replace(b.see(page))
-		for _, want := range []string{"3 of 3 nodes</strong>", "ant", "this node", "0.003 s", "1.2.3", "40.0 GiB of 100 GiB", "bee", "full</span> no space left", "-2.000 s", "All shards are led.",
+		for _, want := range []string{"3 of 3 nodes</strong>", "ant", "this node", "0.003 s", "1.2.3", "40.0 GiB of 100 GiB free<", "bee", "full</span> no space left", "-2.000 s", "All shards are led.",
 			"1\u202f234 messages, 2.0 MiB per copy", "have 41.0 GiB of 300 GiB free", `<span class="mono">ant</span> <span class="state bad">behind</span> 17 behind`, `<span class="state bad">no leader</span>`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q: %s", page, want, text)

@@ -82,6 +82,17 @@ func (svc *testService) store(s *hub.Stream, seq weir.Seq, payload string, event
 	svc.must(err)
 }
 
+// The sequences of the stored batches have their digits in groups, like the cursor above them.
+func TestRangeOfSequences(t *testing.T) {
+	svc := startService(t)
+	s := svc.newStream("orders", weir.JSON)
+	svc.store(s, 1000, "[1]", 1)
+	svc.store(s, 1001, "[2]", 1)
+	if page := svc.signedIn().see("/dashboard/streams/" + string(s.ID)); !strings.Contains(page, "1\u202f000 to 1\u202f001") {
+		t.Error("the page does not show the sequences 1\u202f000 to 1\u202f001")
+	}
+}
+
 // The event browser lists every event of every stored batch once, in both directions, whatever the
 // number of events in a batch, and a search finds exactly the events that contain the text. Batches
 // above an open gap are listed too.

@@ -114,7 +114,8 @@ func PastDay(d *Dashboard, now time.Time) {
 		s[refused], s[limited], s[subscribers] = 60*12*wave, 60*5*max(0, wave-.8), math.Round(40+25*wave)
 		s[syncMedian], s[syncSlow] = 1.2+wave, 4+3*wave
 		s[publishMedian], s[publishSlow], s[delayMedian], s[delaySlow] = 1.6+wave, 5+4*wave, 2.1+wave, 8+5*wave
-		s[diskUsed], s[diskFree] = 40*(1<<30)+float64(i)*3e6, 60*(1<<30)-float64(i)*3e6
+		s[diskUsed] = 40*(1<<30) - float64(24*60-1-i)*3e6
+		s[diskFree] = 100*(1<<30) - s[diskUsed]
 		f.coarse.add(s)
 	}
 }

@@ -127,7 +127,7 @@ func bytesText(v any) string {
 	n := toFloat(v)
 	for _, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {
 		if math.Abs(n) < 1024 || unit == "TiB" {
-			if unit == "B" || math.Abs(n) >= 100 {
+			if unit == "B" || math.Abs(n) >= 99.95 { // 99.95 would be rounded to 100.0
 				return fmt.Sprintf("%.0f %s", n, unit)
 			}
 			return fmt.Sprintf("%.1f %s", n, unit)
@@ -161,6 +161,9 @@ func numberText(v any) string {
 // msText formats milliseconds, or a time.Duration.
 func msText(v any) string {
 	n := toFloat(v)
+	if n > 0 && n < 0.05 {
+		return "<0.1 ms"
+	}
 	if n < 10 {
 		return fmt.Sprintf("%.1f ms", n)
 	}

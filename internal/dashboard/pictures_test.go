@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// shrink copies the manual's pictures from one directory to another, each reduced to its 256 most
-// frequent colours. This halves the size of the files without a visible difference.
+// shrink copies the manual's pictures from one directory to another, each reduced to 256 frequent
+// colours. This halves the size of the files without a visible difference.
 func shrink(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "manual-*.png"))
 	if err != nil {
@@ -41,8 +41,8 @@ func shrink(from, to string) error {
 	return nil
 }
 
-// fewColours reduces a picture to its 256 most frequent colours. Every other colour becomes the
-// nearest of these 256.
+// fewColours reduces a picture to 256 frequent colours. Every other colour becomes the nearest of
+// these 256.
 func fewColours(img image.Image) *image.Paletted {
 	b := img.Bounds()
 	count := map[color.RGBA]int{}
@@ -54,12 +54,20 @@ func fewColours(img image.Image) *image.Paletted {
 		}
 	}
 	each(func(_, _ int, c color.RGBA) { count[c]++ })
-	var palette color.Palette
+	// The shades of one colour come after each colour has had its turn. Otherwise the many shades of
+	// grey at the edges of letters would leave no place for rare colours.
+	var palette, shades color.Palette
+	seen := map[color.RGBA]bool{}
 	for _, c := range slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return cmp.Compare(count[b], count[a]) }) {
-		if palette = append(palette, c); len(palette) == 256 {
-			break
+		if rough := (color.RGBA{c.R >> 5, c.G >> 5, c.B >> 5, 0}); seen[rough] {
+			shades = append(shades, c)
+		} else {
+			seen[rough] = true
+			palette = append(palette, c)
 		}
 	}
+	palette = append(palette, shades...)
+	palette = palette[:min(len(palette), 256)]
 	out, index := image.NewPaletted(b, palette), map[color.RGBA]uint8{}
 	each(func(x, y int, c color.RGBA) {
 		i, ok := index[c]

@@ -26,6 +26,9 @@ type streamView struct {
 const (
 	maxBatches = 100_000 // maximum number of batches to read
 	plotPoints = 60      // number of points
+	// plotStep is the least time between two points. With less, a stream with a batch per second
+	// would seem to jump between no batches and twice as many.
+	plotStep = 10 * time.Second
 )
 
 // streamParts are the templates of the page that streamFigures renders again on each update. The
@@ -156,10 +159,12 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time, back time.Durat
 	return from
 }
 
-// plot counts batches in intervals of equal length. The last interval ends now.
+// plot counts batches in intervals of equal length. The last interval ends now. If the time is
+// shorter than plotStep, there is one interval.
 func plot(marks []hub.Mark, from, now time.Time) []sample {
-	step := max(now.Sub(from)/plotPoints, time.Second)
-	n := max(1, int(now.Sub(from)/step))
+	age := now.Sub(from)
+	step := max(age/plotPoints, min(age, plotStep), time.Second)
+	n := max(1, int(age/step))
 	list := make([]sample, n)
 	for i := range list {
 		list[i][at], list[i][span] = float64(now.Add(-step*time.Duration(n-1-i)).Unix()), step.Seconds()

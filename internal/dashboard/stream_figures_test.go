@@ -35,10 +35,12 @@ func TestPlot(t *testing.T) {
 		{"one batch after the request", false, 3600, []hub.Mark{mark(-time.Second)}, 60, 0, 1. / 60},
 		{"one batch an hour ago", false, 7200, []hub.Mark{mark(time.Hour - time.Second)}, 60, 1. / 60, 0},
 		{"one batch more than an hour ago", false, 7200, []hub.Mark{mark(2 * time.Hour)}, 60, 0, 0},
-		{"one batch per second, all but ten minutes evicted", true, 3600, every(time.Second, 10*time.Minute), 60, 1, 1},
-		{"more batches than the limit", true, 3600, every(10*time.Millisecond, 30*time.Second), 29, 100, 100},
+		{"one batch per second, all but ten minutes evicted", true, 3600, every(time.Second, 10*time.Minute), 59, 1, 1},
+		{"more batches than the limit", true, 3600, every(10*time.Millisecond, 40*time.Second), 3, 100, 100},
+		{"a batch every 1.3 seconds for two minutes", true, 3600, every(1300*time.Millisecond, 2*time.Minute), 11, 1 / 1.3, 1 / 1.3},
+		{"three seconds", true, 3600, every(100*time.Millisecond, 3*time.Second), 1, 10, 10},
 		{"all batches at one moment", true, 3600, []hub.Mark{mark(0), mark(0)}, 1, 2, 2},
-		{"all batches evicted by age", true, 60, nil, 60, 0, 0},
+		{"all batches evicted by age", true, 60, nil, 6, 0, 0},
 		{"batches evicted, but none from the last hour", true, 7200, every(time.Minute, 90*time.Minute), 60, 1. / 60, 1. / 60},
 	} {
 		st := hub.Standing{Cut: c.cut, Object: weir.Stream{RetentionSeconds: c.retention}}

@@ -14,9 +14,16 @@ const powers = [...Array(50).keys()].map(n => 2 ** n); // axis steps for bytes: 
 const clock = (t, second, timeZone) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false, timeZone});
 const drawn = [];
 
-// alone returns the indexes of the values that have a gap on both sides. A line cannot show them,
-// so they become points.
-const alone = (u, series) => [...u.data[series].keys()].filter(i => u.data[series][i] != null && u.data[series][i - 1] == null && u.data[series][i + 1] == null);
+// short returns the index of the last value of each line that is less than 3 pixels long, such as a
+// value with a gap on both sides. Such a line cannot be seen, so a point takes its place.
+const short = (u, series) => {
+	const values = u.data[series], x = i => u.valToPos(u.data[0][i], 'x'), points = [];
+	for (let i = 0, first = 0; i < values.length; i++) {
+		if (values[i] == null) first = i + 1;
+		else if (values[i + 1] == null && x(i) - x(first) < 3) points.push(i);
+	}
+	return points;
+};
 
 // draw creates a plot inside an element whose data-plot attribute lists the columns to show. It
 // returns a function that takes new columns and redraws the plot.
@@ -51,7 +58,7 @@ export const draw = element => {
 			width: element.clientWidth, height: 190, cursor: {y: false, sync: {key: 'weir'}}, legend: {show: false},
 			scales: {x: {range: (u, min, max) => range ?? [min, max]}, y: {range: (u, min, max) => [0, Math.max(max ?? 0, unit === units.bytes ? 1024 : 1) * 1.05]}},
 			axes: [{...axis, size: 30, values: (u, ticks) => ticks.map(t => clock(t, ticks[1] - ticks[0] < 60 ? '2-digit' : undefined))}, y],
-			series: [{}, ...names.map((name, i) => ({stroke: css('--p' + (i + 1)), width: 1.5, points: {show: true, size: 4, filter: alone}}))],
+			series: [{}, ...names.map((name, i) => ({stroke: css('--p' + (i + 1)), width: 1.5, points: {show: true, size: 4, filter: short}}))],
 			hooks: {setCursor: [u => tell(u.cursor.idx)]},
 		}, last, canvas);
 	};

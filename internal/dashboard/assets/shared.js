@@ -2,7 +2,7 @@
 
 export const bytes = n => {
 	for (const unit of ['B', 'KiB', 'MiB', 'GiB', 'TiB']) {
-		if (Math.abs(n) < 1024 || unit === 'TiB') return n.toFixed(unit === 'B' || Math.abs(n) >= 100 ? 0 : 1) + ' ' + unit;
+		if (Math.abs(n) < 1024 || unit === 'TiB') return n.toFixed(unit === 'B' || Math.abs(n) >= 99.95 ? 0 : 1) + ' ' + unit;
 		n /= 1024;
 	}
 };

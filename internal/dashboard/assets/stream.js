@@ -12,7 +12,7 @@ const set = (name, value) => { document.querySelector(`[data-value="${name}"]`).
 const show = f => {
 	for (const name of ['cursor', 'batches', 'subscribers', 'missing']) set(name, number(f[name]));
 	set('bytes_stored', bytes(f.bytes_stored));
-	set('range', f.oldest ? `${f.oldest.Seq} to ${f.newest.Seq}` : 'none');
+	set('range', f.oldest ? `${number(f.oldest.Seq)} to ${number(f.newest.Seq)}` : 'none');
 	set('age', f.oldest ? roughly(f.age) : 'none');
 	document.querySelector('#size').value = f.bytes_stored;
 	document.querySelector('#age').value = f.age;

@@ -174,6 +174,8 @@ const publish = (body, id = stream, secret = key) => fetch(`${base}/v1/streams/$
 	method: 'POST', headers: {authorization: 'Bearer ' + secret, 'content-type': 'application/json'}, body: JSON.stringify(body),
 });
 
+const create = body => fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: JSON.stringify(body)}).then(a => a.json());
+
 const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>`;
 
 const steps = {
@@ -311,11 +313,13 @@ const steps = {
 		await page.getByRole('link', {name: 'Refresh'}).click();
 		await page.getByRole('button', {name: 'Revoke old key'}).waitFor();
 	},
-	async 'every page, while a client publishes'(page) {
+	async 'every page, while a client publishes'(page, kept) {
 		const load = {ends: false};
+		if (process.env.PICTURES) kept.shop = (await create({name: 'checkout'})).id; // a picture for the manual needs a stream with a past
 		load.done = (async () => {
 			for (let i = 0; !load.ends; i++) {
 				await publish({events: [{reading: i, celsius: 20 + Math.sin(i), place: 'roof'}]});
+				if (kept.shop && i % 40 === 0) await publish({events: [{order: 1000 + i / 40, status: ['placed', 'paid', 'sent'][i / 40 % 3], total: (7.9 + 3.3 * (i / 40 % 7)).toFixed(2)}]}, kept.shop);
 				await new Promise(done => setTimeout(done, 20)); // a faster client would push the request of an earlier step out of the log
 			}
 		})();
@@ -334,13 +338,10 @@ const steps = {
 	},
 	async 'pictures for the manual'(page, kept) {
 		if (!process.env.PICTURES) return;
-		const create = body => fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: JSON.stringify(body)}).then(a => a.json());
 		for (const name of ['deploys', 'page views', 'heartbeats', 'invoices']) {
 			const made = await create({name});
 			for (let i = 0; i < 4 * name.length; i++) await publish({events: [{name, i}]}, made.id);
 		}
-		const shop = (await create({name: 'checkout'})).id;
-		for (let i = 0; i < 60; i++) await publish({events: [{order: 1000 + i, status: ['placed', 'paid', 'sent'][i % 3], total: (7.9 + 3.3 * (i % 7)).toFixed(2)}]}, shop);
 		const ends = new AbortController();
 		const open = Array.from({length: 59}, () => fetch(`${base}/v1/streams/${stream}`, {signal: ends.signal, headers: {authorization: 'Bearer ' + key, accept: 'text/event-stream'}}));
 		await Promise.all(open);
@@ -358,13 +359,14 @@ const steps = {
 			};
 			await take('overview', '/dashboard?span=day', 'figure >> nth=3', () => page.locator('[data-drawn]').last().waitFor());
 			await take('streams', '/dashboard/streams', 'table');
-			await take('stream', '/dashboard/streams/' + shop, '#events', async () => {
+			await take('stream', '/dashboard/streams/' + kept.shop, '#events', async () => {
+				await page.locator('[data-drawn]').last().waitFor();
 				await page.locator('tr.event .toggle').nth(1).click();
 				await page.locator('.json .k').first().waitFor();
 			});
 			await take('keys', '/dashboard/keys?revoked=1', 'table');
 			await take('request', '/dashboard/requests?id=' + kept.request, '#request');
-			const door = await page.context().browser().newContext({viewport: {width: 640, height: 460}, colorScheme});
+			const door = await page.context().browser().newContext({viewport: {width: 640, height: 480}, colorScheme});
 			const out = await door.newPage();
 			await out.goto(base + '/dashboard/sign-in');
 			await out.screenshot({path: `${shots}/manual-sign-in${colorScheme === 'dark' ? '-dark' : ''}.png`});
