@@ -43,9 +43,10 @@ screenshots: browser ## take the manual's screenshots again; writes all pages in
 	PICTURES=$(CURDIR)/docs/images go test -count=1 -timeout 45m -run '^TestBrowser$$' -v ./internal/dashboard
 
 # A failure prints the seed. make chaos ARGS="-trials.seed=N" repeats the same random choices.
-chaos: ## kill the nodes of a cluster, cut its network, fill its disks, set its clocks wrong, grow and shrink it, under load; about 35 minutes
+chaos: ## kill the nodes of a cluster, cut its network, fill its disks, set its clocks wrong, grow and shrink it, under load, then hang up on servers 2,000 times; about 36 minutes
 	go test -count=1 -timeout 90m -run '^TestStorm$$' -v ./internal/trials -trials.kills 25 -trials.cuts 15 -trials.fulls 5 -trials.clocks 5 $(ARGS)
 	go test -count=1 -timeout 20m -run '^TestGrowAndShrink$$' -v ./internal/trials -trials.grow
+	go test -count=1 -timeout 20m -run '^TestHangUp$$' -v ./internal/trials -trials.hangups 1000
 
 # A failure prints the command that repeats it, such as make sim ARGS="-seed N".
 sim: ## run simulations for 10 minutes, or as ARGS="-time 1h" says, with a process per core

@@ -6,7 +6,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -211,7 +213,7 @@ func (a *assault) floods(n int, write func(f *http2.Framer, id uint32, head []by
 // request of a well-behaved client, abuse returns an error.
 func abuse(dir string) ([]figure, error) {
 	var figures []figure
-	for i, attack := range append(floods, hoards...) {
+	for i, attack := range slices.Concat(floods, hoards, strangers) {
 		f, err := attack.measure(filepath.Join(dir, "abuse"+strconv.Itoa(i)))
 		if err != nil {
 			return figures, fmt.Errorf("%s: %w", attack.name, err)
@@ -223,7 +225,15 @@ func abuse(dir string) ([]figure, error) {
 
 func (x *attack) measure(dir string) ([]figure, error) {
 	const span = 3 * time.Second
-	t, err := startWeirIn(dir, x.env, x.flags...)
+	dir, err := emptyDir(dir, "server")
+	if err != nil {
+		return nil, err
+	}
+	password := filepath.Join(dir, "password")
+	if err := os.WriteFile(password, []byte(adminPassword), 0o600); err != nil {
+		return nil, err
+	}
+	t, err := startWeirIn(dir, x.env, append(x.flags, "--admin-password-file", password)...)
 	if err != nil {
 		return nil, err
 	}

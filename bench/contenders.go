@@ -198,6 +198,7 @@ func (b *bare) close() error {
 type journalContender struct {
 	j        *journal.Journal
 	recycles bool
+	payload  func(n int) []byte // content of batch n, for the method fill; nil: zeros
 	logs     []engine.Log
 	judges   []*numbers
 	stop     chan struct{}

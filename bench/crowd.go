@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -183,6 +185,7 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 		one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[quiet : quiet+1]}
 		load := publishLoad{Connections: 1, Size: 200, Streams: 1}
 		var alone, beside, tails []float64
+		var delays [][]bucket
 		sent, got, cpu, calls := int64(0), int64(0), time.Duration(0), int64(0)
 		for range wakingTurns {
 			a, err := publishing(one, load, wakingSpan)
@@ -190,6 +193,10 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 				return nil, err
 			}
 			before, base := t.cpu(), c.delivered()
+			early, err := t.delays()
+			if err != nil {
+				return nil, err
+			}
 			over, done := make(chan struct{}), make(chan error)
 			var published int64
 			go func() { done <- callOut(t, crowded, over, &published) }()
@@ -203,6 +210,14 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 			for deadline := time.Now().Add(30 * time.Second); c.delivered()-base < due && time.Now().Before(deadline); {
 				time.Sleep(50 * time.Millisecond)
 			}
+			late, err := t.delays()
+			if err != nil {
+				return nil, err
+			}
+			for i, d := range late {
+				late[i].count = d.count - early[i].count
+			}
+			delays = append(delays, late)
 			sent, got, cpu = sent+due, got+c.delivered()-base, cpu+t.cpu()-before
 			alone, beside, tails = append(alone, a.P50), append(beside, b.P50), append(tails, b.P99)
 		}
@@ -211,11 +226,49 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 			{"  publish p50 without wake-ups", middle(alone), "ms"},
 			{"  publish p50 with wake-ups", middle(beside), "ms"},
 			{"  publish p99 with wake-ups", middle(tails), "ms"},
-			{"  wake-ups per second", float64(calls) / (wakingTurns * wakingSpan).Seconds(), "1/s"},
+			{"  batches per second to the woken subscribers", float64(calls) / (wakingTurns * wakingSpan).Seconds(), "1/s"},
+			{"  time until half of the deliveries, at most", quantile(delays, 0.5), "s"},
+			{"  time until 99 % of the deliveries, at most", quantile(delays, 0.99), "s"},
 			{"  share of expected deliveries", float64(got) / float64(sent), ""},
 			{"  server CPU for 100,000 deliveries", cpu.Seconds() * 100_000 / float64(max(got, 1)), "s"},
 		}, nil
 	}
+}
+
+// bucket is a bucket of a histogram: how many observations were at most this long, in seconds.
+type bucket struct{ most, count float64 }
+
+// delays returns the server's own histogram of the time from a publish to a delivery.
+func (t *target) delays() (all []bucket, err error) {
+	resp, err := http.Get(t.metrics + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	for in := bufio.NewScanner(resp.Body); in.Scan(); {
+		if line, ok := strings.CutPrefix(in.Text(), `weir_delivery_delay_seconds_bucket{le="`); ok {
+			var b bucket
+			if _, err := fmt.Sscanf(strings.Replace(line, `"} `, " ", 1), "%g %g", &b.most, &b.count); err != nil {
+				return nil, err
+			}
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
+// quantile returns the end of the bucket that holds a quantile of all observations.
+func quantile(all [][]bucket, q float64) float64 {
+	for i, b := range all[0] {
+		below, total := 0.0, 0.0
+		for _, turn := range all {
+			below, total = below+turn[i].count, total+turn[len(turn)-1].count
+		}
+		if below >= q*total {
+			return b.most
+		}
+	}
+	return 0
 }
 
 // callOut publishes small batches to a stream until the channel over is closed.

@@ -167,6 +167,7 @@ func microseconds(us float64) time.Duration { return time.Duration(us * float64(
 func durableCreates(s *durableServer, span time.Duration) (float64, time.Duration, error) {
 	var next atomic.Int64
 	next.Store(int64(s.made))
+	before, after, _ := bytes.Cut(s.request("PUT", s.prefix+"bench/NUMBER", jsonType, nil), []byte("NUMBER"))
 	workers := make([]func() error, 64)
 	for i := range workers {
 		c, err := dial(s.addr)
@@ -174,8 +175,11 @@ func durableCreates(s *durableServer, span time.Duration) (float64, time.Duratio
 			return 0, 0, err
 		}
 		defer c.conn.Close()
+		var request []byte
 		workers[i] = func() error {
-			return c.do(s.request("PUT", s.prefix+"bench/"+strconv.FormatInt(next.Add(1), 10), jsonType, nil))
+			request = strconv.AppendInt(append(request[:0], before...), next.Add(1), 10)
+			request = append(request, after...)
+			return c.do(request)
 		}
 	}
 	r, err := work(workers, 0, span, s.cpu)

@@ -30,11 +30,16 @@ func (o *journalContender) fill(batches, size int, onAppend func(stream int, seq
 	for i := range 512 {
 		wg.Go(func() {
 			payload := make([]byte, size)
-			payload[0] = byte(i)
+			if size > 0 {
+				payload[0] = byte(i)
+			}
 			for failure.Load() == nil {
 				n := left.Add(-1)
 				if n < 0 {
 					return
+				}
+				if o.payload != nil {
+					payload = o.payload(int(n))
 				}
 				stream := int(n) % len(o.logs)
 				err := o.append(stream, payload)

@@ -15,7 +15,7 @@ const large = 0
 
 // hoards are attacks that take a resource that other clients need, such as memory or connections,
 // and do not give it back. The attackers' key belongs to the same project as the key of the
-// measured clients.
+// measured clients. See also strangers.
 var hoards = []attack{
 	{name: "32 bodies of 8 MiB that stall after 4.1 KiB", victims: publishes(64 << 10), begin: func(a *assault) error {
 		return a.openSilent(32, declared(a.t, 4200))
@@ -59,7 +59,10 @@ var hoards = []attack{
 		}
 		return a.openSilent(120, subscription(a.t, large, "0"))
 	}},
-	{name: "1,000 readers that catch up at once", prepare: oneBatch, victims: reads, begin: func(a *assault) error {
+	{name: "1,000 readers that catch up at once, cold disk", prepare: oneBatch, victims: reads, begin: func(a *assault) error {
+		if err := a.t.cool(); err != nil {
+			return err
+		}
 		return a.openSilent(1000, subscription(a.t, large, "0"))
 	}},
 	{name: "2,000 subscriptions, which is the limit", victims: subscribes, flags: []string{"--max-subscribers", "2000"}, begin: func(a *assault) error {
@@ -81,8 +84,10 @@ var hoards = []attack{
 
 // declared returns a publish request that declares a body of 8 MiB but contains only the given
 // number of bytes.
-func declared(t *target, sent int) string {
-	return string(request("POST", t.publishPath(large), attackKey, nil, "Content-Type: application/json", "Content-Length: "+strconv.Itoa(8<<20))) +
+func declared(t *target, sent int) string { return declaredBy(t.publishPath(large), attackKey, sent) }
+
+func declaredBy(path, key string, sent int) string {
+	return string(request("POST", path, key, nil, "Content-Type: application/json", "Content-Length: "+strconv.Itoa(8<<20))) +
 		`{"events":["` + strings.Repeat("x", sent)
 }
 

@@ -103,7 +103,7 @@ func run(dir, out, only, npm string, rounds int, span time.Duration) error {
 		{"memory", func() error { return collect(&rep, dir, memoryPerBatch, millionStreams) }},
 		{"start", func() error { return collect(&rep, dir, starts...) }},
 		{"stalls", func() error { return collect(&rep, dir, stalls) }},
-		{"reclaim", func() error { return collect(&rep, dir, reclaiming) }},
+		{"reclaim", func() error { return collect(&rep, dir, reclaiming, compressing) }},
 		{"abuse", func() error { return collect(&rep, dir, abuse) }},
 		{"dashboard", func() error { return collect(&rep, dir, dashboard) }},
 		{"waking", func() error { return collect(&rep, dir, waking) }},

@@ -24,12 +24,14 @@ type target struct {
 	addr    string
 	metrics string // base URL of the metrics endpoint
 	key     string
+	data    string // the server's data directory
 	process *exec.Cmd
 	streams []string
 	ready   time.Duration // time from the start of the process until it served requests
 }
 
-// The two keys of the project: one for the measured clients, one for attackers.
+// The two keys of the project: one for the measured clients, one for attackers. See also
+// strangerKeys.
 const (
 	benchKey  = "svc_live_00000000000000000000000000000000"
 	attackKey = "svc_test_11111111111111111111111111111111"
@@ -81,7 +83,7 @@ func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
 	args := append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--pprof", "--demo=false",
-		"--bootstrap-keys", "bench:" + benchKey + ",bench:" + attackKey, "--rate-live", "0", "--rate-test", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json"}, flags...)
+		"--bootstrap-keys", "bench:" + benchKey + ",bench:" + attackKey + ",one:" + strangerKeys[0] + ",two:" + strangerKeys[1], "--rate-live", "0", "--rate-test", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json"}, flags...)
 	cmd := exec.Command(bin, args...)
 	cmd.Env = append(os.Environ(), env...)
 	log, err := cmd.StderrPipe()
@@ -97,7 +99,7 @@ func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 		var l struct{ Msg, HTTP, Metrics string }
 		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "ready" {
 			go io.Copy(os.Stderr, log)
-			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), metrics: l.Metrics, key: benchKey, process: cmd, ready: time.Since(begin)}, nil
+			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), metrics: l.Metrics, key: benchKey, data: filepath.Join(dir, "data"), process: cmd, ready: time.Since(begin)}, nil
 		}
 		fmt.Fprintln(os.Stderr, lines.Text())
 	}

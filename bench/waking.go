@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,12 +87,13 @@ func (t timed) Commit(n int) {
 	}
 }
 
-// inside is a hub on a journal inside this process, without HTTP.
+// inside is a hub on an engine inside this process, without HTTP.
 type inside struct {
 	*hub.Hub
-	j     *journal.Journal
-	watch *stopwatch
-	ahead atomic.Int64 // how far the hub's clock is ahead of the real one
+	engine engine.Engine
+	stop   func()       // stops the NATS server that the engine uses; nil for a journal
+	watch  *stopwatch   // nil unless the engine is a journal
+	ahead  atomic.Int64 // how far the hub's clock is ahead of the real one
 }
 
 func openInside(dir string) (*inside, error) {
@@ -104,19 +104,26 @@ func openInside(dir string) (*inside, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &inside{j: j, watch: &stopwatch{Engine: j}}
-	in.Hub, err = hub.Open(context.Background(), in.watch, hub.Options{
+	in := &inside{engine: j, watch: &stopwatch{Engine: j}}
+	return in, in.open(in.watch)
+}
+
+func (in *inside) open(e engine.Engine) (err error) {
+	in.Hub, err = hub.Open(context.Background(), e, hub.Options{
 		Now: func() time.Time { return time.Now().Add(time.Duration(in.ahead.Load())) },
 		Frame: func(b []byte, _ weir.Mode, batch *weir.Batch) []byte {
 			return append(strconv.AppendUint(b, uint64(batch.Seq), 10), batch.Payload...)
 		},
 	})
-	return in, err
+	return err
 }
 
 func (in *inside) close() {
 	in.Hub.Close()
-	in.j.Close()
+	in.engine.Close()
+	if in.stop != nil {
+		in.stop()
+	}
 }
 
 func (in *inside) stream() (*hub.Stream, error) {
@@ -255,102 +262,6 @@ func wakeUp(s *hub.Stream, payload []byte, over <-chan struct{}) (sent int64) {
 			}
 		}
 	}
-}
-
-// opening measures the first publish to a stream that was idle. Every batch of the stream has an
-// idempotency key.
-func opening(dir string) ([]figure, error) {
-	var figures []figure
-	for _, n := range []int{100_000, 1_000_000} {
-		f, err := openingOf(filepath.Join(dir, "opening"+strconv.Itoa(n)), n)
-		if err != nil {
-			return figures, err
-		}
-		figures = append(figures, f...)
-	}
-	return figures, nil
-}
-
-func openingOf(dir string, n int) ([]figure, error) {
-	in, err := openInside(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { in.close() }()
-	s, err := in.stream()
-	if err != nil {
-		return nil, err
-	}
-	payload := make([]byte, 100)
-	if err := fillKeyed(s, n, payload); err != nil {
-		return nil, err
-	}
-	key := n
-	first := func() (float64, error) {
-		key++
-		start := time.Now()
-		err := store(s, "key-"+strconv.Itoa(key), payload)
-		return ms(time.Since(start)), err
-	}
-	var open, idle []float64
-	for range 9 {
-		t, err := first()
-		if err != nil {
-			return nil, err
-		}
-		open = append(open, t)
-	}
-	for range 5 {
-		if err := in.idle(); err != nil {
-			return nil, err
-		}
-		t, err := first()
-		if err != nil {
-			return nil, err
-		}
-		idle = append(idle, t)
-	}
-	var fresh, old []float64
-	for _, ahead := range []time.Duration{0, 25 * time.Hour} {
-		for range 3 {
-			in.close()
-			at := in.ahead.Load()
-			if in, err = openInside(dir); err != nil {
-				return nil, err
-			}
-			in.ahead.Store(at + int64(ahead))
-			if s, err = in.Stream(s.ID); err != nil {
-				return nil, err
-			}
-			t, err := first()
-			if err != nil {
-				return nil, err
-			}
-			if ahead == 0 {
-				fresh = append(fresh, t)
-			} else {
-				old = append(old, t)
-			}
-		}
-	}
-	return []figure{
-		{fmt.Sprintf("publish to an open stream of %d keyed batches", n), middle(open), "ms"},
-		{"  first after ten idle seconds", middle(idle), "ms"},
-		{"  first after a restart", middle(fresh), "ms"},
-		{"  first after a restart, keys older than a day", middle(old), "ms"},
-	}, nil
-}
-
-// idle moves the hub's clock forward until the hub has closed all streams.
-func (in *inside) idle() error {
-	in.ahead.Add(int64(time.Second)) // the hub closes a stream only if an earlier check already found it unused
-	for deadline := time.Now().Add(time.Minute); in.Stats().Open > 0; time.Sleep(100 * time.Millisecond) {
-		in.ahead.Add(int64(time.Second))
-		if time.Now().After(deadline) {
-			return errors.New("the stream did not become idle")
-		}
-	}
-	return nil
 }
 
 // fillKeyed publishes n batches, each with an idempotency key.

@@ -44,7 +44,7 @@ offline), and how many messages the copy lacks.`,
 	rm := &cobra.Command{
 		Use: "rm NAME", Short: "Remove a node from the cluster for good", Args: args("NAME"), Example: "  weir node rm weir-abcdefghijkl --data /var/lib/weir-cluster",
 		Long: "Remove a node for good. The copies of shards on it move to other nodes while all nodes serve requests. Then the node\n" +
-			"stops, and its data directory cannot join the cluster again. --data must name the data\ndirectory of another running node on this machine. If the command is interrupted, run it again. --force is for a dead node: its copies are given up, and other nodes get new ones.",
+			"stops, and its data directory cannot join the cluster again. --data must name the data directory of another running\nnode on this machine. If the command is interrupted, run it again. --force is for a dead node: its copies are given up,\nand other nodes get new ones.",
 		RunE: func(c *cobra.Command, got []string) error {
 			return work(c, "remove", admin.RemoveNode{Name: got[0], Force: force})
 		},

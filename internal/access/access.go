@@ -19,6 +19,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/shrink"
 )
 
 // Options are the settings of Open.
@@ -56,15 +57,14 @@ type Access struct {
 	mu         sync.RWMutex
 	projects   map[weir.ProjectID]projectEntry
 	names      map[string]weir.ProjectID
-	digests    map[digest]*entry      // by digest: keys, the demo key and management tokens
-	keys       map[string]*entry      // by id; without the demo key
-	tokens     map[string]*entry      // management tokens by id
-	perProject map[weir.ProjectID]int // the number of keys of each project, revoked keys included
-	ending     agenda                 // keys that will revoke themselves, ordered by time
-	ended      agenda                 // revoked keys and tokens, ordered by the time at which they are forgotten
-	most       int                    // the largest len(digests) since the maps were last rebuilt; see shrink
-	loaded     bool                   // Open has read all documents
-	unreadable error                  // names the first document that Open could not read
+	digests    shrink.Map[digest, *entry] // by digest: keys, the demo key and management tokens
+	keys       shrink.Map[string, *entry] // by id; without the demo key
+	tokens     shrink.Map[string, *entry] // management tokens by id
+	perProject map[weir.ProjectID]int     // the number of keys of each project, revoked keys included
+	ending     agenda                     // keys that will revoke themselves, ordered by time
+	ended      agenda                     // revoked keys and tokens, ordered by the time at which they are forgotten
+	loaded     bool                       // Open has read all documents
+	unreadable error                      // names the first document that Open could not read
 }
 
 // entry is a key or a management token in memory: its grant and its document.
@@ -97,9 +97,6 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		untrusted:  o.Untrusted,
 		projects:   map[weir.ProjectID]projectEntry{},
 		names:      map[string]weir.ProjectID{},
-		digests:    map[digest]*entry{},
-		keys:       map[string]*entry{},
-		tokens:     map[string]*entry{},
 		perProject: map[weir.ProjectID]int{},
 	}
 	a.windows.init()
@@ -108,7 +105,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	}
 	if o.Demo {
 		a.reader = demoGrant("")
-		a.digests[digestOf(DemoKey)] = &entry{grant: demoGrant(DemoKeyID), digest: digestOf(DemoKey)}
+		a.digests.Set(digestOf(DemoKey), &entry{grant: demoGrant(DemoKeyID), digest: digestOf(DemoKey)})
 	}
 	if err := a.load(ctx); err != nil {
 		return nil, err
@@ -210,7 +207,7 @@ func (a *Access) adoptKey(doc engine.Document) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := a.digests[d]
+	e := a.digests.Get(d)
 	if e != nil && e.record.ID != record.ID { // the key was deleted and imported again
 		a.drop(e)
 		e = nil
@@ -218,11 +215,11 @@ func (a *Access) adoptKey(doc engine.Document) error {
 	isNew := e == nil
 	if isNew {
 		e = &entry{grant: newGrant(&record, a.demo), digest: d}
-		a.digests[d] = e
+		a.digests.Set(d, e)
 		if record.Kind == Management {
-			a.tokens[record.ID] = e
+			a.tokens.Set(record.ID, e)
 		} else {
-			a.keys[record.ID] = e
+			a.keys.Set(record.ID, e)
 			a.perProject[record.Project]++
 		}
 	}
@@ -245,18 +242,18 @@ func (a *Access) forgetKey(name string) {
 	d, err := digestIn(name)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e := a.digests[d]; err == nil && e != nil {
+	if e := a.digests.Get(d); err == nil && e != nil {
 		a.drop(e)
 	}
 }
 
 // drop removes a key from memory and ends its grant. Called with a.mu held.
 func (a *Access) drop(e *entry) {
-	delete(a.digests, e.digest)
+	a.digests.Delete(e.digest)
 	if e.record.Kind == Management {
-		delete(a.tokens, e.record.ID)
+		a.tokens.Delete(e.record.ID)
 	} else {
-		delete(a.keys, e.record.ID)
+		a.keys.Delete(e.record.ID)
 		if a.perProject[e.record.Project]--; a.perProject[e.record.Project] == 0 {
 			delete(a.perProject, e.record.Project)
 		}

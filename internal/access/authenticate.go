@@ -112,7 +112,7 @@ func (a *Access) withSecret(secret string) (*Grant, error) {
 func (a *Access) withDigest(d digest) *entry {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.digests[d]
+	return a.digests.Get(d)
 }
 
 // catchUp lets callers wait until this node knows the changes that other nodes made in a shared

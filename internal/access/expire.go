@@ -4,14 +4,13 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/shrink"
 )
 
 // A key with Key.RevokeAt revokes itself at that time (D36). No write is needed for that: every
@@ -71,7 +70,7 @@ func (a *Access) SetClock(clock func() time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	newest := weir.Time(0)
-	for _, e := range a.digests {
+	for _, e := range a.digests.All() {
 		newest = max(newest, e.record.CreatedAt)
 		for _, t := range []*weir.Time{e.record.LastUsedAt, e.record.RevokedAt} {
 			if t != nil {
@@ -83,7 +82,7 @@ func (a *Access) SetClock(clock func() time.Time) {
 	a.steady.wall, a.steady.last, a.steady.nanos = clock, a.now(), newest.Std().UnixNano()
 	a.steady.mu.Unlock()
 	now := a.steady.now()
-	for _, e := range a.digests {
+	for _, e := range a.digests.All() {
 		a.planAt(e, now, now)
 	}
 }
@@ -163,35 +162,10 @@ func (a *Access) Forget(ctx context.Context) error {
 		})
 	}
 	group.Wait()
-	a.shrink()
 	if err := fault.Load(); err != nil {
 		return *err
 	}
 	return nil
-}
-
-// minShrink is the least number of keys for which shrink is worthwhile.
-const minShrink = 10_000
-
-// shrink frees the memory of the maps and agendas after most of their keys were forgotten. Without
-// it, they would stay as large as they ever were, because neither a map nor a slice gets smaller.
-func (a *Access) shrink() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.most = max(a.most, len(a.digests)); a.most < minShrink || len(a.digests) > a.most/4 {
-		return
-	}
-	a.most = len(a.digests)
-	a.digests, a.keys = fresh(a.digests), fresh(a.keys)
-	a.ending, a.ended = slices.Clone(a.ending), slices.Clone(a.ended)
-}
-
-// fresh returns a copy of a map that is only as large as its elements need. maps.Clone would keep
-// the size.
-func fresh[K comparable, V any](m map[K]V) map[K]V {
-	small := make(map[K]V, len(m))
-	maps.Copy(small, m)
-	return small
 }
 
 // toForget returns the records that Forget deletes, and takes them off the agenda.
@@ -246,7 +220,7 @@ func (a *Access) forget(ctx context.Context, e *entry) error {
 func (a *Access) putBack(e *entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.digests[e.digest] == e && e.agenda == nil {
+	if a.digests.Get(e.digest) == e && e.agenda == nil {
 		e.join(&a.ended)
 	}
 }
@@ -287,6 +261,6 @@ func (l *agenda) Pop() any {
 	last := len(*l) - 1
 	e := (*l)[last]
 	(*l)[last] = nil
-	*l = (*l)[:last]
+	*l = shrink.Slice((*l)[:last])
 	return e
 }

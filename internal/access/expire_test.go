@@ -366,8 +366,8 @@ func TestShortLivedKeys(t *testing.T) {
 			step(0)
 		}
 		report("after")
-		if n := len(a.Keys("")); n != 1 || len(a.digests) != 2 || len(a.ending)+len(a.ended) != 0 {
-			t.Errorf("in memory: %d keys, %d digests, %d keys to revoke and %d to forget; want 1, 2, 0 and 0", n, len(a.digests), len(a.ending), len(a.ended))
+		if n := len(a.Keys("")); n != 1 || a.digests.Len() != 2 || len(a.ending)+len(a.ended) != 0 {
+			t.Errorf("in memory: %d keys, %d digests, %d keys to revoke and %d to forget; want 1, 2, 0 and 0", n, a.digests.Len(), len(a.ending), len(a.ended))
 		}
 		left, err := docs.List(t.Context(), "", "", 10)
 		if err != nil || len(left) != 2 {

@@ -222,7 +222,7 @@ func (a *Access) Keys(project weir.ProjectID) []Key {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	list := []Key{}
-	for _, e := range a.keys {
+	for _, e := range a.keys.All() {
 		if project == "" || e.record.Project == project {
 			list = append(list, e.current())
 		}
@@ -237,7 +237,7 @@ func (a *Access) Keys(project weir.ProjectID) []Key {
 func (a *Access) Key(id string) (Key, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if e := a.keys[id]; e != nil {
+	if e := a.keys.Get(id); e != nil {
 		return e.current(), true
 	}
 	return Key{}, false
@@ -257,8 +257,8 @@ func (a *Access) Grant(id string) (*Grant, bool) {
 func (a *Access) Taken() map[string]uint64 {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	all := make(map[string]uint64, len(a.keys))
-	for id, e := range a.keys {
+	all := map[string]uint64{}
+	for id, e := range a.keys.All() {
 		if n := e.grant.taken.Load(); n > 0 && e.record.RevokeAt == nil {
 			all[id] = n
 		}
@@ -335,7 +335,7 @@ func (a *Access) revoke(ctx context.Context, what, id string, find func(id strin
 func (a *Access) find(id string) *entry {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.keys[id]
+	return a.keys.Get(id)
 }
 
 // update changes the stored record of a key. The store reports the change, which updates the record

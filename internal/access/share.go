@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"time"
+
+	"weir/internal/shrink"
 )
 
 // Nodes that share a store report their request counts to each other, many times per second. So a
@@ -63,8 +65,8 @@ func (a *Access) tallyKeys() map[string]count {
 	}
 	all := map[string]count{}
 	a.mu.RLock()
-	for _, callers := range []map[string]*entry{a.keys, a.tokens} {
-		for id, e := range callers {
+	for _, callers := range []*shrink.Map[string, *entry]{&a.keys, &a.tokens} {
+		for id, e := range callers.All() {
 			g := e.grant
 			if n := g.taken.Load() - g.tallied; n > 0 && len(all) < maxTally {
 				g.tallied += n

@@ -51,8 +51,8 @@ func (a *Access) CreateToken(ctx context.Context, name string) (Token, Secret, e
 func (a *Access) Tokens() []Token {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	list := make([]Token, 0, len(a.tokens))
-	for _, e := range a.tokens {
+	list := make([]Token, 0, a.tokens.Len())
+	for _, e := range a.tokens.All() {
 		list = append(list, e.current().token())
 	}
 	slices.SortFunc(list, func(t, u Token) int {
@@ -73,17 +73,17 @@ func (a *Access) RevokeToken(ctx context.Context, id string) (Token, error) {
 func (a *Access) findToken(id string) *entry {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.tokens[id]
+	return a.tokens.Get(id)
 }
 
 // caller returns the key or token with this id, or nil.
 func (a *Access) caller(id string) *entry {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if e := a.keys[id]; e != nil {
+	if e := a.keys.Get(id); e != nil {
 		return e
 	}
-	return a.tokens[id]
+	return a.tokens.Get(id)
 }
 
 // AuthenticateToken returns the caller for the values of the Authorization header fields, which must

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/shrink"
 )
 
 // flushEvery is the minimum time between two writes of one key's last use.
@@ -33,8 +34,8 @@ func (a *Access) flush(ctx context.Context, every time.Duration) error {
 	now := a.now()
 	var due []*entry
 	a.mu.RLock()
-	for _, all := range []map[string]*entry{a.keys, a.tokens} {
-		for _, e := range all {
+	for _, all := range []*shrink.Map[string, *entry]{&a.keys, &a.tokens} {
+		for _, e := range all.All() {
 			if e.unstored() && now.Sub(e.flushed) >= every {
 				due = append(due, e)
 			}

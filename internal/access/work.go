@@ -40,7 +40,7 @@ func (g *Grant) Work() Work {
 func (a *Access) TakeWork(visit func(id string, w Work)) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	for id, e := range a.keys {
+	for id, e := range a.keys.All() {
 		w := &e.grant.work
 		if w.requests.Load() == 0 {
 			continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -119,7 +120,7 @@ func FollowWork(ctx context.Context, data, path string, body any, asJSON bool, o
 			fmt.Fprintln(out, line.Doing)
 		}
 		if line.Error != "" {
-			return fmt.Errorf("%s", line.Error)
+			return errors.New(line.Error)
 		}
 		if line.Ended {
 			return nil

@@ -47,10 +47,11 @@ type Options struct {
 	// problem (D32). If Health is nil, the service counts as always healthy.
 	Health func() (status string, ok bool)
 
-	// Note records in the audit log what a program has changed (D33). It is called after each
-	// change, with the address of the client. The arguments contain no key, only the masked form of
-	// a key. Nil records nothing.
-	Note func(ctx context.Context, who string, from netip.Addr, what, detail string)
+	// Note counts a change that a program has made, for the audit log (D33). It does not wait. If
+	// the change gets an entry of its own, the result is not nil, and must be called with the key
+	// and the address of the program. It stores the entry, and waits until the entry is durable.
+	// The arguments contain no key, only the masked form of a key. A nil Note records nothing.
+	Note func(what string) func(ctx context.Context, who string, from netip.Addr, detail string)
 
 	// Lease returns an error while this node cannot know whether keys and streams still exist
 	// (D18). Then all requests that need a key get 503. If Lease is nil, the node always knows.
@@ -88,7 +89,7 @@ func New(o Options) *Handler {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Note == nil {
-		o.Note = func(context.Context, string, netip.Addr, string, string) {}
+		o.Note = func(string) func(context.Context, string, netip.Addr, string) { return nil }
 	}
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }

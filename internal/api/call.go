@@ -41,6 +41,8 @@ type call struct {
 	later   laterWriter // set if an event loop serves the request: see ServeLater
 	ack     weir.Ack    // the outcome of a publish that an event loop has begun; valid if failure is nil
 	failure error
+	waits   bool         // the call waits in a goroutine of its own, although an event loop began it
+	resume  func() error // sends the outcome of a call that is not a publish; nil if there is none
 
 	proposed hub.Publish // the publish that an endpoint proposes to the hub
 
@@ -89,6 +91,7 @@ func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 // Constant header values, shared by all responses. Nothing may append to them.
 var (
 	noBuffering = []string{"no"}
+	crossOrigin = []string{"cross-origin"}
 	bearer      = []string{"Bearer"}
 
 	gzipEncoding = []string{"gzip"}

@@ -20,39 +20,39 @@ type laterWriter interface {
 // errPending is returned by an endpoint whose outcome is still to come.
 var errPending = errors.New("the outcome is pending")
 
-// ServeLater begins to answer a publish and never waits, neither for the disk nor for another
-// request. If the outcome of the publish is still to come, taken is true and done is false, and the
-// response is complete once the event loop has called Finish. ServeLater does not take the
-// following requests, because they may have to wait before the store can begin with them. For
-// these, both results are false:
+// ServeLater begins to answer a publish or the creation of a stream, and never waits, neither for
+// the disk nor for another request. If the outcome is still to come, taken is true and done is
+// false, and the response is complete once the event loop has called Finish. ServeLater does not
+// take the following requests, because they may have to wait before the store can begin with them.
+// For these, both results are false:
 //
-//   - requests that are not publishes
+//   - other requests
 //   - bodies that need memory from the budget
 //   - all requests on a node of a cluster, which may have to ask other nodes about a key or a stream
 //
 // ServeHTTP answers all of these.
 func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
 	later, ok := w.(laterWriter)
-	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > firstRead || h.Lease != nil {
+	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > firstRead || hub.IsShared(h.Hub) {
 		return false, false
 	}
-	if k := parseRoute(r.URL).kind; k != nextRoute && k != atRoute {
+	if k := parseRoute(r.URL).kind; k != nextRoute && k != atRoute && k != streamsRoute {
 		return false, false
 	}
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.later = h, w, r, newRequestID(), later
-	return true, !c.begin()
+	return true, !c.begin(c.serve)
 }
 
-// begin handles a request until its outcome is known or pending. If the outcome is pending, other
-// goroutines may already use the call.
-func (c *call) begin() (pending bool) {
+// begin calls the function serve, which handles the request until its outcome is known or pending.
+// If the outcome is pending, other goroutines may already use the call.
+func (c *call) begin(serve func() error) (pending bool) {
 	defer func() {
 		if !pending {
 			c.end(recover())
 		}
 	}()
-	err := c.serve()
+	err := serve()
 	if err == errPending {
 		return true
 	}
@@ -84,7 +84,47 @@ func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
 	return errPending
 }
 
-// arrive ends a goroutine that has waited for the outcome of a publish.
+// create creates a stream, notes that in the audit log, and calls the function respond with the
+// outcome. In an event loop it does not wait: the loop calls respond later.
+func (c *call) create(spec hub.Spec, respond func(weir.Stream, error) error) error {
+	if c.later == nil || c.waits {
+		s, err := c.h.Hub.Create(c.r.Context(), spec)
+		if err == nil {
+			c.note(streamCreated, s.Name+" "+string(s.ID))
+		}
+		return respond(s, err)
+	}
+	c.h.Hub.CreateLater(spec, func(s weir.Stream, err error) {
+		c.resume = func() error { return respond(s, err) }
+		if err == nil {
+			if record := c.h.Note(streamCreated); record != nil {
+				go func() {
+					defer c.arrive()
+					record(c.r.Context(), c.grant.String(), c.client(), s.Name+" "+string(s.ID))
+				}()
+				return
+			}
+		}
+		c.later.Ready(c)
+	})
+	return errPending
+}
+
+// streamCreated is the name of the creation of a stream in the audit log.
+const streamCreated = "stream created"
+
+// wait calls the function serve in a goroutine, where serve may wait.
+func (c *call) wait(serve func() error) error {
+	c.waits = true
+	go func() {
+		defer c.arrive()
+		err := serve()
+		c.resume = func() error { return err }
+	}()
+	return errPending
+}
+
+// arrive ends a goroutine that has waited for the outcome of a call.
 func (c *call) arrive() {
 	if p := recover(); p != nil {
 		c.panicked(p)
@@ -100,13 +140,20 @@ func (c *call) Published(ack weir.Ack, err error) {
 	c.later.Ready(c)
 }
 
-// Finish sends the outcome of a publish. The event loop calls it.
+// Finish sends the outcome of a call. The event loop calls it.
 func (c *call) Finish() {
 	defer c.finish()
 	defer c.proposed.Release()
-	if c.failure != nil {
-		c.refuse(c.failure)
-		return
+	err := c.failure
+	switch {
+	case err != nil && c.sent: // a goroutine has panicked after it had begun the response
+		panic(http.ErrAbortHandler)
+	case err == nil && c.resume != nil:
+		err = c.resume()
+	case err == nil:
+		err = c.acknowledge(&c.ack)
 	}
-	c.acknowledge(&c.ack)
+	if err != nil {
+		c.refuse(err)
+	}
 }

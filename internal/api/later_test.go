@@ -25,8 +25,8 @@ type arrived struct{ io.Reader }
 func (b arrived) Take() []byte { p, _ := io.ReadAll(b); return p }
 func (b arrived) Close() error { return nil }
 
-// ServeLater begins publishes and answers them when their outcome is known. It leaves all other
-// requests to ServeHTTP.
+// ServeLater begins publishes and creations of streams, and answers them when their outcome is
+// known. It leaves all other requests to ServeHTTP.
 func TestServeLater(t *testing.T) {
 	svc := startService(t)
 	svc.publish("id", "1")
@@ -48,7 +48,10 @@ func TestServeLater(t *testing.T) {
 		{"bad sequence", "POST", "/v1/streams/{id}/x", events, nil, true, true, 409},
 		{"no such stream", "POST", "/v1/streams/0000000000000000000000/publish", events, nil, true, true, 404},
 		{"other project", "POST", "/v1/streams/{theirs}/publish", events, nil, true, true, 403},
-		{"create a stream", "POST", "/v1/streams", `{"name":"x"}`, nil, false, false, 0},
+		{"create a stream", "POST", "/v1/streams", `{"name":"x","id":"0000000000000000000001"}`, nil, true, false, 201},
+		{"create a stream again", "POST", "/v1/streams", `{"name":"x","id":"0000000000000000000001"}`, nil, true, false, 409},
+		{"create a stream without a name", "POST", "/v1/streams", `{}`, nil, true, true, 400},
+		{"list the streams", "GET", "/v1/streams", "", nil, false, false, 0},
 		{"large body", "POST", "/v1/streams/{id}/publish", strings.Repeat("x", api.FirstRead+1), nil, false, false, 0},
 		{"not a publish", "GET", "/v1/streams/{id}/cursor", "", nil, false, false, 0},
 		{"path outside the API", "POST", "/docs", "", nil, false, false, 0},

@@ -21,7 +21,9 @@ import (
 
 // note records in the audit log that the caller has made a change.
 func (c *call) note(what, detail string) {
-	c.h.Note(c.r.Context(), c.grant.String(), c.client(), what, detail)
+	if record := c.h.Note(what); record != nil {
+		record(c.r.Context(), c.grant.String(), c.client(), detail)
+	}
 }
 
 // object reads a request body that is a JSON object, and calls the function member for each of its

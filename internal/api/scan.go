@@ -341,7 +341,11 @@ func (s *scanner) digits() bool {
 // the parameter "what", because there the reason is always that the body ends too early.
 func (s *scanner) fault(what string) error {
 	if s.pos >= len(s.buf) {
-		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON ends too early, after %d bytes", len(s.buf))
+		unit := "bytes"
+		if len(s.buf) == 1 {
+			unit = "byte"
+		}
+		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON ends too early, after %d %s", len(s.buf), unit)
 	}
 	return weir.Errorf(weir.InvalidRequest, "invalid body: %s, at byte %d", what, s.pos)
 }

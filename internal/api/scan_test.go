@@ -127,6 +127,14 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+func TestBodyEndsTooEarly(t *testing.T) {
+	for body, want := range map[string]string{`{`: "after 1 byte", `{"`: "after 2 bytes"} {
+		if _, _, err := messages([]byte(body)); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%q: %v, want an error that ends with %q", body, err, want)
+		}
+	}
+}
+
 // The scanner finds a duplicate name among many names, at any two positions, whether or not it has
 // to remove white space.
 func TestEventsManyNames(t *testing.T) {

@@ -42,13 +42,13 @@ func (c *call) streamCreate() error {
 		return err
 	}
 	spec.Project = c.grant.Project()
-	object, err := c.h.Hub.Create(c.r.Context(), spec)
-	if err != nil {
-		return err
-	}
-	c.created = object.CreatedAt.String()
-	c.note("stream created", object.Name+" "+string(object.ID))
-	return c.sendStream(http.StatusCreated, &object)
+	return c.create(spec, func(object weir.Stream, err error) error {
+		if err != nil {
+			return err
+		}
+		c.created = object.CreatedAt.String()
+		return c.sendStream(http.StatusCreated, &object)
+	})
 }
 
 // readObject reads a body that is a small JSON object. It refuses a wrong content type (415) and a body

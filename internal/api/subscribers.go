@@ -91,8 +91,8 @@ func (h *Handler) EndSubscriber(stream weir.StreamID, id string) (ended Subscrib
 func (s *subscriptions) each(visit func(*ender)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.keys {
-		for e := range w.open {
+	for _, w := range s.keys.All() {
+		for e := range w.open.All() {
 			visit(e)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+
+	"weir/internal/shrink"
 )
 
 // subscriptions is the set of open subscriptions. It ends the subscriptions of a key when the key
@@ -12,12 +14,12 @@ import (
 // not one per subscription.
 type subscriptions struct {
 	mu   sync.Mutex
-	keys map[<-chan struct{}]*watched // by the channel that is closed when the API key is revoked
+	keys shrink.Map[<-chan struct{}, *watched] // by the channel that is closed when the API key is revoked
 }
 
 // watched is a key with open subscriptions.
 type watched struct {
-	open map[*ender]struct{}
+	open shrink.Map[*ender, struct{}]
 	idle chan struct{} // closed when the last subscription has ended
 }
 
@@ -75,8 +77,8 @@ func (s *subscriptions) endAll() { s.each((*ender).end) }
 func (s *subscriptions) count(ended <-chan struct{}) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.keys[ended]; w != nil {
-		return len(w.open)
+	if w := s.keys.Get(ended); w != nil {
+		return w.open.Len()
 	}
 	return 0
 }
@@ -84,16 +86,13 @@ func (s *subscriptions) count(ended <-chan struct{}) int {
 func (s *subscriptions) add(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.keys[ended]
+	w := s.keys.Get(ended)
 	if w == nil {
-		if s.keys == nil {
-			s.keys = map[<-chan struct{}]*watched{}
-		}
-		w = &watched{open: map[*ender]struct{}{}, idle: make(chan struct{})}
-		s.keys[ended] = w
+		w = &watched{idle: make(chan struct{})}
+		s.keys.Set(ended, w)
 		go s.watch(ended, w)
 	}
-	w.open[e] = struct{}{}
+	w.open.Set(e, struct{}{})
 }
 
 // remove removes a subscription that has ended. After remove has returned, e.end is not called any
@@ -101,13 +100,13 @@ func (s *subscriptions) add(ended <-chan struct{}, e *ender) {
 func (s *subscriptions) remove(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.keys[ended]
+	w := s.keys.Get(ended)
 	if w == nil { // the key was revoked, and the method watch has ended its subscriptions
 		return
 	}
-	delete(w.open, e)
-	if len(w.open) == 0 {
-		delete(s.keys, ended)
+	w.open.Delete(e)
+	if w.open.Len() == 0 {
+		s.keys.Delete(ended)
 		close(w.idle)
 	}
 }
@@ -120,10 +119,10 @@ func (s *subscriptions) watch(ended <-chan struct{}, w *watched) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for e := range w.open {
+	for e := range w.open.All() {
 		e.end()
 	}
-	if s.keys[ended] == w {
-		delete(s.keys, ended)
+	if s.keys.Get(ended) == w {
+		s.keys.Delete(ended)
 	}
 }

@@ -22,19 +22,48 @@ func (h *Handler) Visit(w http.ResponseWriter, r *http.Request, open *access.Gra
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), route{kind: besideRoute}
 	defer c.finish()
-	err := c.admit(open)
-	if err == nil && r.Method == http.MethodOptions {
-		err = c.preflight()
-	} else if err == nil {
-		w.Header()["Cross-Origin-Resource-Policy"] = []string{"cross-origin"}
-		err = serve(&Visit{c})
-	}
-	if err != nil {
+	if err := c.visit(open, serve); err != nil {
 		c.refuse(err)
 	}
 	if r.ProtoMajor == 2 && r.ContentLength != 0 && !c.read {
 		c.linger()
 	}
+}
+
+// VisitLater begins a visit in an event loop, as ServeLater does for requests under /v1. The function
+// serve must not wait; see Visit.Waits.
+func (h *Handler) VisitLater(w http.ResponseWriter, r *http.Request, open *access.Grant, serve func(*Visit) error) (taken, done bool) {
+	later, ok := w.(laterWriter)
+	if !ok || hub.IsShared(h.Hub) {
+		return false, false
+	}
+	c := calls.Get().(*call)
+	c.h, c.w, c.r, c.id, c.route, c.later = h, w, r, newRequestID(), route{kind: besideRoute}, later
+	return true, !c.begin(func() error { return c.visit(open, serve) })
+}
+
+func (c *call) visit(open *access.Grant, serve func(*Visit) error) error {
+	if err := c.admit(open); err != nil {
+		return err
+	}
+	if c.r.Method == http.MethodOptions {
+		return c.preflight()
+	}
+	c.w.Header()["Cross-Origin-Resource-Policy"] = crossOrigin
+	return serve(&Visit{c})
+}
+
+// Waits reports whether the function that serves the visit may wait. If not, the function must return
+// the result of Create or Wait, or an error, or what Send or Refuse returned.
+func (v *Visit) Waits() bool { return v.c.later == nil || v.c.waits }
+
+// Wait makes the function serve answer the visit in a goroutine, where it may wait.
+func (v *Visit) Wait(serve func() error) error { return v.c.wait(serve) }
+
+// Create creates a stream, notes that in the audit log, and then calls the function respond with the
+// outcome, which answers the visit.
+func (v *Visit) Create(spec hub.Spec, respond func(error) error) error {
+	return v.c.create(spec, func(_ weir.Stream, err error) error { return respond(err) })
 }
 
 // admit makes the checks that come before every endpoint, as serve does for /v1.

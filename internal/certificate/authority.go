@@ -21,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"weir/internal/disk"
 )
 
 const (
@@ -173,7 +175,7 @@ func (a *Authority) create(dir string) error {
 		der        []byte
 		mode       fs.FileMode
 	}{{authorityKey, "PRIVATE KEY", keyDER, 0o600}, {authorityFile, "CERTIFICATE", der, 0o644}} {
-		if err := replace(filepath.Join(dir, f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), f.mode); err != nil {
+		if err := disk.Replace(filepath.Join(dir, f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), f.mode); err != nil {
 			return fmt.Errorf("create local CA: %w", err)
 		}
 	}

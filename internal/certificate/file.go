@@ -3,36 +3,13 @@ package certificate
 import (
 	"crypto/rand"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
-)
 
-// replace writes a file atomically: after a crash the file has either its old content or all of the
-// new content. The content is synced before the rename; the rename itself is not synced.
-func replace(path string, content []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
+	"weir/internal/disk"
+)
 
 // Secret returns the 32 random bytes in a file. If the file does not exist, Secret creates it with
 // new bytes and mode 0600. It never replaces a file of the wrong size.
@@ -42,7 +19,7 @@ func Secret(path string) (*[32]byte, error) {
 		b = make([]byte, 32)
 		rand.Read(b)
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
-			err = replace(path, b, 0o600)
+			err = disk.Replace(path, b, 0o600)
 		}
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ package disk
 import (
 	"errors"
 	"io"
+	"syscall"
 )
 
 // FS is one directory. Names are plain file names without separators.
@@ -66,3 +67,14 @@ func Uncache(f File) {
 
 // ErrLocked means that another process, or another part of this process, holds the lock.
 var ErrLocked = errors.New("in use by another process")
+
+// IsShortage reports whether err is a temporary shortage, of disk space or of file handles. A later
+// attempt may succeed.
+func IsShortage(err error) bool {
+	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

@@ -72,6 +72,9 @@ func (a *attributes) isText() bool {
 
 // mediaType returns a content type without its parameters, in lower case.
 func mediaType(s string) string {
+	if s == typeJSON || s == typeBytes {
+		return s
+	}
 	if m, _, err := mime.ParseMediaType(s); err == nil {
 		return m
 	}

@@ -35,7 +35,11 @@ func (c *call) create() error {
 	if err := c.Grant().May(access.CreateStream, c.id, ""); err != nil {
 		return err
 	}
-	if s, err := c.h.Hub.Find(c.r.Context(), c.id); err == nil {
+	s, err := c.h.Hub.Find(c.r.Context(), c.id)
+	if !c.Waits() && (err == nil || w.From != "" || w.ends) {
+		return c.Wait(c.answer) // the log of a stream must be opened
+	}
+	if err == nil {
 		c.found = true
 		return c.confirm(target{s, attributesOf(s)}, w)
 	}
@@ -73,7 +77,10 @@ func (c *call) wants() (w wanted, err error) {
 		}
 		w.Expires = expires
 	}
-	w.From, w.Offset = sourcePath(h.Get("Stream-Forked-From")), h.Get("Stream-Fork-Offset")
+	w.Offset = h.Get("Stream-Fork-Offset")
+	if from := h.Get("Stream-Forked-From"); from != "" {
+		w.From = sourcePath(from)
+	}
 	sub, some := h["Stream-Fork-Sub-Offset"]
 	if w.From == "" && (w.Offset != "" || some) {
 		return w, weir.Errorf(weir.InvalidRequest, "Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From")
@@ -206,7 +213,6 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 			spec.ExpiresAt = weir.TimeOf(c.h.Now())
 		}
 	}
-	ctx := context.WithoutCancel(c.r.Context())
 	first, err := firstContent(a, body)
 	if err != nil {
 		return err
@@ -219,22 +225,26 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 	if spec.ExpiresAt > 0 && spec.ExpiresAt <= weir.TimeOf(c.h.Now()) {
 		return c.created(a.Type, hub.Extent{}) // the stream has already expired, so it is not stored
 	}
-	if a.Pending {
-		if _, filling := c.h.filling.LoadOrStore(c.id, nil); filling {
-			return errUnfinished
-		}
-		defer c.h.filling.Delete(c.id)
-	}
-	if _, err := c.h.Hub.Create(ctx, spec); err != nil {
-		var known *weir.Error
-		if errors.As(err, &known) && known.Code == weir.StreamNameTaken {
-			return c.Refuse(http.StatusConflict, weir.StreamNameTaken, "a stream is being created under this path")
-		}
-		return err
-	}
 	if !a.Pending { // the stream is empty, and its log need not be opened
-		c.Note("stream created", spec.Name+" "+string(c.id))
-		return c.created(a.Type, hub.Extent{})
+		return c.Create(spec, func(err error) error {
+			if err != nil {
+				return c.notCreated(err)
+			}
+			return c.created(a.Type, hub.Extent{})
+		})
+	}
+	return c.makeFilled(&spec, a, w, from, first)
+}
+
+// makeFilled creates a stream with content.
+func (c *call) makeFilled(spec *hub.Spec, a attributes, w wanted, from *target, first *hub.Publish) error {
+	if _, filling := c.h.filling.LoadOrStore(c.id, nil); filling {
+		return errUnfinished
+	}
+	defer c.h.filling.Delete(c.id)
+	ctx := context.WithoutCancel(c.r.Context())
+	if _, err := c.h.Hub.Create(ctx, *spec); err != nil {
+		return c.notCreated(err)
 	}
 	s, err := c.h.Hub.Find(ctx, c.id)
 	if err != nil {
@@ -251,6 +261,15 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		return err
 	}
 	return c.created(t.Type, e)
+}
+
+// notCreated answers a PUT whose stream the hub could not create.
+func (c *call) notCreated(err error) error {
+	var known *weir.Error
+	if errors.As(err, &known) && known.Code == weir.StreamNameTaken {
+		return c.Refuse(http.StatusConflict, weir.StreamNameTaken, "a stream is being created under this path")
+	}
+	return err
 }
 
 // created answers a PUT that has created a stream.
@@ -301,9 +320,10 @@ func (c *call) fill(ctx context.Context, t *target, w wanted, from *target, firs
 
 // nameOf returns the name of a stream: its path, or the end of a path that is too long for a name.
 func nameOf(path string) string {
-	name := []rune(strings.ToValidUTF8(path, "?"))
-	if len(name) > weir.MaxName {
-		name = name[len(name)-weir.MaxName:]
+	path = strings.ToValidUTF8(path, "?")
+	if len(path) <= weir.MaxName { // it has no more characters than bytes
+		return path
 	}
-	return string(name)
+	name := []rune(path)
+	return string(name[max(0, len(name)-weir.MaxName):])
 }

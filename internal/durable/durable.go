@@ -57,25 +57,46 @@ func New(o Options) *Handler {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var open *access.Grant
-	if h.Open != "" {
-		open = h.Access.OpenGrant(h.Open)
+	h.API.Visit(w, r, h.open(), h.visit)
+}
+
+// ServeLater begins to answer a request in an event loop, and never waits. It takes only a PUT
+// without a body, which usually creates an empty stream.
+func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
+	if r.Method != http.MethodPut || r.ContentLength != 0 {
+		return false, false
 	}
-	h.API.Visit(w, r, open, func(v *api.Visit) error {
-		c := &call{Visit: v, h: h, r: r}
-		path, ok := strings.CutPrefix(r.URL.Path, Prefix)
-		if !ok || !validPath(path) {
-			return weir.Errorf(weir.NotFound, "the path does not name a stream: it is empty, longer than %d bytes, or begins with %s", maxPath, reserved)
-		}
-		c.path, c.id = path, h.idOf(v.Grant().Project(), path)
-		err := c.serve()
-		if c.found && isNotFound(err) && h.Hub.CatchUp(r.Context()) == nil {
-			// Another node may have deleted, replaced or completed the stream. CatchUp has told
-			// this node about that, so serve can give the right answer now.
-			err = c.serve()
-		}
-		return err
-	})
+	return h.API.VisitLater(w, r, h.open(), h.visit)
+}
+
+// open returns the permissions of callers without a key, or nil if all callers need a key.
+func (h *Handler) open() *access.Grant {
+	if h.Open == "" {
+		return nil
+	}
+	return h.Access.OpenGrant(h.Open)
+}
+
+func (h *Handler) visit(v *api.Visit) error {
+	c := &call{Visit: v, h: h, r: v.Request()}
+	path, ok := strings.CutPrefix(c.r.URL.Path, Prefix)
+	if !ok || !validPath(path) {
+		return weir.Errorf(weir.NotFound, "the path does not name a stream: it is empty, longer than %d bytes, or begins with %s", maxPath, reserved)
+	}
+	c.path, c.id = path, h.idOf(v.Grant().Project(), path)
+	return c.answer()
+}
+
+// answer serves the request, a second time if this node did not know the latest state of the stream.
+// If Wait was called, another goroutine uses the call, so answer reads no field of it then.
+func (c *call) answer() error {
+	err := c.serve()
+	if isNotFound(err) && c.found && c.h.Hub.CatchUp(c.r.Context()) == nil {
+		// Another node may have deleted, replaced or completed the stream. CatchUp has told this
+		// node about that, so serve can give the right answer now.
+		err = c.serve()
+	}
+	return err
 }
 
 // call is one request.

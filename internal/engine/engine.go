@@ -217,6 +217,22 @@ type Follower interface {
 	Rewind()
 }
 
+// Returning is a Follower that may continue with the state that an earlier judge of the same log
+// had when the log was closed. An engine whose store is shared then reads only what was stored
+// since; other engines need not call the methods below.
+type Returning interface {
+	Follower
+
+	// The engine calls Left before Restore. Left returns the closed log of the earlier judge, or
+	// nil if there is no state to continue with. A closed log can be returned once.
+	Left() Log
+
+	// The engine calls Resume instead of Restore if it can report everything that was stored since
+	// that log was closed. It does so (Follow, Trimmed) after Resume and before Open returns. The
+	// argument is the log that Open returns. If the engine calls Restore, the state is outdated.
+	Resume(Log)
+}
+
 // Kind says what an entry is.
 type Kind uint8
 
@@ -311,6 +327,12 @@ type Documents interface {
 	// Create stores a document under a key that has none; ErrExists otherwise. The new document's
 	// revision is also the value of its field Created, which is the id of its log.
 	Create(ctx context.Context, key string, value []byte) (Document, error)
+
+	// CreateLater does the same as Create, but does not wait. It reports the outcome by calling the
+	// function done exactly once, from any goroutine, with the error that Create would return.
+	// CreateLater may call done before it returns. It holds no lock during that call. The function
+	// done must not block. The caller must not change value afterwards.
+	CreateLater(key string, value []byte, done func(error))
 
 	// Update replaces the value of the document if its revision is still rev. ErrConflict: it has
 	// another revision. ErrNotFound: there is no such document.

@@ -13,6 +13,7 @@ var sleepers = map[string]string{
 	"internal/hub/folded_test.go":   "same reason as hub_test.go",
 	"internal/hub/close_test.go":    "same reason as hub_test.go",
 	"internal/hub/lifetime_test.go": "same reason as hub_test.go",
+	"internal/hub/create_test.go":   "same reason as hub_test.go",
 	"internal/sim/gates_test.go":    "it runs in the synctest bubble of the function simulate, and lets simulated time pass",
 	"internal/api/release_test.go":  "it plays a slow client, and does not wait for anything",
 }

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -11,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/shrink"
 )
 
 // Spec holds the settings of a stream. Name, RetentionSeconds and MaxBytes can change (see
@@ -53,7 +53,7 @@ type Stream struct {
 
 	work work // batches that this node stored since the last call of Hub.TakeWork
 
-	owner *projectStreams // set by catalog.add
+	owner *projectStreams // set by catalog.equip
 
 	mu      sync.Mutex
 	feed    *feed       // set while the log is open; otherwise nil
@@ -113,7 +113,7 @@ func empty(created weir.Time) summary {
 // (D33).
 type catalog struct {
 	mu       sync.RWMutex
-	byID     map[weir.StreamID]*Stream
+	byID     shrink.Map[weir.StreamID, *Stream]
 	projects map[weir.ProjectID]*projectStreams
 	bounds   map[bounds]*sharedBounds
 	opened   []*Stream // streams with a feed; not a map, because a map has a random order
@@ -137,7 +137,6 @@ type projectStreams struct {
 }
 
 func (c *catalog) init() {
-	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*projectStreams)
 	c.bounds = make(map[bounds]*sharedBounds)
 }
@@ -162,9 +161,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if !ok {
 		return
 	}
-	h.catalog.mu.RLock()
-	known := h.catalog.byID[id]
-	h.catalog.mu.RUnlock()
+	known := h.catalog.lookup(id)
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
 		known.setUse(0)
@@ -219,19 +216,14 @@ func (h *Hub) cannotRead(key string, err error) {
 // is empty: only callers on this node could have written to it, and they cannot open a stream that
 // is not in the catalog yet.
 func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
-	s := newStream(spec, created)
-	s.hub, s.log = h, c.Created
+	name := spec.Name // a copy, because a pointer to a field would keep the whole spec in memory
+	s := &Stream{ID: spec.ID, CreatedAt: created, hub: h, log: c.Created}
+	s.name.Store(&name)
+	h.catalog.equip(s, spec)
 	if h.catalog.isLoaded() && !h.shared {
 		s.summary = empty(created)
 	}
 	return s
-}
-
-func newStream(s *Spec, created weir.Time) *Stream {
-	n := &Stream{ID: s.ID, origin: &origin{s.Project, s.Mode, s.TTLSeconds, s.ExpiresAt != 0}, CreatedAt: created}
-	n.name.Store(&s.Name)
-	n.bounds.Store(s.bounds())
-	return n
 }
 
 func (c *catalog) project(p weir.ProjectID) *projectStreams {
@@ -243,20 +235,30 @@ func (c *catalog) project(p weir.ProjectID) *projectStreams {
 	return s
 }
 
-// add adds a stream. Only documentChanged calls it.
+// equip gives a new stream its settings, most of which it shares with other streams. The caller adds
+// the stream to the catalog afterwards.
+func (c *catalog) equip(s *Stream, spec *Spec) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.owner = c.project(spec.Project)
+	s.bounds.Store(c.share(bounds{spec.RetentionSeconds, spec.MaxBytes}))
+	for i := range s.owner.origins {
+		if o := &s.owner.origins[i]; o.Mode == spec.Mode && spec.TTLSeconds == 0 && spec.ExpiresAt == 0 {
+			s.origin = o
+			return
+		}
+	}
+	s.origin = &origin{spec.Project, spec.Mode, spec.TTLSeconds, spec.ExpiresAt != 0}
+}
+
+// add adds a stream that has its settings. Only documentChanged calls it.
 func (c *catalog) add(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byID[s.ID] = s
-	s.bounds.Store(c.share(*s.bounds.Load()))
-	ps := c.project(s.Project)
-	if s.owner = ps; len(ps.streams) == 0 {
+	c.byID.Set(s.ID, s)
+	ps := s.owner
+	if len(ps.streams) == 0 {
 		r.projects.Add(1)
-	}
-	for i := range ps.origins {
-		if ps.origins[i] == *s.origin {
-			s.origin = &ps.origins[i]
-		}
 	}
 	ps.streams = slices.Insert(ps.streams, ps.find(s.log), s)
 	delete(ps.creating, s.ID)
@@ -274,43 +276,17 @@ func (ps *projectStreams) find(log engine.LogID) int {
 func (c *catalog) remove(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byID[s.ID] == s {
-		delete(c.byID, s.ID)
+	if c.byID.Get(s.ID) == s {
+		c.byID.Delete(s.ID)
 	}
 	ps := c.project(s.Project)
 	if i := ps.find(s.log); i < len(ps.streams) && ps.streams[i] == s {
-		if ps.streams = slices.Delete(ps.streams, i, i+1); len(ps.streams) == 0 {
+		if ps.streams = shrink.Slice(slices.Delete(ps.streams, i, i+1)); len(ps.streams) == 0 {
 			r.projects.Add(-1)
 		}
 		c.unshare(*s.bounds.Load())
 	}
 	c.closed(s)
-}
-
-// reserve checks that the id is free and that the project may have one more stream, and counts the
-// stream as being created. The parameter expired is a stream whose lifetime has ended, or nil: its
-// id counts as free. The caller must call unreserve when Create has ended.
-func (c *catalog) reserve(s *Spec, limit int, expired *Stream) *weir.Error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known := c.byID[s.ID]; known != nil && known != expired {
-		return weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
-	}
-	ps := c.project(s.Project)
-	if len(ps.streams)+len(ps.creating) >= limit && ps.creating[s.ID] == 0 {
-		return weir.Errorf(weir.StreamLimitReached, "the project has reached its limit of %d streams", limit)
-	}
-	ps.creating[s.ID]++
-	return nil
-}
-
-func (c *catalog) unreserve(s *Spec) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	creating := c.project(s.Project).creating
-	if creating[s.ID]--; creating[s.ID] <= 0 { // below 0 if add has already removed the count
-		delete(creating, s.ID)
-	}
 }
 
 func (c *catalog) isLoaded() bool {
@@ -319,65 +295,31 @@ func (c *catalog) isLoaded() bool {
 	return c.loaded
 }
 
-// Create creates a stream. The stream is durable when the call returns. On a shared store, any
-// other node that calls CatchUp afterwards knows the stream. Create fails with StreamNameTaken,
-// StreamLimitReached (checked in this order, D10) or StorageUnavailable.
-func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
-	if s.ID == "" {
-		s.ID = weir.NewStreamID()
-	}
-	expired, err := h.lapse(ctx, s.ID) // the sweeper may not have deleted an expired stream with this id yet
-	if err != nil {
-		return weir.Stream{}, err
-	}
-	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
-	if refused != nil { // another node may have deleted a stream in the meantime, so catch up and try again
-		if err := h.engine.CatchUp(ctx); err != nil {
-			return weir.Stream{}, clientError(s.ID, err)
-		}
-		refused = h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
-	}
-	if refused != nil {
-		return weir.Stream{}, refused
-	}
-	defer h.catalog.unreserve(&s)
-	created := h.now()
-	value, err := writeDocument(&s, created)
-	if err != nil {
-		return weir.Stream{}, err
-	}
-	// The engine may finish the creation even if the caller leaves. Because of WithoutCancel, this
-	// call waits for the engine even then, so the stream stays reserved.
-	_, err = h.engine.Create(context.WithoutCancel(ctx), documentKey(s.ID), value)
-	if errors.Is(err, engine.ErrExists) {
-		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
-	}
-	if err != nil {
-		return weir.Stream{}, clientError(s.ID, err)
-	}
-	return newStream(&s, created).object(empty(created)), nil
-}
-
 // Stream returns the stream with this id. It fails with StreamNotFound if there is no such stream,
 // or if its lifetime has ended. On a shared store it may not find a stream that another node has
 // just created; Find does.
 func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
-	s, err := h.lookup(id)
-	if err == nil && s.limited() && s.expired(h.now()) {
-		return nil, notFound(id)
+	if s := alive(h, id); s != nil {
+		return s, nil
 	}
-	return s, err
+	return nil, notFound(id)
 }
 
-// lookup returns the stream with this id, even if its lifetime has ended.
-func (h *Hub) lookup(id weir.StreamID) (*Stream, error) {
-	h.catalog.mu.RLock()
-	s := h.catalog.byID[id]
-	h.catalog.mu.RUnlock()
-	if s == nil {
-		return nil, notFound(id)
+// alive returns the stream with this id, or nil if there is no such stream or its lifetime has ended.
+func alive(h *Hub, id weir.StreamID) *Stream {
+	s := h.catalog.lookup(id)
+	if s != nil && s.limited() && s.expired(h.now()) {
+		return nil
 	}
-	return s, nil
+	return s
+}
+
+// lookup returns the stream with this id, even if its lifetime has ended, or nil if there is no such
+// stream.
+func (c *catalog) lookup(id weir.StreamID) *Stream {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byID.Get(id)
 }
 
 // Count returns the number of streams of a project.

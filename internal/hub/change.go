@@ -183,7 +183,7 @@ func adopt(f *feed) {
 	f.bounds = limits
 	setBounds(f.ahead, limits)
 	setBounds(f.state, limits)
-	f.expiry = f.nextExpiry()
+	f.expiry = nextExpiry(f)
 }
 
 func setBounds(s *stream.State, b *bounds) { stream.SetBounds(s, b.maxBytes, b.retention()) }

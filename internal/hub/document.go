@@ -209,12 +209,13 @@ func (p *scanner) text() []byte {
 // escaped reads a string and its closing quote, and returns the string without its escapes. Only
 // quotes and backslashes may be escaped.
 func (p *scanner) escaped() string {
-	b := make([]byte, 0, len(p.rest))
+	var b strings.Builder
+	b.Grow(len(p.rest))
 	for i := 0; i < len(p.rest); i++ {
 		c := p.rest[i]
 		if c == '"' {
 			p.rest = p.rest[i+1:]
-			return string(b)
+			return b.String()
 		}
 		if c == '\\' {
 			if i++; i == len(p.rest) || p.rest[i] != '"' && p.rest[i] != '\\' {
@@ -224,7 +225,7 @@ func (p *scanner) escaped() string {
 		} else if c < ' ' || c > '~' {
 			break
 		}
-		b = append(b, c)
+		b.WriteByte(c)
 	}
 	p.bad = true
 	return ""

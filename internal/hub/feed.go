@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -36,9 +35,9 @@ type feed struct {
 	hub  *Hub
 	log  engine.Log
 	way  *traffic
-	used atomic.Bool   // the feed was used since the last sweep
-	idle weir.Time     // when the feed became idle; only the sweeper reads and writes this field
-	kept *stream.State // the state that the stream's previous feed left; nil once Restore has used it
+	used atomic.Bool // the feed was used since the last sweep
+	idle weir.Time   // when the feed became idle; only the sweeper reads and writes this field
+	kept *fold       // the state that the stream's previous feed left; nil once the engine has called Restore or Resume
 
 	users int // calls and subscriptions that use the feed; guarded by Stream.mu
 
@@ -149,6 +148,11 @@ func (s *Stream) open(way *traffic) (*feed, error) {
 	f := &feed{s: s, hub: s.hub, way: way, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}, fetching: make(chan struct{}, 1)}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
 	if err != nil {
+		s.mu.Lock()
+		if f.kept != nil && !s.deleted { // the store did not answer, for example
+			s.hub.folded.put(f.kept)
+		}
+		s.mu.Unlock()
 		if known := clientError(s.ID, err); known != err {
 			return nil, known
 		}
@@ -186,8 +190,10 @@ func (s *Stream) openFeed() *feed {
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
 // in use, has open gaps or entries in flight, or has evicted batches that are not trimmed (removed
-// from the log) yet. If the parameter force is true, closeFeed closes the feed in any case, and
-// callers that still use the feed get errors from the closed log.
+// from the log) yet. On a shared store it does nothing either while a request is being received,
+// because Elsewhere tells other nodes only of streams with a feed. If the parameter force is true,
+// closeFeed closes the feed in any case, and callers that still use the feed get errors from the
+// closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
@@ -196,7 +202,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		return
 	}
 	f.mu.Lock()
-	settled := isSettled(f)
+	settled := isSettled(f) && (!h.shared || f.way.holds.none())
 	f.mu.Unlock()
 	if !settled && !force {
 		s.mu.Unlock()
@@ -209,6 +215,11 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	s.mu.Unlock()
 
+	var left engine.Log
+	var size int64
+	if h.shared {
+		left, size = f.log, closedLog+h.engine.Held(s.log)
+	}
 	f.log.Close()
 	// The state is final only now: Close has waited for appends whose callers have left.
 	f.mu.Lock()
@@ -217,7 +228,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	sum, settled, limits := f.summarize(), isSettled(f), f.bounds
 	var kept *stream.State
-	if settled && !h.shared && !force {
+	if settled && !force {
 		kept = f.ahead.Back(f.state, 0)
 		f.ahead = f.state // the old f.ahead is unusable after Back, but a concurrent Glance may still use this feed to evict batches
 	}
@@ -231,8 +242,8 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		sum, settled = summary{}, false
 	}
 	s.busy, s.summary = nil, sum
-	if kept != nil && !s.deleted && isCostly(kept) {
-		h.folded.put(s, kept)
+	if kept != nil && !s.deleted && (h.shared || isCostly(kept)) {
+		h.folded.put(&fold{s, kept, left, stream.Memory(kept) + size})
 	}
 	s.mu.Unlock()
 	close(busy.done)
@@ -302,7 +313,7 @@ func (f *feed) shrink(now weir.Time) bool {
 		return false // the common case costs two comparisons
 	}
 	n := f.state.Evict(now, f.headers)
-	f.expiry = f.nextExpiry()
+	f.expiry = nextExpiry(f)
 	if n == 0 {
 		return false
 	}
@@ -321,7 +332,7 @@ const never = weir.Time(math.MaxInt64)
 
 // nextExpiry returns a time before which no batch expires. The search stops at the first batch that
 // is not late (a late batch is one that filled a gap), because all batches above it are younger.
-func (f *feed) nextExpiry() weir.Time {
+func nextExpiry(f *feed) weir.Time {
 	oldest := never
 	f.headers(f.state.Low(), func(h stream.Header) bool {
 		if !h.Closed {
@@ -333,31 +344,6 @@ func (f *feed) nextExpiry() weir.Time {
 		return never
 	}
 	return oldest.Add(f.bounds.retention())
-}
-
-// KeysSince implements engine.Forgetful: idempotency keys that were stored before the returned time
-// have expired (D25).
-func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyKeyLife) }
-
-// Restore implements engine.Judge.
-func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.kept
-	f.bounds = f.s.bounds.Load()
-	if f.kept = nil; s != nil { // with a kept state, the entries are not read, because that would be slow
-		setBounds(s, f.bounds) // the limits may have changed while the log was closed
-	} else {
-		var err error
-		s, err = stream.Restore(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
-		if err != nil {
-			return err
-		}
-	}
-	f.ahead, f.state, f.trimmed = s, s.Fork(), s.Low()
-	f.s.ended.Store(stream.Ended(s))
-	f.way.order.begin(s.Cursor().Cursor)
-	return nil
 }
 
 // Admit implements engine.Judge: it decides on an entry at the entry's position in the log. It sets

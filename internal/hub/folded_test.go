@@ -105,14 +105,14 @@ func TestFoldedStatesAreBounded(t *testing.T) {
 	streams := make([]*Stream, 5)
 	for i := range streams {
 		streams[i] = &Stream{}
-		d.put(streams[i], stream.New(stream.Rules{}, 0))
+		d.put(&fold{s: streams[i], state: stream.New(stream.Rules{}, 0), bytes: one})
 	}
 	for i, s := range streams {
-		if state := d.take(s); (state != nil) != (i >= 2) {
-			t.Errorf("state %d of 5 is %v; only the last three must be kept", i, state)
+		if f := d.take(s); (f != nil) != (i >= 2) {
+			t.Errorf("state %d of 5 is kept: %v; only the last three must be kept", i, f != nil)
 		}
 	}
-	if d.bytes != 0 || d.order.Len() != 0 || len(d.of) != 0 {
+	if d.bytes != 0 || d.order.Len() != 0 || d.of.Len() != 0 {
 		t.Errorf("after all states were taken, %d bytes are still counted", d.bytes)
 	}
 }
@@ -142,8 +142,8 @@ func TestDeletedStreamsAreForgotten(t *testing.T) {
 			}
 			h.sweeper.checkBy(s, h.now()) // as closeFeed does if it ends after the stream was deleted
 		}
-		if len(h.sweeper.queue) != 0 || len(h.folded.of) != 0 {
-			t.Errorf("%d deleted streams are in the sweeper's queue, and %d states are kept", len(h.sweeper.queue), len(h.folded.of))
+		if len(h.sweeper.queue) != 0 || h.folded.of.Len() != 0 {
+			t.Errorf("%d deleted streams are in the sweeper's queue, and %d states are kept", len(h.sweeper.queue), h.folded.of.Len())
 		}
 	})
 }

@@ -49,7 +49,7 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
 	f.trimmed = max(f.trimmed, low)
-	f.expiry = f.nextExpiry()
+	f.expiry = nextExpiry(f)
 	f.updateHeld(f.hub.now())
 	f.schedule()
 	f.wake()

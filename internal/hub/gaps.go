@@ -25,15 +25,15 @@ import (
 //   - While the store accepts no writes. When the store accepts writes again, each gap gets its
 //     whole grace again.
 //
-// A node knows only the requests that it receives itself. On a shared store, another node that uses
-// the stream may therefore close a gap while this node is still receiving the batch for that gap.
+// On a shared store, nodes tell each other which sequences they hold; see elsewhere.go.
 
 // holds lists the sequences for which requests are being received, in no particular order. A
 // sequence is listed once per request. The list belongs to the stream and not to its feed, so that
 // it survives when the log is reopened.
 type holds struct {
-	mu   sync.Mutex
-	seqs []weir.Seq
+	mu        sync.Mutex
+	seqs      []weir.Seq
+	elsewhere map[weir.Seq]time.Time // sequences that other nodes hold, and how long to believe that
 }
 
 // keptHolds is the largest capacity that an empty list keeps. Keeping it saves an allocation per
@@ -62,6 +62,34 @@ func (h *holds) none() bool {
 	return len(h.seqs) == 0
 }
 
+// first returns some sequences that requests to this node hold and that can still be stored, the
+// lowest first.
+func (h *holds) first(s *stream.State, most int) []weir.Seq {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var seqs []weir.Seq
+	for _, seq := range h.seqs {
+		if seq > s.Cursor().Cursor || s.Awaits(seq) {
+			seqs = append(seqs, seq)
+		}
+	}
+	slices.Sort(seqs)
+	seqs = slices.Compact(seqs)
+	return seqs[:min(len(seqs), most)]
+}
+
+// hear adds sequences that other nodes hold.
+func (h *holds) hear(seqs []weir.Seq, until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, seq := range seqs {
+		if h.elsewhere == nil {
+			h.elsewhere = map[weir.Seq]time.Time{}
+		}
+		h.elsewhere[seq] = until
+	}
+}
+
 // lowest returns the lowest held sequence that is missing in s and can still be filled, or
 // stream.NoneHeld.
 func (h *holds) lowest(s *stream.State) weir.Seq {
@@ -72,6 +100,20 @@ func (h *holds) lowest(s *stream.State) weir.Seq {
 		if seq < lowest && s.Awaits(seq) {
 			lowest = seq
 		}
+	}
+	if h.elsewhere == nil {
+		return lowest
+	}
+	now := time.Now()
+	for seq, until := range h.elsewhere {
+		if !now.Before(until) {
+			delete(h.elsewhere, seq)
+		} else if seq < lowest && s.Awaits(seq) {
+			lowest = seq
+		}
+	}
+	if len(h.elsewhere) == 0 {
+		h.elsewhere = nil
 	}
 	return lowest
 }
@@ -128,7 +170,7 @@ func (f *feed) updateHeld(now weir.Time) {
 }
 
 // restartGrace gives all gaps their whole grace again, from now. Called with f.mu held.
-func (f *feed) restartGrace() {
+func restartGrace(f *feed) {
 	now := f.hub.now()
 	f.ahead.Pause(0, stream.Afresh, now)
 	f.state.Pause(0, stream.Afresh, now)
@@ -272,7 +314,7 @@ func (h *Hub) checkWrites() {
 		f := s.openFeed()
 		if f != nil {
 			f.mu.Lock()
-			f.restartGrace()
+			restartGrace(f)
 			f.schedule()
 			f.mu.Unlock()
 		}
@@ -294,7 +336,7 @@ func (f *feed) writeFailed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.dropped {
-		f.restartGrace()
+		restartGrace(f)
 		f.schedule()
 	}
 }

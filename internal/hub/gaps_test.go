@@ -57,6 +57,58 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 	})
 }
 
+// A gap does not close while another node says that it is receiving a batch for the gap. When the
+// other node no longer says so, the rest of the grace runs.
+func TestGapUnderABodyElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := open(t, memory.New(), Options{}), open(t, memory.New(), Options{}) // two hubs with the same stream
+		defer a.Close()
+		defer b.Close()
+		receiver, other := made(t, a, func(s *Spec) { s.ID = "both" }), made(t, b, func(s *Spec) { s.ID = "both" })
+		a.shared = true
+		there, here := NewElsewhere(a), NewElsewhere(b)
+		exchange := func(span time.Duration) {
+			for end := time.Now().Add(span); time.Now().Before(end); {
+				if report := there.Tell(); report != nil {
+					here.Hear(report)
+				}
+				here.Tell()
+				<-time.After(tellEvery / 10)
+			}
+			synctest.Wait()
+		}
+		publish(t, receiver, at(1, "a"))
+		body := at(2, "b")
+		if ack, err := receiver.Decide(ctx, body); ack != nil || err != nil {
+			t.Fatalf("got acknowledgement %v and error %v, want neither", ack, err)
+		}
+		publish(t, other, at(1, "a"))
+		publish(t, other, at(3, "c"))
+		f := other.openFeed()
+		isOpen := func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.state.Awaits(2)
+		}
+		exchange(10 * time.Minute)
+		if !isOpen() {
+			t.Fatal("the gap was closed while another node was receiving the batch")
+		}
+		body.Release() // the body has broken off
+		exchange(heardFor - tellEvery)
+		if !isOpen() {
+			t.Error("the gap was closed as soon as the other node no longer received the batch")
+		}
+		exchange(2*time.Second + tellEvery)
+		if isOpen() {
+			t.Error("the gap is still open although no node is receiving the batch")
+		}
+		if n := len(other.traffic.holds.elsewhere) + len(here.heard); n != 0 {
+			t.Errorf("%d sequences and streams are still remembered", n)
+		}
+	})
+}
+
 // While a request is being received, the grace of its sequence is paused. If the request ends
 // without a stored batch, the grace continues.
 func TestGapAfterABrokenBody(t *testing.T) {

@@ -90,6 +90,10 @@ type Hub struct {
 	work      sync.WaitGroup
 }
 
+// IsShared reports whether other nodes use the store too. Then most methods may have to wait for
+// them.
+func IsShared(h *Hub) bool { return h.shared }
+
 // Open loads the catalog of streams and starts a hub. The caller must close the hub before it
 // closes the engine. Open fails if a stream document cannot be read.
 func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {

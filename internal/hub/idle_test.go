@@ -224,7 +224,7 @@ func TestManyStreamsCloseSoon(t *testing.T) {
 		if n := h.Stats().Open; n != 0 {
 			t.Errorf("%d streams are open, want none", n)
 		}
-		if n := len(h.folded.of); n != 0 {
+		if n := h.folded.of.Len(); n != 0 {
 			t.Errorf("the states of %d streams are kept, although each has one batch", n)
 		}
 	})

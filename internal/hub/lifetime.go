@@ -259,20 +259,26 @@ func (l *life) admits(now weir.Time) bool {
 }
 
 // lapsed reports whether a deleted stream was deleted because its lifetime had ended. On a shared
-// store, another node may have deleted it without knowing of the last uses on this node. Because of
-// those uses, this node computes a later end of the lifetime than the other node did. So on a
-// shared store lapsed leaves out the time that endAfter adds.
+// store, another node may have deleted it without knowing of the last uses on this node. So on a
+// shared store only the uses count that the document tells all nodes.
 func lapsed(s *Stream) bool {
 	now, l := s.hub.now(), lifeOf(s)
-	return l != nil && (l.isOver(now) || s.hub.shared && l.end().Add(-l.saveEvery()-spread) <= now)
+	if l == nil {
+		return false
+	}
+	end := l.until
+	if s.TTLSeconds > 0 {
+		end = min(end, weir.Time(l.saved.Load()).Add(time.Duration(s.TTLSeconds)*time.Second))
+	}
+	return l.isOver(now) || s.hub.shared && end <= now
 }
 
 // lapse deletes the stream with this id if its lifetime has ended, and returns the stream. When
 // lapse returns, the catalog may still have the stream, because the sweeper may be deleting it at
 // the same time. lapse returns nil if there is no such stream, or if its lifetime has not ended.
 func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
-	s, err := h.lookup(id)
-	if err != nil || !s.expired(h.now()) {
+	s := h.catalog.lookup(id)
+	if s == nil || !s.expired(h.now()) {
 		return nil, nil
 	}
 	l := lifeOf(s)

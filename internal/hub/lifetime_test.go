@@ -345,3 +345,21 @@ func TestPublishWhileAStreamExpires(t *testing.T) {
 		}
 	})
 }
+
+// A stream that another node deletes when its time to live has ended was not deleted by a client,
+// even if this node knows of a later use that it could not store in time.
+func TestLapsedWithoutTheLastUse(t *testing.T) {
+	h := open(t, memory.New(), Options{})
+	defer h.Close()
+	s := made(t, h, func(s *Spec) { s.TTLSeconds = 3600 })
+	h.shared = true
+	l, now := lifeOf(s), h.now()
+	l.used.Store(int64(now))
+	for stored, want := range map[time.Duration]bool{-time.Hour: true, -time.Hour + time.Minute: false} {
+		l.saved.Store(int64(now.Add(stored)))
+		if got := lapsed(s); got != want {
+			t.Errorf("with a last use that was stored %v ago: the lifetime has ended: %t, want %t", -stored, got, want)
+		}
+	}
+	h.shared = false
+}

@@ -12,7 +12,7 @@ import (
 func (h *Hub) Streams() []*Stream {
 	h.catalog.mu.RLock()
 	defer h.catalog.mu.RUnlock()
-	all := make([]*Stream, 0, len(h.catalog.byID))
+	all := make([]*Stream, 0, h.catalog.byID.Len())
 	for _, ps := range h.catalog.projects {
 		all = append(all, ps.streams...)
 	}

@@ -1,6 +1,10 @@
 package hub
 
-import "slices"
+import (
+	"slices"
+
+	"weir/internal/shrink"
+)
 
 // open returns the streams with a feed. These are the streams whose log is open.
 func (c *catalog) open() []*Stream {
@@ -17,7 +21,7 @@ func (c *catalog) setOpen(s *Stream, open bool) {
 	switch {
 	case !open:
 		c.closed(s)
-	case c.byID[s.ID] == s && s.opened == 0:
+	case c.byID.Get(s.ID) == s && s.opened == 0:
 		c.opened = append(c.opened, s)
 		s.opened = int32(len(c.opened))
 	}
@@ -32,5 +36,5 @@ func (c *catalog) closed(s *Stream) {
 	last := c.opened[end]
 	c.opened[s.opened-1], last.opened = last, s.opened
 	c.opened[end] = nil
-	c.opened, s.opened = c.opened[:end], 0
+	c.opened, s.opened = shrink.Slice(c.opened[:end]), 0
 }

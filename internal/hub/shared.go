@@ -76,7 +76,7 @@ func (w *sweeper) checkIdle() {
 // Find returns the stream with this id, like the method Stream. Before Find returns StreamNotFound,
 // it catches up with the other nodes.
 func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
-	if s, err := h.Stream(id); err == nil {
+	if s := alive(h, id); s != nil {
 		return s, nil
 	}
 	if err := h.engine.CatchUp(ctx); err != nil {

@@ -122,7 +122,7 @@ func (h *Hub) Stats() Stats {
 		s.Delays.Add(&d.delays)
 	}
 	h.catalog.mu.RLock()
-	s.Streams = len(h.catalog.byID)
+	s.Streams = h.catalog.byID.Len()
 	h.catalog.mu.RUnlock()
 	open := h.catalog.open()
 	s.Open = len(open)

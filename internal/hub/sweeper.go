@@ -11,6 +11,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/shrink"
 	"weir/internal/stream"
 )
 
@@ -94,7 +95,7 @@ func (q *checkQueue) Pop() any {
 	old := *q
 	s := old[len(old)-1]
 	old[len(old)-1] = nil
-	*q = old[:len(old)-1]
+	*q = shrink.Slice(old[:len(old)-1])
 	s.queued = 0
 	return s
 }
@@ -261,7 +262,9 @@ func (w *sweeper) due() []*Stream {
 	defer w.mu.Unlock()
 	n := min(len(w.unchecked), openAtOnce)
 	list := w.unchecked[:n:n]
-	w.unchecked = w.unchecked[n:]
+	if w.unchecked = w.unchecked[n:]; len(w.unchecked) == 0 {
+		w.unchecked = nil // free the memory
+	}
 	for len(w.queue) > 0 && w.queue[0].checkAt <= now && len(list) < openAtOnce {
 		list = append(list, heap.Pop(&w.queue).(*Stream))
 	}

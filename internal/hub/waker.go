@@ -61,8 +61,9 @@ type rows struct {
 	at     int  // the row to wake next
 	left   int  // number of rows still to wake, beginning with all[at] and continuing with all[0] after the last row
 
-	lap int       // number of rows that were woken since the current lap over all rows began
-	due time.Time // when the next lap may begin; see perSubscription
+	lap   int       // number of rows that were woken since the current lap over all rows began
+	began time.Time // when the current lap began
+	due   time.Time // when the next lap may begin; see perSubscription
 }
 
 // join returns the row of a new subscription.
@@ -110,15 +111,16 @@ func (rs *rows) mark() bool {
 	return true
 }
 
-// Every delivery costs about 10 µs of CPU time, most of it in the kernel, whether it carries one
-// batch or several. So the time between the beginnings of two laps over the subscriptions of a
-// stream is at least perSubscription times their number, or longestPace if that is shorter: one
-// stream takes about two thirds of a core, and the other streams and the publishers have the rest.
-// Batches that are stored in between share a delivery. Up to unpaced subscriptions, each batch is
-// delivered at once.
+// A delivery costs about 10 µs of CPU time over HTTP/1.1 and 20 µs over HTTP/2, whether it carries
+// one batch or several. So that the other streams and the publishers have their share, the waker
+// rests between two laps over the subscriptions of a stream: the time between the beginnings of two
+// laps is at least perSubscription times the number of subscriptions, and at least resting times as
+// long as the first of the two laps took, but at most longestPace. Batches that are stored in
+// between share a delivery. Up to unpaced subscriptions, each batch is delivered at once.
 const (
 	perSubscription = 15 * time.Microsecond
-	longestPace     = 500 * time.Millisecond
+	resting         = 3
+	longestPace     = 2 * time.Second
 	unpaced         = 100
 )
 
@@ -137,7 +139,7 @@ func (rs *rows) next(hurry bool) (r *row, members int, wait time.Duration) {
 		if wait := rs.due.Sub(now); wait > 0 && !hurry {
 			return nil, 0, wait
 		}
-		rs.due = now.Add(min(time.Duration(rs.members)*perSubscription, longestPace))
+		rs.began, rs.due = now, now.Add(min(time.Duration(rs.members)*perSubscription, longestPace))
 	}
 	if rs.at >= len(rs.all) {
 		rs.at = 0
@@ -146,8 +148,17 @@ func (rs *rows) next(hurry bool) (r *row, members int, wait time.Duration) {
 	rs.at, rs.left = rs.at+1, rs.left-1
 	if rs.lap++; rs.lap >= len(rs.all) {
 		rs.lap = 0
+		rs.rest()
 	}
 	return r, r.members, 0
+}
+
+// rest delays the next lap after one that took long. The caller holds rs.mu.
+func (rs *rows) rest() {
+	pace := min(resting*time.Since(rs.began), longestPace)
+	if due := rs.began.Add(pace); due.After(rs.due) {
+		rs.due = due
+	}
 }
 
 // waker wakes the subscriptions of all feeds, in a goroutine of its own. Waking takes microseconds
@@ -158,8 +169,9 @@ func (rs *rows) next(hurry bool) (r *row, members int, wait time.Duration) {
 // subscriptions it lets all other goroutines run before it continues. So a stream with many
 // subscriptions delays neither the subscriptions of other streams nor publishers. A subscription
 // that is woken late receives several batches at once. For the same reason, the waker leaves some
-// time between two laps over the subscriptions of one stream (see perSubscription). The waker never waits for the subscriptions
-// that it woke, so a client that accepts no data does not delay the other clients.
+// time between two laps over the subscriptions of one stream (see perSubscription). The waker never
+// waits for the subscriptions that it woke, so a client that accepts no data does not delay the
+// other clients.
 type waker struct {
 	mu      sync.Mutex
 	work    sync.Cond             // signalled when the queue is no longer empty, and by stop

@@ -375,6 +375,35 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// After a lap that took long, the next one may begin only after a rest, but not later than longestPace
+// after the beginning of the first.
+func TestRestAfterALongLap(t *testing.T) {
+	for _, c := range []struct{ lap, want time.Duration }{
+		{0, (unpaced + 1) * perSubscription},
+		{time.Millisecond, 2 * time.Millisecond},
+		{100 * time.Millisecond, 200 * time.Millisecond},
+		{time.Second, longestPace - time.Second},
+		{time.Minute, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var rs rows
+			for range unpaced + 1 {
+				rs.join()
+			}
+			rs.mark()
+			for range rs.left - 1 {
+				rs.next(false)
+			}
+			<-time.After(c.lap)
+			rs.next(false)
+			rs.mark()
+			if r, _, wait := rs.next(false); wait != c.want || (r == nil) != (wait > 0) {
+				t.Errorf("after a lap of %v the next one begins after %v, want %v", c.lap, wait, c.want)
+			}
+		})
+	}
+}
+
 // A goroutine that calls turns.take in a loop does not keep the runtime from noticing requests that
 // have arrived, even if no other goroutine is ready to run.
 func TestTurnsLookForRequests(t *testing.T) {

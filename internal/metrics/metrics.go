@@ -54,8 +54,9 @@ type Cluster struct {
 	Unsynced bool   // servers may acknowledge data that a power cut can lose
 	// ClockAhead is how far the clock of this node is ahead of the median of all nodes.
 	ClockAhead time.Duration
-	// Opens counts the logs that this node opened, Conflicts its writes that came after those of
-	// other nodes, and Resends its writes that were sent again because no server answered.
+	// Opens counts the logs that this node opened and read as a whole, Conflicts its writes that
+	// came after those of other nodes, and Resends its writes that were sent again because no
+	// server answered.
 	Opens, Conflicts, Resends uint64
 }
 

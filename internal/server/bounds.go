@@ -44,16 +44,18 @@ const (
 	quicKeepAlive = 20 * time.Second
 	quicSilence   = 60 * time.Second
 
-	// An HTTP/3 client may send at most this many bytes that no handler has read yet, per stream
-	// and per connection. These windows limit the memory of a stream and of a connection.
-	quicStreamWindow     = 2 << 20
-	quicConnectionWindow = 8 << 20
-	quicUniStreams       = 16 // maximum number of unidirectional streams; HTTP/3 itself needs three
+	// A client may send at most this many bytes over one HTTP/2 or HTTP/3 connection that no handler
+	// has read yet, and over one HTTP/3 stream. Options.Window may lower these sizes, but not below
+	// LeastWindow.
+	http2Window      = 1 << 20
+	quicWindow       = 8 << 20
+	quicStreamWindow = 2 << 20
+	quicUniStreams   = 16 // maximum number of unidirectional streams; HTTP/3 itself needs three
 
-	// These are the initial sizes of the two windows. The windows grow to the sizes above as
-	// handlers read. They begin small, because the server has not authenticated the client yet.
-	quicFirstStreamWindow     = 128 << 10
-	quicFirstConnectionWindow = 256 << 10
+	// These are the initial sizes of the two windows of HTTP/3. The windows grow to the sizes above
+	// as handlers read. They begin small, because the server has not authenticated the client yet.
+	quicFirstStreamWindow = 128 << 10
+	quicFirstWindow       = 256 << 10
 
 	// If more handshakes than this are in progress, a new client must first prove that it receives
 	// packets at its address (QUIC Retry). Otherwise an attacker could fill the server with
@@ -66,24 +68,38 @@ const (
 	lastPackets = time.Second
 )
 
+// LeastWindow is the lowest useful value of Options.Window. HTTP/2 allows a client to send this much
+// before it has read the settings of the server.
+const LeastWindow = 64 << 10
+
+// within returns a window size, or o.Window if that is smaller.
+func (o *Options) within(size int) int {
+	if o.Window == 0 {
+		return size
+	}
+	return min(size, max(o.Window, LeastWindow))
+}
+
 // http2Bounds are the bounds of an HTTP/2 connection. After 20 s without a frame the server sends a
 // ping, and closes the connection if there is no reply within 15 s. It also closes a connection
 // that accepts no byte for 30 s while there is data to send.
-func http2Bounds() *http.HTTP2Config {
+func http2Bounds(o *Options) *http.HTTP2Config {
+	window := o.within(http2Window)
 	return &http.HTTP2Config{
 		MaxConcurrentStreams: maxStreams, SendPingTimeout: 20 * time.Second, PingTimeout: 15 * time.Second,
-		WriteByteTimeout: 30 * time.Second,
+		WriteByteTimeout: 30 * time.Second, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window,
 	}
 }
 
 // quicBounds are the bounds of a QUIC connection. Early data (0-RTT) stays off, because an attacker
 // can record and replay it, and a publish that is replayed could be stored twice.
-func quicBounds() *quic.Config {
+func quicBounds(o *Options) *quic.Config {
+	window := func(size int) uint64 { return uint64(o.within(size)) }
 	return &quic.Config{
 		HandshakeIdleTimeout: quicHandshake, MaxIdleTimeout: quicSilence, KeepAlivePeriod: quicKeepAlive,
 		MaxIncomingStreams: maxStreams, MaxIncomingUniStreams: quicUniStreams,
-		InitialStreamReceiveWindow: quicFirstStreamWindow, InitialConnectionReceiveWindow: quicFirstConnectionWindow,
-		MaxStreamReceiveWindow: quicStreamWindow, MaxConnectionReceiveWindow: quicConnectionWindow,
+		InitialStreamReceiveWindow: window(quicFirstStreamWindow), InitialConnectionReceiveWindow: window(quicFirstWindow),
+		MaxStreamReceiveWindow: window(quicStreamWindow), MaxConnectionReceiveWindow: window(quicWindow),
 		Allow0RTT: false,
 	}
 }

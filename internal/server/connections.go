@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weir/internal/shrink"
 )
 
 // connections limits the number of connections. There is one limit for all listeners together, so
@@ -35,8 +37,8 @@ type connections struct {
 	bound int       // last result of getLimit
 	asked time.Time // when the function getLimit was last called
 	open  int
-	of    map[netip.Addr]*address // by client address, as placeOf returns it
-	idle  idlest                  // finds the connection that has been idle longest, among those of all addresses
+	of    shrink.Map[netip.Addr, *address] // by client address, as placeOf returns it
+	idle  idlest                           // finds the connection that has been idle longest, among those of all addresses
 
 	refused int       // connections refused since the last log entry
 	said    time.Time // time of the last log entry
@@ -52,7 +54,7 @@ type Counts struct {
 
 // address is a client address with its open connections.
 type address struct {
-	places map[*place]struct{}
+	places shrink.Map[*place, struct{}]
 	idle   idlest // finds the connection that has been idle longest, among those of this address
 }
 
@@ -110,7 +112,7 @@ func (p *place) rest(now time.Time) {
 }
 
 func newConnections(o Options) *connections {
-	return &connections{getLimit: o.Connections, exempt: o.Proxy, minIdle: defaultMinIdle, logger: o.Logger, of: make(map[netip.Addr]*address)}
+	return &connections{getLimit: o.Connections, exempt: o.Proxy, minIdle: defaultMinIdle, logger: o.Logger}
 }
 
 // take adds a connection from an address to the count. It returns nil and false if the limits do
@@ -131,12 +133,12 @@ func (c *connections) take(from net.Addr) (*place, bool) {
 		c.refuse(p.at, now)
 		return nil, false
 	}
-	a := c.of[p.at]
+	a := c.of.Get(p.at)
 	if a == nil {
-		a = &address{places: make(map[*place]struct{})}
-		c.of[p.at] = a
+		a = &address{}
+		c.of.Set(p.at, a)
 	}
-	a.places[p] = struct{}{}
+	a.places.Set(p, struct{}{})
 	c.open++
 	return p, true
 }
@@ -162,15 +164,15 @@ func (c *connections) isProxy(at netip.Addr) bool { return c.exempt != nil && c.
 // isLight reports whether an address has less than a fair share of the open connections, and not
 // more connections than are free.
 func (c *connections) isLight(at netip.Addr, free int) bool {
-	n := c.of[at].count()
-	return n == 0 || n*len(c.of) < c.open && n <= free
+	n := c.of.Get(at).count()
+	return n == 0 || n*c.of.Len() < c.open && n <= free
 }
 
 func (a *address) count() int {
 	if a == nil {
 		return 0
 	}
-	return len(a.places)
+	return a.places.Len()
 }
 
 // makeRoom closes an idle connection, so that the address can connect, and reports whether it found
@@ -180,24 +182,24 @@ func (a *address) count() int {
 // that has been idle longest.
 func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	latest := int64(now.Sub(started)-c.minIdle) + 1
-	own := c.of[at]
+	own := c.of.Get(at)
 	var victim *place
 	if c.limit(at) > c.open || !c.isProxy(at) && !c.isLight(at, c.bound) {
 		if own != nil {
 			victim = own.idle.longest(now, latest, func(visit func(*place)) {
-				for p := range own.places {
+				for p := range own.places.All() {
 					visit(p)
 				}
 			}, func(*place) bool { return true })
 		}
 	} else {
 		victim = c.idle.longest(now, latest, func(visit func(*place)) {
-			for _, a := range c.of {
-				for p := range a.places {
+			for _, a := range c.of.All() {
+				for p := range a.places.All() {
 					visit(p)
 				}
 			}
-		}, func(p *place) bool { return c.of[p.at].count() >= own.count() })
+		}, func(p *place) bool { return c.of.Get(p.at).count() >= own.count() })
 	}
 	if victim == nil {
 		return false
@@ -213,7 +215,7 @@ func (c *connections) refuse(at netip.Addr, now time.Time) {
 	c.counts.Refused++
 	if now.Sub(c.said) >= complaint {
 		c.logger.Warn("connections refused: limit reached", "open", c.open, "most", c.bound,
-			"address", at.String(), "of_address", c.of[at].count(), "refused", c.refused)
+			"address", at.String(), "of_address", c.of.Get(at).count(), "refused", c.refused)
 		c.refused, c.said = 0, now
 	}
 }
@@ -235,9 +237,9 @@ func (c *connections) remove(p *place) {
 	}
 	p.gone = true
 	c.open--
-	a := c.of[p.at]
-	if delete(a.places, p); len(a.places) == 0 {
-		delete(c.of, p.at)
+	a := c.of.Get(p.at)
+	if a.places.Delete(p); a.places.Len() == 0 {
+		c.of.Delete(p.at)
 	}
 }
 

@@ -92,8 +92,8 @@ func waitIdle(t *testing.T, s *Server, n int) {
 	for end := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
 		idle := 0
 		s.within.mu.Lock()
-		for _, a := range s.within.of {
-			for p := range a.places {
+		for _, a := range s.within.of.All() {
+			for p := range a.places.All() {
 				if p.since.Load() > 0 {
 					idle++
 				}
@@ -283,8 +283,8 @@ func TestReplacedConnectionHandlesNothing(t *testing.T) {
 		get(t, c, w.url(s))
 		waitIdle(t, s, 1)
 		s.within.mu.Lock()
-		for _, a := range s.within.of {
-			for p := range a.places {
+		for _, a := range s.within.of.All() {
+			for p := range a.places.All() {
 				p.since.Store(replaced) // as in makeRoom, which then closes the connection in another goroutine
 			}
 		}

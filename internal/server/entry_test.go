@@ -46,8 +46,8 @@ func (c *connections) places() []*place {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []*place
-	for _, a := range c.of {
-		for p := range a.places {
+	for _, a := range c.of.All() {
+		for p := range a.places.All() {
 			all = append(all, p)
 		}
 	}

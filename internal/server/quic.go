@@ -24,6 +24,7 @@ type udp struct {
 	logger    *slog.Logger
 
 	connections *connections
+	bounds      *quic.Config
 	handshakes  atomic.Int64  // handshakes in progress
 	idle        time.Duration // idle timeout of a connection
 
@@ -32,8 +33,8 @@ type udp struct {
 	over   chan struct{}            // closed when the method serve has returned
 }
 
-func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
-	return &udp{socket: socket, connections: c, idle: idleTimeout, logger: logger, over: make(chan struct{})}
+func newUDP(socket *net.UDPConn, c *connections, o *Options) *udp {
+	return &udp{socket: socket, connections: c, bounds: quicBounds(o), idle: idleTimeout, logger: o.Logger, over: make(chan struct{})}
 }
 
 // listen starts QUIC on the socket. Clients can connect, but their requests are not handled until
@@ -44,7 +45,7 @@ func (u *udp) listen(h, oversized http.Handler, secure *tls.Config, resetKey *[3
 	}
 	// Listen returns a connection only after its handshake is complete, so no request is handled
 	// before that. ListenEarly would return it earlier.
-	l, err := transport.Listen(http3.ConfigureTLSConfig(secure), quicBounds())
+	l, err := transport.Listen(http3.ConfigureTLSConfig(secure), u.bounds)
 	if err != nil {
 		return err
 	}

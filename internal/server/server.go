@@ -28,6 +28,11 @@ type Options struct {
 	// second. If Connections is nil, there is no limit.
 	Connections func() int
 
+	// Window is how many bytes a client may send over one HTTP/2 or HTTP/3 connection that no
+	// handler has read yet. These bytes are in memory and belong to no budget, so Window times
+	// Connections limits the memory that they take. Zero means a default that is made for speed.
+	Window int
+
 	// Proxy reports whether an address is a proxy. A proxy may use all connections, because many
 	// clients connect through it. If Proxy is nil, no address is a proxy.
 	Proxy func(netip.Addr) bool
@@ -83,7 +88,7 @@ func Listen(o Options) (*Server, error) {
 	case err != nil:
 		o.Logger.Warn("HTTP/3 disabled: its UDP port cannot be used (--https)", "address", l.Addr().String(), "error", err)
 	default:
-		s.http3 = newUDP(socket, within, o.Logger)
+		s.http3 = newUDP(socket, within, &o)
 	}
 	s.https = newTCP(l, within, &o)
 	return s, nil

@@ -23,7 +23,7 @@ type tcp struct {
 
 func newTCP(l net.Listener, c *connections, o *Options) *tcp {
 	return &tcp{listener: l, connections: c, logger: o.Logger, plain: o.NetHTTPOnly, http: &http.Server{
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: libraryHeaderBytes, HTTP2: http2Bounds(),
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: libraryHeaderBytes, HTTP2: http2Bounds(o),
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
 		ConnContext: withPlace, ConnState: watch,
 	}}

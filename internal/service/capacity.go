@@ -8,14 +8,16 @@ import (
 
 	"weir"
 	"weir/internal/budget"
+	"weir/internal/server"
 )
 
 // These constants limit the number of connections, so that connections do not use up files and
 // memory.
 const (
 	spareFiles    = 128      // file descriptors reserved for everything except connections and journal segments
-	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription over TLS uses
-	fewest        = 16       // number of connections that are allowed however few files and bytes there are
+	subscriberRAM = 64 << 10 // bytes per subscription; twice what an idle one over TLS uses
+	connectionRAM = subscriberRAM + server.LeastWindow
+	fewest        = 16 // number of connections that are allowed however few files and bytes there are
 )
 
 // Bounds of two memory budgets: one for large request bodies, one for large batches in flight to
@@ -56,10 +58,16 @@ func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }
 
+// window returns how many bytes a client may send over one connection that no handler has read yet.
+// If each connection holds so much, that takes half of the memory.
+func (c capacity) window() int {
+	return int(max(server.LeastWindow, min(c.memory/2/int64(c.connections(0)), math.MaxInt32)))
+}
+
 // subscribers returns the upper bound for the default of --max-subscribers (D34). With this number,
 // all subscriptions together use at most half of the memory.
 func (c capacity) subscribers() int {
-	return int(max(fewest, min(c.memory/2/connectionRAM, mostSubscribers)))
+	return int(max(fewest, min(c.memory/2/subscriberRAM, mostSubscribers)))
 }
 
 // states returns the memory for the cached states of streams that are not in use. Most of a state are

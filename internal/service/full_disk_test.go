@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,4 +81,35 @@ func TestFullDiskOfNode(t *testing.T) {
 		status, _ := ask(t, s, s.Key, "POST", stream+"/2", `{"events":["next"]}`)
 		return status == http.StatusAccepted || status == http.StatusOK
 	})
+}
+
+// A gap stays open while the disk is full, also for publishers that send plain sequence numbers and
+// come back long after the grace of the gap (D4). The clock of the service stands still except for
+// one step, so a slow machine changes nothing.
+func TestGapOnAFullDisk(t *testing.T) {
+	disk := servicetest.NewDisk()
+	begun, later := time.Now(), atomic.Int64{}
+	s := servicetest.Start(t, servicetest.Options{Engine: disk, Args: []string{"--gap-grace", "50ms"}, Now: func() time.Time { return begun.Add(time.Duration(later.Load())) }})
+	stream := "/streams/" + string(s.NewStream(hub.Spec{}))
+	want := func(seq string, want int) {
+		t.Helper()
+		if status, text := ask(t, s, s.Key, "POST", stream+"/"+seq, `{"events":["`+seq+`"]}`); status != want {
+			t.Fatalf("batch %s: %d %s, want %d", seq, status, text, want)
+		}
+	}
+	want("1", http.StatusAccepted)
+	want("3", http.StatusAccepted)
+	disk.SetFull(func(payload []byte) bool { return len(payload) > 0 }) // the entry that closes a gap would still fit
+	want("2", http.StatusServiceUnavailable)
+	later.Store(int64(time.Hour))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range 30 { // several times the grace; no publish, because a refused one restarts the grace
+		<-tick.C
+	}
+	want("2", http.StatusServiceUnavailable)
+	disk.SetFull(nil)
+	for _, seq := range []string{"2", "5", "4"} {
+		want(seq, http.StatusAccepted)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"weir"
 	"weir/internal/admin"
+	"weir/internal/disk"
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream"
 	"weir/internal/engine/jetstream/embedded"
@@ -37,7 +38,7 @@ func (s *store) errRemoved() error {
 // takeRemoved refuses connections from removed nodes, and remembers their names. If this node is one
 // of them, tendServer notices it and ends the process.
 func (s *store) takeRemoved(names []string) {
-	if err := os.WriteFile(filepath.Join(s.settings.Data, removedNames), []byte(strings.Join(names, "\n")+"\n"), 0o600); err != nil {
+	if err := disk.Replace(filepath.Join(s.settings.Data, removedNames), []byte(strings.Join(names, "\n")+"\n"), 0o600); err != nil {
 		s.logger.Error("storing the names of removed nodes failed", "error", err)
 	}
 	s.server.Refuse(names)
@@ -89,7 +90,7 @@ func explain(err error) error {
 	case errors.Is(err, engine.ErrOlder):
 		return weir.Errorf(weir.InvalidRequest, "%v: upgrade all nodes first; a node that has left counts for an hour", err)
 	case errors.Is(err, embedded.ErrAlone):
-		return weir.Errorf(weir.InvalidRequest, "%v: %v", jetstream.ErrMove, embedded.ErrAlone)
+		return errAlone
 	case errors.Is(err, engine.ErrUnavailable):
 		return weir.Errorf(weir.StorageUnavailable, "%v; retry", err)
 	}

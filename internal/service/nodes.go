@@ -1,14 +1,18 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"weir"
+	"weir/internal/access"
 	"weir/internal/admin"
 	"weir/internal/build"
 	"weir/internal/dashboard"
@@ -27,14 +31,56 @@ func (svc *Service) joinNodes() error {
 		return nil
 	}
 	svc.Access.Share()
+	words := words{svc.Access, &svc.elsewhere}
 	var err error
 	svc.store.nodes, err = svc.store.jetstream.Join(jetstream.Self{
-		Name: svc.store.node, Words: svc.Access.Tally, Hear: svc.Access.AddTally, About: svc.store.about,
+		Name: svc.store.node, Words: words.say, Hear: words.hear, About: svc.store.about,
 	})
 	if err != nil {
 		return fmt.Errorf("join the other nodes: %w", err)
 	}
 	return nil
+}
+
+// words is what nodes tell each other many times per second: how many requests they have counted, and
+// for which sequences they are receiving batches. It is one JSON object, of which each part takes
+// its own members.
+type words struct {
+	access    *access.Access
+	elsewhere *atomic.Pointer[hub.Elsewhere] // nil until the hub is open
+}
+
+// receiving is the part of a hub.
+type receiving struct {
+	Receiving map[weir.StreamID][]weir.Seq `json:"receiving"`
+}
+
+func (w words) say() []byte {
+	counted := w.access.Tally()
+	e := w.elsewhere.Load()
+	if e == nil {
+		return counted
+	}
+	report := e.Tell()
+	if report == nil {
+		return counted
+	}
+	b, err := json.Marshal(receiving{report})
+	switch {
+	case err != nil:
+		return counted
+	case counted == nil:
+		return b
+	}
+	return append(append(counted[:len(counted)-1], ','), b[1:]...)
+}
+
+func (w words) hear(b []byte) {
+	w.access.AddTally(b)
+	var r receiving
+	if e := w.elsewhere.Load(); e != nil && bytes.Contains(b, []byte(`"receiving":`)) && json.Unmarshal(b, &r) == nil {
+		e.Hear(r.Receiving)
+	}
 }
 
 // description is what a node tells the other nodes about itself.

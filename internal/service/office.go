@@ -30,7 +30,7 @@ func openOffice(s *settings.Settings, logger *slog.Logger, proxy func(netip.Addr
 	}
 	l, err := server.Listen(server.Options{
 		HTTP: s.Dashboard, HTTPFlag: s.Where(settings.DashboardFlag), HTTPS: "off", Logger: logger,
-		Connections: func() int { return officeConnections }, Proxy: proxy, NetHTTPOnly: true,
+		Connections: func() int { return officeConnections }, Window: server.LeastWindow, Proxy: proxy, NetHTTPOnly: true,
 	})
 	return office{l, logger}, err
 }

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir"
@@ -63,7 +64,8 @@ type Service struct {
 	certs     certificates
 	password  string // password of the dashboard that this start created; empty once it has been shown
 	visits    visits
-	operators net.Listener // listener of the admin socket
+	elsewhere atomic.Pointer[hub.Elsewhere] // what other nodes receive; nil until the hub is open
+	operators net.Listener                  // listener of the admin socket
 	socket    *http.Server
 	first     *firstStart // what this start created and has not shown yet
 	stopping  chan struct{}
@@ -102,7 +104,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	svc.server, err = server.Listen(server.Options{
-		HTTP: s.HTTP, HTTPS: s.HTTPS.Address, HTTPSMayFail: s.IsDefault(settings.HTTPSFlag), Logger: svc.logger, Connections: svc.connections, Proxy: svc.isProxy,
+		HTTP: s.HTTP, HTTPS: s.HTTPS.Address, HTTPSMayFail: s.IsDefault(settings.HTTPSFlag), Logger: svc.logger, Connections: svc.connections, Window: svc.capacity.window(), Proxy: svc.isProxy,
 		NetHTTPOnly: !s.EventLoop,
 	})
 	if err != nil {
@@ -138,6 +140,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	svc.Hub.Lead(svc.store.isFirst)
+	svc.elsewhere.Store(hub.NewElsewhere(svc.Hub))
 	secure, err := svc.secure()
 	if err != nil {
 		return err
@@ -216,8 +219,8 @@ func (svc *Service) serve(secure server.TLS) error {
 		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health, Lease: svc.store.lease(),
-		Note: func(ctx context.Context, who string, from netip.Addr, what, detail string) {
-			svc.Dashboard.NoteProgram(ctx, who, from, what, detail)
+		Note: func(what string) func(context.Context, string, netip.Addr, string) {
+			return svc.Dashboard.NoteProgram(what)
 		},
 	})
 	svc.watched()
@@ -242,7 +245,7 @@ func (svc *Service) serve(secure server.TLS) error {
 	if svc.options.Wrap != nil {
 		handler = svc.options.Wrap(handler)
 	} else {
-		handler = publishing{handler, svc.API}
+		handler = publishing{handler, svc.API, ds}
 	}
 	svc.server.Oversized(http.HandlerFunc(svc.API.RefuseHeader))
 	svc.server.Serve(handler, secure)

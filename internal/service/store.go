@@ -104,7 +104,7 @@ func (s *store) openJournal() (engine.Engine, error) {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	j, err := journal.Open(disk.OS(dir), journal.Options{
-		ScrubRate: int64(s.settings.ScrubRate) << 20, ScrubEvery: s.settings.ScrubEvery, Damaged: s.logDamage,
+		Compress: s.settings.CompressCold, ScrubRate: int64(s.settings.ScrubRate) << 20, ScrubEvery: s.settings.ScrubEvery, Damaged: s.logDamage,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
@@ -201,14 +201,16 @@ func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
 func node(data string) (string, error) {
 	path := filepath.Join(data, nodeName)
 	text, err := os.ReadFile(path)
-	if err == nil {
-		return strings.TrimSpace(string(text)), nil
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name, nil
+	} else if err == nil {
+		return "", fmt.Errorf("read the name of this node: %s is empty; write the node's name into it, which weir node ls shows on another node", path)
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read the name of this node: %w", err)
 	}
 	name := "weir-" + strings.ToLower(rand.Text()[:12])
-	if err := os.WriteFile(path, []byte(name+"\n"), 0o600); err != nil {
+	if err := disk.Replace(path, []byte(name+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("store the name of this node: %w", err)
 	}
 	return name, nil

@@ -35,15 +35,20 @@ func v1First(v1, ds, pages http.Handler) http.Handler {
 	})
 }
 
-// publishing is the handler of all requests. A publish that an event loop has read goes directly to
-// the handler of /v1, which starts the publish and does not wait for the disk.
+// publishing is the handler of all requests. A publish or the creation of a stream that an event
+// loop has read goes directly to the handler of /v1 or /ds, which starts it and does not wait for
+// the disk.
 type publishing struct {
 	http.Handler
 	v1 *api.Handler
+	ds *durable.Handler
 }
 
 // ServeLater implements loop.Later.
 func (p publishing) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
+	if strings.HasPrefix(r.URL.Path, durable.Prefix) {
+		return p.ds.ServeLater(w, r)
+	}
 	return p.v1.ServeLater(w, r)
 }
 

@@ -70,7 +70,7 @@ func restore(snap *journal.Snapshot, fs *faulty.FS) error {
 
 // compare reads the restored journal through a separate hub.
 func (c *client) compare(fs *faulty.FS, before []seen) error {
-	j, err := journal.Open(fs, journal.Options{SegmentSize: segmentSize})
+	j, err := journal.Open(fs, journal.Options{SegmentSize: segmentSize, Compress: true})
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (w *world) start() {
 }
 
 func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
-	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize}); err != nil {
+	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize, Compress: true}); err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
 	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.tick, Frame: api.Frame}); err != nil {

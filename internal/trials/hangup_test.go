@@ -6,9 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +21,7 @@ import (
 	"weir/internal/contract"
 )
 
-var hangups = flag.Int("trials.hangups", 100, "number of requests that TestHangUp cuts off")
+var hangups = flag.Int("trials.hangups", 100, "number of requests that TestHangUp cuts off, on each engine")
 
 // Clients hang up in the middle of every kind of request that changes something, over every
 // transport: before the body is complete, after the body, and while the server sends its response.
@@ -34,16 +36,24 @@ func TestHangUp(t *testing.T) {
 
 func hangUps(t *testing.T, flags []string) {
 	r, _ := seeded(t)
-	h := &hangup{T: t, data: t.TempDir(), flags: append(flags, "--rate-live", "0")}
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte(hangUpPassword), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &hangup{T: t, data: t.TempDir(), flags: append(flags, "--rate-live", "0", "--admin-password-file", password), cookies: map[bool]string{}}
 	h.start()
+	h.settings()
 	h.cutOff(r, *hangups)
 	h.settle()
 	before := h.observe()
+	count := map[string]int{}
 	for i, s := range h.subjects {
+		count[fmt.Sprint(s.kind, ": carried out ", s.carriedOut(before[s]))]++
 		if i%2 == 0 {
 			h.exam(s, before[s])
 		}
 	}
+	t.Log(count)
 	before = h.observe()
 	if r.IntN(2) == 0 {
 		h.server.kill()
@@ -58,62 +68,23 @@ func hangUps(t *testing.T, flags []string) {
 		}
 		h.exam(s, after[s])
 	}
-	count := map[string]int{}
-	for s, v := range before {
-		count[fmt.Sprint(s.kind, ": carried out ", s.carriedOut(v))]++
-	}
-	t.Log(count)
 }
 
-// hangup is a server whose clients hang up, and a list of the streams and keys that their requests
-// were about.
+// hangup is a server whose clients hang up, and a list of the streams, keys and projects that their
+// requests were about.
 type hangup struct {
 	*testing.T
 	data     string
 	flags    []string
 	server   *server
-	sockets  int     // number of sockets that the idle server has open; 0 if the system does not tell
-	api      *caller // for requests that wait for their response
-	admin    *caller // like api, but on the operator's socket
+	sockets  int             // number of sockets that the idle server has open; 0 if the system does not tell
+	api      *caller         // for requests that wait for their response
+	admin    *caller         // like api, but on the operator's socket
+	token    string          // a management token
+	project  string          // id of the project that liveKey belongs to
+	cookies  map[bool]string // cookies of the dashboard's admin, without and with TLS
 	mu       sync.Mutex
 	subjects []*subject
-}
-
-// subject is the stream or the key that a request was about when its client hung up.
-type subject struct {
-	kind   string // the request: create, delete, publish, new key or revoke
-	by     string // the transport
-	name   string // id of the stream, or name of the key
-	id     string // id of the key, if it is known
-	secret string // the key, if it is known
-	stored bool   // the batch of the client that hung up was stored; settle sets this
-}
-
-func (s *subject) String() string { return s.kind + " over " + s.by + ", " + s.name }
-
-// isKey tells whether the subject is a key.
-func (s *subject) isKey() bool { return s.kind == "new key" || s.kind == "revoke" }
-
-// view is everything that the server says about a subject.
-type view struct {
-	exists   bool // GET finds the stream, or the list of keys contains the key
-	cursor   int64
-	stored   int64
-	revoked  bool
-	accepted bool // requests with the key are accepted; false if the test does not know the key
-}
-
-// carriedOut tells whether the server carried out the request of the client that hung up.
-func (s *subject) carriedOut(v view) bool {
-	switch s.kind {
-	case "delete":
-		return !v.exists
-	case "publish":
-		return s.stored
-	case "revoke":
-		return v.revoked
-	}
-	return v.exists
 }
 
 // start starts the server.
@@ -127,6 +98,19 @@ func (h *hangup) start() {
 	h.Cleanup(h.admin.client.CloseIdleConnections)
 }
 
+// settings creates a management token and looks up the project of liveKey.
+func (h *hangup) settings() {
+	h.Helper()
+	var made struct{ Token string }
+	h.decode(h.want(h.admin, hungRequest{"POST", "/tokens", `{"name":"hang up"}`, nil}, 200), &made)
+	h.token = made.Token
+	for _, p := range h.projects() {
+		if p.Name == "a" {
+			h.project = p.ID
+		}
+	}
+}
+
 // operator returns a client of the operator's socket.
 func operator(data string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -135,20 +119,47 @@ func operator(data string) *http.Client {
 	}}}
 }
 
+const hangUpPassword = "a long password of an admin"
+
+// signIn signs in to the dashboard, and keeps the cookies.
+func (h *hangup) signIn(c *caller, secure bool) {
+	h.Helper()
+	if h.cookies[secure] != "" {
+		return
+	}
+	resp, err := c.client.PostForm(c.url+"/dashboard/sign-in", map[string][]string{"name": {"admin"}, "password": {hangUpPassword}})
+	if err != nil {
+		h.Fatal(err)
+	}
+	resp.Body.Close()
+	var all []string
+	for _, cookie := range resp.Cookies() {
+		all = append(all, cookie.Name+"="+cookie.Value)
+	}
+	if resp.StatusCode != 303 || len(all) == 0 {
+		h.Fatalf("sign in: %s", resp.Status)
+	}
+	h.cookies[secure] = strings.Join(all, "; ")
+}
+
 // cutOff sends n requests and hangs up on all of them. The requests over HTTP/3 come first, so that
 // the server has time to finish them. The method settle cannot wait for them, because it counts
 // open sockets, and all HTTP/3 connections share one socket.
 func (h *hangup) cutOff(r *rand.Rand, n int) {
 	for i, by := range slices.Backward(contract.Transports) {
 		target := h.server.over(h, by)
-		c := &caller{target.BaseURL, target.Client()}
-		admin := &caller{h.admin.url, operator(h.data)}
+		whole, torn := &caller{target.BaseURL, target.Client()}, &caller{target.BaseURL, target.Client()}
+		if t, ok := torn.client.Transport.(*http.Transport); ok {
+			t.WriteBufferSize = 1 // sends every piece of a request at once; otherwise HTTP/1.1 sends nothing of a small request that is cut off in its body
+		}
+		h.signIn(whole, by.Secure)
+		callers := []*caller{whole, torn, {h.admin.url, operator(h.data)}}
 		var all sync.WaitGroup
 		work := make(chan uint64)
 		for range 8 {
 			all.Go(func() {
 				for own := range work {
-					h.round(rand.New(rand.NewPCG(own, 5)), by.Name, c, admin)
+					h.round(rand.New(rand.NewPCG(own, 5)), by, callers)
 				}
 			})
 		}
@@ -157,53 +168,32 @@ func (h *hangup) cutOff(r *rand.Rand, n int) {
 		}
 		close(work)
 		all.Wait()
-		c.ask(context.Background(), "GET", "/v1/streams", "", nil) // over HTTP/2 and HTTP/3 this request shares a connection with those that were cut off, and the server handles it after them
-		c.client.CloseIdleConnections()
-		admin.client.CloseIdleConnections()
+		for _, c := range callers {
+			c.ask(context.Background(), "GET", "/v1/streams", "", nil) // over HTTP/2 and HTTP/3 this request shares a connection with those that were cut off, and the server handles it after them
+			c.client.CloseIdleConnections()
+		}
 	}
 }
 
 // round prepares a subject, sends a request that changes it, and hangs up.
-func (h *hangup) round(r *rand.Rand, by string, c, admin *caller) {
-	s := &subject{kind: []string{"create", "delete", "publish", "new key", "revoke"}[r.IntN(5)], by: by, name: contract.NewID()}
-	create := fmt.Sprintf(`{"name":"hang up","id":%q}`, s.name)
-	newKey := fmt.Sprintf(`{"project":"a","kind":"live","name":%q}`, s.name)
-	if s.isKey() {
-		s.by = "the admin socket"
+func (h *hangup) round(r *rand.Rand, by contract.Transport, callers []*caller) {
+	k := kinds[r.IntN(len(kinds))]
+	s := &subject{kind: k, by: by.Name, name: contract.NewID(), cookie: h.cookies[by.Secure]}
+	c := callers[r.IntN(2)]
+	if k.admin {
+		s.by, c = "the admin socket", callers[2]
 	}
-	switch s.kind {
-	case "delete", "publish":
-		h.want(h.api, "POST", "/v1/streams", create, 201)
-		if r.IntN(2) == 0 && s.kind == "delete" { // publish first, so that the server has the stream's log open
-			h.want(h.api, "POST", contract.NextPath(s.name), `{"events":[1]}`, 202)
-		}
-	case "revoke":
-		var made struct{ ID, Key string }
-		if b := h.want(h.admin, "POST", "/keys", newKey, 200); json.Unmarshal(b, &made) != nil || made.Key == "" {
-			h.Errorf("create a key: got %s", b)
-			return
-		}
-		s.id, s.secret = made.ID, made.Key
+	if k.prepare != nil {
+		k.prepare(h, s, r)
 	}
 	h.mu.Lock()
 	h.subjects = append(h.subjects, s)
 	h.mu.Unlock()
-	switch s.kind {
-	case "create":
-		hangUp(r, c, "POST", "/v1/streams", create)
-	case "delete":
-		hangUp(r, c, "DELETE", "/v1/streams/"+s.name, "")
-	case "publish":
-		hangUp(r, c, "POST", contract.NextPath(s.name), `{"events":["hang up"]}`)
-	case "new key":
-		hangUp(r, admin, "POST", "/keys", newKey)
-	case "revoke":
-		hangUp(r, admin, "POST", "/keys/"+s.id+"/revoke", "")
-	}
+	hangUp(r, c, k.request(h, s))
 }
 
 // hangUp sends a request and hangs up at a random moment.
-func hangUp(r *rand.Rand, c *caller, method, path, body string) {
+func hangUp(r *rand.Rand, c *caller, m hungRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	after := time.Duration(r.IntN(4000)) * time.Microsecond
@@ -211,24 +201,27 @@ func hangUp(r *rand.Rand, c *caller, method, path, body string) {
 		after = 0
 	}
 	var sent io.Reader
-	if body != "" {
-		sent = &cutBody{rest: body, left: r.IntN(3 * len(body)), after: after, cut: cancel}
+	if m.body != "" {
+		sent = &cutBody{rest: m.body, left: r.IntN(3 * len(m.body)), after: after, cut: cancel}
 	} else {
 		time.AfterFunc(after, cancel)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, sent)
+	req, err := http.NewRequestWithContext(ctx, m.method, c.url+m.path, sent)
 	if err != nil {
 		panic(err)
 	}
+	if r.IntN(2) == 0 { // otherwise the length is unknown, and HTTP/1.1 sends chunks
+		req.ContentLength = int64(len(m.body))
+	}
 	req.Header = http.Header{"Authorization": {"Bearer " + liveKey}, "Content-Type": {"application/json"}, "Idempotency-Key": {"hang-up"}}
+	maps.Copy(req.Header, m.header)
 	if resp, err := c.client.Do(req); err == nil {
 		io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
 }
 
-// cutBody is a body of unknown length. Its client hangs up after some of the bytes, or some time
-// after the last one.
+// cutBody is a body whose client hangs up after some of the bytes, or some time after the last one.
 type cutBody struct {
 	rest  string
 	left  int // number of bytes until the client hangs up
@@ -252,23 +245,10 @@ func (b *cutBody) Read(p []byte) (int, error) {
 
 // settle waits until the server is done with all requests. The server closes a connection after its
 // last request, so settle waits until the connections are closed. A batch may still be in flight to
-// the disk at this moment, so settle publishes each batch again with the same idempotency key. The
-// server must store it once (D25).
+// the disk at this moment, so settle sends some requests again, or a request that comes after them
+// in the same log. The response shows whether the first one was carried out.
 func (h *hangup) settle() {
 	h.Helper()
-	defer func() {
-		for _, s := range h.subjects {
-			if s.kind != "publish" {
-				continue
-			}
-			var ack contract.Ack
-			b := h.want(h.api, "POST", contract.NextPath(s.name), `{"events":["hang up"]}`, 200, 202)
-			if err := json.Unmarshal(b, &ack); err != nil || ack.Seq != 1 || ack.Cursor != 1 {
-				h.Errorf("%s: publishing the batch again got %s", s, b)
-			}
-			s.stored = ack.Duplicate
-		}
-	}()
 	h.api.client.CloseIdleConnections()
 	h.admin.client.CloseIdleConnections()
 	tick := time.NewTicker(time.Millisecond)
@@ -280,110 +260,36 @@ func (h *hangup) settle() {
 			h.Fatal("the server still has connections of clients that hung up")
 		}
 	}
+	for _, s := range h.subjects {
+		if s.kind.settle != nil {
+			s.kind.settle(h, s)
+		}
+	}
 }
 
 // want sends a request and checks the status of the response.
-func (h *hangup) want(c *caller, method, path, body string, status ...int) []byte {
+func (h *hangup) want(c *caller, m hungRequest, status ...int) []byte {
 	h.Helper()
-	_, got, b := c.ask(context.Background(), method, path, body, http.Header{"Idempotency-Key": {"hang-up"}})
-	if !slices.Contains(status, got) {
-		h.Errorf("%s %s: %d %s, want %v", method, path, got, contract.Shorten(string(b)), status)
-	}
+	_, b := h.wantOne(c, m, status...)
 	return b
 }
 
-// observe asks the server about all subjects, each in several ways. All answers about one subject
-// must agree.
-func (h *hangup) observe() map[*subject]view {
+// wantOne is like want, and also returns the status.
+func (h *hangup) wantOne(c *caller, m hungRequest, status ...int) (int, []byte) {
 	h.Helper()
-	listed := map[string]bool{}
-	for cursor, more := "", true; more; {
-		var page struct {
-			Data       []contract.Stream
-			HasMore    bool   `json:"has_more"`
-			NextCursor string `json:"next_cursor"`
-		}
-		b := h.want(h.api, "GET", "/v1/streams?limit=100"+cursor, "", 200)
-		if err := json.Unmarshal(b, &page); err != nil {
-			h.Fatalf("list streams: %v in %s", err, b)
-		}
-		for _, s := range page.Data {
-			listed[s.ID] = true
-		}
-		cursor, more = "&cursor="+page.NextCursor, page.HasMore
+	header := http.Header{"Idempotency-Key": {"hang-up"}}
+	maps.Copy(header, m.header)
+	_, got, b := c.ask(context.Background(), m.method, m.path, m.body, header)
+	if !slices.Contains(status, got) {
+		h.Errorf("%s %s: %d %s, want %v", m.method, m.path, got, contract.Shorten(string(b)), status)
 	}
-	var keys []struct {
-		ID, Name  string
-		RevokedAt any `json:"revoked_at"`
-	}
-	if b := h.want(h.admin, "GET", "/keys?project=a", "", 200); json.Unmarshal(b, &keys) != nil {
-		h.Fatalf("list keys: %s", b)
-	}
-	all := map[*subject]view{}
-	for _, s := range h.subjects {
-		var v view
-		if s.isKey() {
-			for _, k := range keys {
-				if k.Name == s.name {
-					v.exists, v.revoked = true, k.RevokedAt != nil
-				}
-			}
-			if v.accepted = s.secret != "" && h.accepts(s.secret); s.secret != "" && v.accepted == v.revoked {
-				h.Errorf("%s: the key is accepted: %v, revoked: %v", s, v.accepted, v.revoked)
-			}
-		} else {
-			var is contract.Stream
-			b := h.want(h.api, "GET", "/v1/streams/"+s.name, "", 200, 404)
-			if err := json.Unmarshal(b, &is); err != nil {
-				h.Errorf("%s: %v in %s", s, err, b)
-			}
-			v = view{exists: is.ID != "", cursor: is.Cursor, stored: is.BytesStored}
-			if v.exists != listed[s.name] {
-				h.Errorf("%s: GET finds the stream: %v, the list has it: %v", s, v.exists, listed[s.name])
-			}
-		}
-		all[s] = v
-	}
-	return all
+	return got, b
 }
 
-// accepts tells whether the server accepts a key.
-func (h *hangup) accepts(secret string) bool {
+// decode parses a response.
+func (h *hangup) decode(b []byte, to any) {
 	h.Helper()
-	_, status, b := h.api.ask(context.Background(), "GET", "/v1/streams", "", http.Header{"Authorization": {"Bearer " + secret}})
-	if status == 401 && !strings.Contains(string(b), "key_revoked") {
-		h.Errorf("the key is refused for a reason other than key_revoked: %s", b)
-	}
-	return status == 200
-}
-
-// exam changes a subject in every possible way, and checks that each response fits the state that
-// observe found.
-func (h *hangup) exam(s *subject, v view) {
-	h.Helper()
-	stream, create := "/v1/streams/"+s.name, fmt.Sprintf(`{"name":"exam","id":%q}`, s.name)
-	switch {
-	case s.kind == "new key":
-	case s.kind == "revoke":
-		h.want(h.admin, "POST", "/keys/"+s.id+"/revoke", "", 200)
-		if h.accepts(s.secret) {
-			h.Errorf("%s: the key is accepted after it was revoked", s)
-		}
-	case v.exists:
-		h.want(h.api, "POST", "/v1/streams", create, 409)
-		repeated := 202
-		if v.cursor > 0 { // the stream's first batch has the same idempotency key
-			repeated = 200
-		}
-		h.want(h.api, "POST", contract.NextPath(s.name), `{"events":["hang up"]}`, repeated)
-		h.want(h.api, "DELETE", stream, "", 204)
-		h.want(h.api, "GET", stream, "", 404)
-		h.want(h.api, "POST", "/v1/streams", create, 201)
-	default:
-		h.want(h.api, "POST", contract.NextPath(s.name), `{"events":[1]}`, 404)
-		h.want(h.api, "DELETE", stream, "", 404)
-		h.want(h.api, "POST", "/v1/streams", create, 201)
-		h.want(h.api, "POST", contract.NextPath(s.name), `{"events":[1]}`, 202)
-		h.want(h.api, "DELETE", stream, "", 204)
+	if err := json.Unmarshal(b, to); err != nil {
+		h.Fatalf("%v in %s", err, b)
 	}
 }

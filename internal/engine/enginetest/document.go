@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"weir/internal/engine"
@@ -36,6 +37,12 @@ var documentCases = []testCase{
 		"Create stores a document under a key that has none; ErrExists otherwise.",
 		"Delete removes the document if its revision is still rev (any revision if rev is 0)",
 	}, oneCreation},
+	{"creations that are reported later", []string{
+		"CreateLater does the same as Create, but does not wait.",
+		"It reports the outcome by calling the function done exactly once, from any goroutine, with the error that Create would return.",
+		"CreateLater may call done before it returns. It holds no lock during that call.",
+		watchBy,
+	}, createLater},
 	{"documents with an ended context", []string{
 		"Every change is durable when the call returns, and visible to every call that starts after that.",
 	}, documentEnded},
@@ -255,6 +262,66 @@ func oneCreation(s *store) {
 // documentEnded makes calls with a context that has ended. Package engine leaves their outcome
 // open: a call does its work, or returns the context's error. After that error, the change may or
 // may not have been made.
+// createLater creates documents one after another, each when the one before is reported, and each
+// twice. The second creation is refused.
+func createLater(s *store) {
+	const chains, length = 8, 20
+	w := s.watchAs(s)
+	var left sync.WaitGroup
+	left.Add(chains * length * 2)
+	var next func(chain, i int)
+	next = func(chain, i int) {
+		key := fmt.Sprintf("chain%d/%d", chain, i)
+		var calls, stored atomic.Int32
+		done := func(err error) {
+			defer left.Done()
+			switch {
+			case err == nil:
+				stored.Add(1)
+			case !errors.Is(err, engine.ErrExists):
+				s.Errorf("create %q: %v", key, err)
+			}
+			if c, ok := w.knows(key); !ok || string(c.Value) != key {
+				s.Errorf("%q was reported with %v, but the watcher knows the value %q, %v", key, err, c.Value, ok)
+			}
+			if calls.Add(1) < 2 {
+				return
+			}
+			if stored.Load() != 1 {
+				s.Errorf("%q was created %d times", key, stored.Load())
+			}
+			if i+1 < length {
+				next(chain, i+1)
+			}
+		}
+		s.CreateLater(key, []byte(key), done)
+		s.CreateLater(key, []byte(key), done)
+	}
+	for chain := range chains {
+		next(chain, 0)
+	}
+	all := make(chan struct{})
+	go func() { left.Wait(); close(all) }()
+	s.await(all, "the outcomes of all creations")
+	s.reopen()
+	for chain := range chains {
+		for i := range length {
+			key := fmt.Sprintf("chain%d/%d", chain, i)
+			if doc, err := s.Get(s.ctx, key); err != nil || string(doc.Value) != key {
+				s.Errorf("get %q: value %q, %v", key, doc.Value, err)
+			}
+		}
+	}
+	long, closed := make(chan error, 1), make(chan error, 1)
+	s.CreateLater(strings.Repeat("k", engine.MaxKey+1), nil, func(err error) { long <- err })
+	if err := <-long; err == nil {
+		s.Error("a document with a key that is too long was created")
+	}
+	s.Close()
+	s.CreateLater("late", nil, func(err error) { closed <- err })
+	s.fails("create in a closed store", <-closed, engine.ErrClosed)
+}
+
 func documentEnded(s *store) {
 	doc := s.create("key", "value")
 	ctx, cancel := context.WithCancel(s.ctx)

@@ -41,7 +41,7 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(appendCases, proposeCases, judgeCases, entryCases, readCases, scanCases, trimCases, restoreCases, dropCases,
-		documentCases, listCases, watchCases, sharedCases, closeCases, crashCases, randomCases)
+		documentCases, listCases, watchCases, sharedCases, resumeCases, closeCases, crashCases, randomCases)
 }
 
 // Run runs all cases. It calls the function new once for each case. This function must return a

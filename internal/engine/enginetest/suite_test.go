@@ -43,6 +43,7 @@ var unchecked = map[string]string{
 	"It must not block.": "a demand on the judge",
 	"Placed must not block and must not call the engine.":              "a demand on the proposer",
 	"The function done must not block.":                                "a demand on the caller",
+	"The caller must not change value afterwards.":                     "a demand on the caller",
 	"Follow must not block.":                                           "a demand on the judge",
 	"Note must not block and must not call the engine.":                "a demand on the judge",
 	"The function visit must not block, and must not call the engine.": "a demand on the caller",

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,10 +36,10 @@ type documents struct {
 
 	mu    sync.Mutex
 	byKey btree.Map[string, engine.Document]
-	byLog map[engine.LogID]string
+	byLog btree.Map[engine.LogID, string] // not a Go map, which would stay as large as it ever was
 	// deleted has the logs whose documents were deleted while this process was running, with the
 	// time of the deletion.
-	deleted map[engine.LogID]time.Time
+	deleted btree.Map[engine.LogID, time.Time]
 	seen    map[string]struct{} // keys found so far while the whole bucket is read again; nil otherwise
 }
 
@@ -64,7 +63,7 @@ const (
 func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.stream, d.prefix = e.docsStream(), e.docsSubject()
 	d.fence, d.line.take = d.prefix+noKey, d.take
-	d.byLog, d.deleted, d.line.reread = map[engine.LogID]string{}, map[engine.LogID]time.Time{}, d.reread
+	d.line.reread = d.reread
 	d.line.begin(e, 0)
 	d.line.mu.Lock()
 	d.listen()
@@ -152,13 +151,13 @@ func (d *documents) follow(change engine.Change) {
 		d.byKey.Delete(change.Key)
 	} else {
 		d.byKey.Set(change.Key, change.Document)
-		d.byLog[change.Created] = change.Key
+		d.byLog.Set(change.Created, change.Key)
 		had = had && change.Created != before.Created
 	}
 	var gone *log
 	if had {
-		delete(d.byLog, before.Created)
-		d.deleted[before.Created] = time.Now()
+		d.byLog.Delete(before.Created)
+		d.deleted.Set(before.Created, time.Now())
 		gone = d.e.opened(before.Created)
 	}
 	d.mu.Unlock()
@@ -211,7 +210,7 @@ func document(key string, h nats.Header, value []byte, rev uint64) engine.Docume
 func (d *documents) hasLog(id engine.LogID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, ok := d.byLog[id]
+	_, ok := d.byLog.Get(id)
 	return ok
 }
 
@@ -219,7 +218,7 @@ func (d *documents) hasLog(id engine.LogID) bool {
 func (d *documents) sawDeleted(id engine.LogID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, ok := d.deleted[id]
+	_, ok := d.deleted.Get(id)
 	return ok
 }
 
@@ -227,7 +226,16 @@ func (d *documents) sawDeleted(id engine.LogID) bool {
 func (d *documents) forgetDeleted(before time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.DeleteFunc(d.deleted, func(_ engine.LogID, at time.Time) bool { return at.Before(before) })
+	var old []engine.LogID
+	d.deleted.Scan(func(id engine.LogID, at time.Time) bool {
+		if at.Before(before) {
+			old = append(old, id)
+		}
+		return true
+	})
+	for _, id := range old {
+		d.deleted.Delete(id)
+	}
 }
 
 // get returns a document of the copy.
@@ -253,11 +261,11 @@ func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 	expecting(m, expected)
 	rev, err := withRetry(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
 	if errors.Is(err, errConflict) {
-		last, found := d.e.askLeader(ctx, d.stream, Query{LastFor: m.Subject})
-		if found != nil && !errors.Is(found, engine.ErrNotFound) {
-			return 0, found
+		last, unread := d.last(ctx, m.Subject)
+		if unread != nil {
+			return 0, unread
 		}
-		if found == nil && last.Header.Get(writerID) == m.Header.Get(writerID) {
+		if last.Seq > 0 && last.Header.Get(writerID) == m.Header.Get(writerID) {
 			rev, err = last.Seq, nil
 		}
 	}
@@ -318,6 +326,16 @@ func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.D
 	return e.detached(ctx, func(ctx context.Context) (engine.Document, error) { return e.create(ctx, key, value) })
 }
 
+// CreateLater implements engine.Documents.
+func (e *Engine) CreateLater(key string, value []byte, done func(error)) {
+	if !e.background(func() {
+		_, err := e.create(e.ctx, key, value)
+		done(err)
+	}) {
+		done(engine.ErrClosed)
+	}
+}
+
 // create stores a document under a key that has none.
 func (e *Engine) create(ctx context.Context, key string, value []byte) (engine.Document, error) {
 	if err := e.fits(key, value); err != nil {
@@ -337,12 +355,12 @@ func (e *Engine) create(ctx context.Context, key string, value []byte) (engine.D
 		if !errors.Is(err, errConflict) {
 			return engine.Document{}, err
 		}
-		last, err := e.docs.e.askLeader(ctx, e.docs.stream, Query{LastFor: subject})
+		last, err := e.docs.last(ctx, subject)
 		switch {
-		case errors.Is(err, engine.ErrNotFound):
-			expected = 0 // the document was deleted, and the marker of the deletion has expired
 		case err != nil:
 			return engine.Document{}, err
+		case last.Seq == 0:
+			expected = 0 // the document was deleted, and the marker of the deletion has expired
 		case last.Header.Get(operation) == "":
 			if err := e.docs.delivered(ctx, last.Seq); err != nil { // watchers must receive the existing document before this call returns
 				return engine.Document{}, err

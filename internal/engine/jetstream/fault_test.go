@@ -113,16 +113,9 @@ func payloads(t *testing.T, l engine.Log) []string {
 // seize stops the worker, which is the goroutine of the log. The test then acts in place of the
 // worker, until the test calls start.
 func seize(l *log) {
-	for {
-		l.settle()
-		l.mu.Lock()
-		if !l.working {
-			l.working = true
-			l.mu.Unlock()
-			return
-		}
-		l.mu.Unlock()
-	}
+	l.settle()
+	l.working = true
+	l.mu.Unlock()
 }
 
 // deafen makes an engine stop receiving messages of other nodes.

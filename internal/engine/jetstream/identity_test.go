@@ -274,7 +274,7 @@ func TestKeepOrphansOfRestore(t *testing.T) {
 	id := createFilled(t, s, "store")
 	e := node(t, s, Options{Name: "store", Patience: time.Minute})
 	e.docs.mu.Lock()
-	delete(e.docs.byLog, id) // as if the documents had been restored to a state before the document was created
+	e.docs.byLog.Delete(id) // as if the documents had been restored to a state before the document was created
 	e.docs.mu.Unlock()
 	if err := e.orphans(ctx); err != nil {
 		t.Fatal(err)

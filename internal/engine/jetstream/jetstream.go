@@ -332,16 +332,22 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 	e.logs[id] = l
 	e.mu.Unlock()
 	begun := time.Now()
-	if err := l.restore(ctx); err != nil {
+	resumed, err := l.resume(ctx)
+	if err == nil && !resumed {
+		err = l.restore(ctx)
+	}
+	if err != nil {
 		l.abandon()
 		if errors.Is(err, engine.ErrDropped) {
 			return nil, engine.ErrDropped
 		}
 		return nil, fmt.Errorf("restore log %d: %w", id, err)
 	}
-	e.counts.opens.Add(1)
 	l.start(begun)
-	l.purgeLater() // the process that trimmed the log last may have crashed before it purged the log
+	if !resumed {
+		e.counts.opens.Add(1)
+		l.purgeLater() // the process that trimmed the log last may have crashed before it purged the log
+	}
 	if !e.docs.hasLog(id) {
 		l.drop() // the document was deleted while the log was read
 	}

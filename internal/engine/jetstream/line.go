@@ -389,3 +389,38 @@ func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 		return s.State.LastSeq, nil
 	})
 }
+
+// last returns the newest message of a subject, or a message with the sequence 0 if there is none.
+// It considers every message that was acknowledged before the call. It cannot just ask the leader,
+// because a server that was replaced as leader may still believe that it leads. Instead it stores a
+// fence, on which a majority of the replicas must agree, and then asks any replica. The answer
+// counts only if that replica has already reached the fence.
+func (l *line) last(ctx context.Context, subject string) (Stored, error) {
+	for deadline := time.Now().Add(l.e.opts.Patience); ; {
+		mark, err := l.mark(ctx)
+		if err != nil {
+			return Stored{}, err
+		}
+		for again := time.Now().Add(readWithin); time.Now().Before(again); {
+			m, upTo, err := l.e.newest(ctx, l.stream, subject, l.fence)
+			if err == nil && upTo >= mark {
+				return m, nil
+			}
+			if err := pause(ctx, retry/16); err != nil {
+				return Stored{}, err
+			}
+		}
+		if l.e.Status().State == engine.Full {
+			// There was no space for a fence, so the replica does not report its position. The
+			// answer of the leader is the best one available.
+			m, err := l.e.askLeader(ctx, l.stream, Query{LastFor: subject})
+			if errors.Is(err, engine.ErrNotFound) {
+				return Stored{}, nil
+			}
+			return m, err
+		}
+		if time.Now().After(deadline) {
+			return Stored{}, fmt.Errorf("%w: no up-to-date replica of %s answered within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
+		}
+	}
+}

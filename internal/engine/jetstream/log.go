@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -46,10 +48,12 @@ type log struct {
 	asking sync.Mutex
 
 	mu    sync.Mutex
-	index []entry  // entries sorted by sequence
-	low   weir.Seq // the low mark: all entries below this sequence are trimmed
-	note  uint64   // JetStream sequence of the message with the last trim, which holds the note for Judge.Restore; 0 if there was no trim
-	queue []*request
+	index []entry // entries sorted by sequence
+	// removed is the number of entries that were removed from the index since it was last copied.
+	removed int
+	low     weir.Seq // the low mark: all entries below this sequence are trimmed
+	note    uint64   // JetStream sequence of the message with the last trim, which holds the note for Judge.Restore; 0 if there was no trim
+	queue   []*request
 	// inbox holds the records that the line (the subscription to the shard) delivered, in order.
 	// This node's own records are among them.
 	inbox  []message
@@ -64,6 +68,8 @@ type log struct {
 	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
 	floor   uint64              // all messages with a lower JetStream sequence were purged
 	closing bool                // the log takes no more appends
+	// resumable says that the log was closed and another one can continue after its last record.
+	resumable bool
 	// over is set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
 	over   error
 	gone   chan struct{} // closed when Judge.Dropped has been called
@@ -106,7 +112,7 @@ func (l *log) restore(ctx context.Context) error {
 		if !errors.Is(err, errTrimmed) || try == maxRereads {
 			return err
 		}
-		l.index, l.low, l.note, l.floor, l.last, l.position = nil, 0, 0, 0, 0, 0
+		l.index, l.removed, l.low, l.note, l.floor, l.last, l.position = nil, 0, 0, 0, 0, 0, 0
 	}
 }
 
@@ -125,7 +131,6 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	}
 	var note []byte
 	var trimmed *message
-	headers := map[uint64]engine.Header{}
 	for i, m := range all {
 		l.last, l.position = m.js, m.position
 		switch m.kind {
@@ -138,7 +143,6 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			if !l.insert(m) {
 				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 			}
-			headers[m.position] = m.Header.Restored()
 		}
 	}
 	if err := beginsWhole(all, trimmed); err != nil {
@@ -157,13 +161,28 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			note = []byte{}
 		}
 	}
-	return l.judge.Restore(note, func(yield func(*engine.Header) bool) {
+	return l.judge.Restore(note, l.restored(all))
+}
+
+// restored returns the headers of the entries in the index, in the form that Judge.Restore receives.
+// The positions of the given records have no holes.
+func (l *log) restored(all []message) iter.Seq[*engine.Header] {
+	since := weir.Time(math.MinInt64)
+	if f, ok := l.judge.(engine.Forgetful); ok {
+		since = f.KeysSince()
+	}
+	return func(yield func(*engine.Header) bool) {
 		for _, e := range l.index {
-			if h := headers[e.position]; !yield(&h) {
+			h := all[e.position-all[0].position].Header
+			if h.Time < since { // the digest of the key, which takes time, is not needed
+				h.Count, h.Key = 0, ""
+			}
+			h = h.Restored()
+			if h.KeySize = e.keySize; !yield(&h) {
 				return
 			}
 		}
-	})
+	}
 }
 
 // beginsWhole returns ErrDamaged if the first records of a log are missing although no trim removed
@@ -232,8 +251,10 @@ func (l *log) insert(m message) bool {
 func (l *log) cut(low weir.Seq) {
 	l.low = max(l.low, low)
 	i, _ := l.find(l.low)
-	if l.index = l.index[i:]; len(l.index) == 0 {
-		l.index = nil // frees the memory at once; if entries are left, the memory is freed when the slice grows the next time
+	l.index = l.index[i:]
+	// The array still holds the removed entries. If they are the larger part, a copy frees them.
+	if l.removed += i; l.removed > len(l.index) {
+		l.index, l.removed = append([]entry(nil), l.index...), 0
 	}
 }
 
@@ -274,10 +295,11 @@ func (l *log) CatchUp(ctx context.Context) error {
 			return nil
 		}
 	}
-	last, err := l.shard.last(ctx, l.subject)
+	newest, err := l.shard.last(ctx, l.subject)
 	if err != nil {
 		return err
 	}
+	last := newest.Seq
 	l.mu.Lock()
 	// last is 0 if the log has no message. Then the judge is up to date only if it knows no message
 	// either. Otherwise messages that the judge knows were removed, and the refresh reports this as
@@ -357,9 +379,11 @@ func (l *log) Close() error {
 	l.attendance.halt()
 	l.mu.Unlock()
 	l.settle()
-	l.mu.Lock()
 	if l.over == nil {
 		l.over = engine.ErrClosed
+		// The judge of a later log may continue here (resume.go), so this log may stay in memory
+		// for long. It must not keep what is not needed for that.
+		l.resumable, l.judge, l.follower, l.fetched = true, nil, nil, nil
 	}
 	l.mu.Unlock()
 	l.e.detach(l)

@@ -250,8 +250,9 @@ func storesOf(h nats.Header) uint32 {
 	return uint32(f)
 }
 
-// agree determines the newest version and format that all nodes read. A node that is silent counts for as long
-// as it is remembered, because it may come back with the same version. The caller holds n.mu.
+// agree determines the newest version and format that all nodes read. A node that is silent counts
+// for as long as it is remembered, because it may come back with the same version. The caller holds
+// n.mu.
 func (n *Nodes) agree() {
 	lowest, store := n.e.opts.reads, n.e.opts.format
 	for _, s := range n.heard {

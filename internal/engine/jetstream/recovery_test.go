@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -426,5 +427,51 @@ func TestStreamNotKnownYet(t *testing.T) {
 	}
 	if err := <-begun; err != nil {
 		t.Error(err)
+	}
+}
+
+// deposed answers the question for the last message of a subject from old data, as a server does
+// that was replaced as leader and does not know it yet.
+type deposed struct {
+	Servers
+	old atomic.Pointer[Stored]
+}
+
+func (d *deposed) Message(ctx context.Context, stream string, q Query) (Stored, error) {
+	if old := d.old.Load(); old != nil && q.LastFor == old.Subject {
+		return *old, nil
+	}
+	return d.Servers.Message(ctx, stream, q)
+}
+
+// A document that was deleted can be created again, even if the server that answers next does not
+// know of the deletion yet.
+func TestCreateWithDeposedLeader(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	servers, err := NewServers(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &deposed{Servers: servers}
+	e, err := OpenOn(ctx, late, Options{Name: "store", Shards: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", []byte("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := servers.Message(ctx, e.docs.stream, Query{Seq: uint64(doc.Revision)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Delete(ctx, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	late.old.Store(&old)
+	if doc, err = e.Create(ctx, "a", []byte("second")); err != nil || string(doc.Value) != "second" {
+		t.Errorf("create again: %+v, %v", doc, err)
 	}
 }

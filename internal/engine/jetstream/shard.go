@@ -88,41 +88,6 @@ func (s *shard) take(m Stored) {
 	l.hear(records)
 }
 
-// last returns the sequence of the newest message of a subject, or 0 if there is none. It considers
-// every message that was acknowledged before the call. It cannot just ask the leader, because a
-// server that was replaced as leader may still believe that it leads. Instead it stores a fence, on
-// which a majority of the replicas must agree, and then asks any replica. The answer counts only if
-// that replica has already reached the fence.
-func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
-	for deadline := time.Now().Add(s.e.opts.Patience); ; {
-		mark, err := s.mark(ctx)
-		if err != nil {
-			return 0, err
-		}
-		for again := time.Now().Add(readWithin); time.Now().Before(again); {
-			at, upTo, err := s.e.newest(ctx, s.stream, subject, s.fence)
-			if err == nil && upTo >= mark {
-				return at, nil
-			}
-			if err := pause(ctx, retry/16); err != nil {
-				return 0, err
-			}
-		}
-		if s.e.Status().State == engine.Full {
-			// There was no space for a fence, so the replica does not report its position. The
-			// answer of the leader is the best one available.
-			m, err := s.e.askLeader(ctx, s.stream, Query{LastFor: subject})
-			if errors.Is(err, engine.ErrNotFound) {
-				return 0, nil
-			}
-			return m.Seq, err
-		}
-		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%w: no up-to-date replica of %s answered within %v", engine.ErrUnavailable, s.stream, s.e.opts.Patience)
-		}
-	}
-}
-
 var errHole = errors.New("records are missing in the middle of the log")
 
 // maxRereads is how often readHeaders reads a log before it believes that a hole is damage. Other
@@ -161,10 +126,11 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 // suitable only for few records. But it needs only the servers of the shard, while readHeaders
 // creates a consumer and therefore also needs the leader of JetStream as a whole (the meta leader).
 func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) ([]message, error) {
-	last, err := s.last(ctx, subject)
+	newest, err := s.last(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
+	last := newest.Seq
 	if last < known {
 		return nil, fmt.Errorf("%w: the newest known message of %s was removed", engine.ErrDamaged, subject)
 	}
@@ -207,7 +173,8 @@ const (
 
 // readHeadersOnce is one attempt of readHeaders.
 func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
-	last, err := s.last(ctx, subject)
+	newest, err := s.last(ctx, subject)
+	last := newest.Seq
 	if err != nil || last < from {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (r ReplicaStanding) Behind() bool { return r.Offline || !r.Current }
 
 // Counts are the numbers of events since the engine was opened.
 type Counts struct {
-	Opens     uint64 // logs that were opened
+	Opens     uint64 // logs that were opened and read as a whole
 	Conflicts uint64 // writes to a log that came too late, because another node had written first
 	Resends   uint64 // writes to a log that were sent again, because no server answered in time
 }

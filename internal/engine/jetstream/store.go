@@ -294,8 +294,8 @@ func (l *log) contiguous(found []message) error {
 
 // readMissing reads the records after the last message that the judge knows. It returns ErrDamaged
 // if that message was removed and no later one exists, and ErrTooNew if a newer version wrote one of
-// the records. If no server answers, it tries again,
-// because no other work on the log is possible until it succeeds.
+// the records. If no server answers, it tries again, because no other work on the log is possible
+// until it succeeds.
 func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
 		found, err := l.shard.recordsAfter(ctx, l.subject, l.last)

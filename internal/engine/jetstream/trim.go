@@ -73,8 +73,8 @@ func (e *Engine) tidy() {
 	for _, id := range slices.Sorted(maps.Keys(due)) {
 		p, l := due[id], e.opened(id)
 		if l == nil || !l.started() {
-			// The log is no longer open on this node. If this purge fails, the next node that opens
-			// the log repeats it.
+			// The log is no longer open on this node. If this purge fails, the next node that reads
+			// the whole log repeats it.
 			s := e.shard(id)
 			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
 			continue

@@ -121,16 +121,16 @@ func (e *Engine) read(ctx context.Context, stream string, q Query) ([]Stored, er
 	return all, err
 }
 
-// newest asks any replica for the newest message of a subject. It returns the sequence of this
-// message (0: there is none), and the last sequence of the stream that the replica has (0: the
+// newest asks any replica for the newest message of a subject. It returns this message (its sequence
+// is 0 if there is none), and the last sequence of the stream that the replica has (0: the
 // replica did not report it). A replica reports its last sequence only if it finds a message, so
 // nonEmpty must be a subject that has a message.
-func (e *Engine) newest(ctx context.Context, stream, subject, nonEmpty string) (at, upTo uint64, err error) {
+func (e *Engine) newest(ctx context.Context, stream, subject, nonEmpty string) (newest Stored, upTo uint64, err error) {
 	all, upTo, err := e.servers.Read(ctx, stream, Query{Newest: []string{subject, nonEmpty}})
 	for _, m := range all {
 		if m.Subject == subject {
-			at = m.Seq
+			newest = m
 		}
 	}
-	return at, upTo, err
+	return newest, upTo, err
 }

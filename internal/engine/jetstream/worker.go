@@ -164,7 +164,7 @@ func (l *log) signal() {
 }
 
 // settle waits until the worker has nothing left to do. After Patience it tells the worker to give
-// up.
+// up. When settle returns, it holds l.mu, so that the worker does not start again.
 func (l *log) settle() {
 	late := time.AfterFunc(l.e.opts.Patience, func() { l.gaveUp.Do(func() { close(l.giveUp) }) })
 	defer late.Stop()
@@ -178,7 +178,6 @@ func (l *log) settle() {
 		<-idle
 		l.mu.Lock()
 	}
-	l.mu.Unlock()
 }
 
 // work is the worker: a loop that ends when there is nothing left to do. Each round

@@ -317,10 +317,11 @@ func (c *checkup) isTail(x *segments.Inspection) bool {
 // checkEnd records damage if a segment other than the newest has lost, or may have lost, groups at
 // its end. The parameter next is the number of the next segment, and group is the number of the
 // first group in that segment, or 0 if it is not known. Three things can prove where a segment ends:
-// its footer, its final watermark, or the number of the group that follows in the next segment.
+// its footer, its final watermark, or the number of the group that follows in the next segment. This
+// number proves nothing about a cold segment, in which the groups are numbered from 1.
 func (c *checkup) checkEnd(x *segments.Inspection, next, group uint64) {
 	switch {
-	case x == nil || x.Proved || x.Marked && !c.isTail(x) || next == x.Seg.Number+1 && group == x.Group+1:
+	case x == nil || x.Proved || x.Marked && !c.isTail(x) || next == x.Seg.Number+1 && group == x.Group+1 && (x.First > 1 || x.Seg.Number == 1):
 	case next == x.Seg.Number+1 && group > x.Group:
 		c.note(x, x.AddUnknown(fmt.Errorf("groups %d to %d are missing", x.Group+1, group-1)))
 	default:
@@ -375,7 +376,9 @@ func (c *checkup) sum() {
 	r := &c.report
 	r.Segments = len(c.listed) - c.missing
 	r.Ready = len(c.numbers) - r.Segments
-	r.Bytes = int64(len(c.numbers)) * c.j.dir.Size
+	for _, s := range c.segments {
+		r.Bytes += s.Stored()
+	}
 	r.Documents, r.MayBeLost, r.MayBeStale = map[string]int{}, c.unknown, []string{}
 	for key, d := range c.docs {
 		kind, _, _ := strings.Cut(key, "/")

@@ -28,7 +28,7 @@ type cold struct {
 	moves  []move     // records in the segment
 	from   []*segment // segments of the originals
 	held   int64      // unneeded bytes in the segments of the originals; freed only after adopt
-	zeroed bool       // the file was in use before, so the file system has allocated all of its blocks
+	zeroed bool       // the end of the file need not be filled with zeros: the file was in use before, or is compressed
 	sealed bool
 	named  bool // the file has its final name
 }
@@ -99,7 +99,7 @@ func (r *reclaimer) beginCold() bool {
 		return false
 	}
 	r.warm = time.Now().Add(calm) // no other attempt before this time; reset below if this attempt succeeds
-	number, old := r.j.prepare.reserve()
+	number, old := r.j.prepare.reserve(!r.j.opts.Compress)
 	s := r.j.newSegment(number, nil)
 	if old != nil {
 		if r.j.dir.FS.Rename(old.Name, coldFile) != nil {
@@ -112,10 +112,13 @@ func (r *reclaimer) beginCold() bool {
 	} else {
 		return false
 	}
-	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil}
+	if r.j.opts.Compress {
+		s.Pack(&r.j.cache)
+	}
+	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil || r.j.opts.Compress}
 	r.cold.group.begin(s)
 	r.building.Store(uint32(number))
-	if s.File.WriteAt(0, segments.EncodeHeader(r.j.dir.Salt, number, r.j.dir.Size)) != nil || r.copy(r.newCopy()) != nil {
+	if s.File.WriteAt(0, s.Header(r.j.dir.Salt)) != nil || r.copy(r.newCopy()) != nil {
 		r.dropCold()
 		return false
 	}
@@ -262,14 +265,14 @@ func (o *adoptOp) stage(g *group) {
 	o.c.manifest(g)
 }
 
-// reserve takes a number that no other segment gets, and the file of a freed segment if there is
-// one.
-func (p *preparer) reserve() (number uint64, old *segment) {
+// reserve takes a number that no other segment gets. If the parameter recycle is true, it also takes
+// the file of a freed segment if there is one.
+func (p *preparer) reserve(recycle bool) (number uint64, old *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	number = p.number
 	p.number++
-	if n := len(p.dead); n > 0 {
+	if n := len(p.dead); n > 0 && recycle {
 		old, p.dead = p.dead[n-1], slices.Delete(p.dead, n-1, n)
 	}
 	return number, old

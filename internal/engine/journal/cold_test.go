@@ -19,15 +19,15 @@ import (
 
 // mixture appends to six logs. Two of them keep their entries for longer than the others. It also
 // deletes these two now and then, so that the reclaimer, which copies entries that are still
-// needed, also meets entries of deleted logs. It calls the function rest after each round, and
-// stops at the first error.
-func mixture(w *world, rounds int, rest func()) error {
+// needed, also meets entries of deleted logs. It tells the rounds from first to before end; round 0
+// creates the logs. It calls the function rest after each round, and stops at the first error.
+func mixture(w *world, first, end weir.Seq, rest func()) error {
 	const logs = 6
 	var errs []error
-	for i := range logs {
+	for i := 0; i < logs && first == 0; i++ {
 		errs = append(errs, w.create(fmt.Sprint("log", i), "x"))
 	}
-	for round := range weir.Seq(rounds) {
+	for round := first; round < end; round++ {
 		for i := range logs {
 			key, first := fmt.Sprint("log", i), 1+40*round
 			errs = append(errs, w.appendMany(key, first, first+39, 500))
@@ -98,7 +98,7 @@ func TestColdSegments(t *testing.T) {
 		}
 		return nil
 	})
-	if err := mixture(w, 14, func() {}); err != nil {
+	if err := mixture(w, 0, 14, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	fs.OnCall(nil)
@@ -137,7 +137,7 @@ func coldFault(t *testing.T, kind faulty.Kind, fault error, rest func()) {
 		}
 		return nil
 	})
-	if err := mixture(w, 20, rest); err != nil {
+	if err := mixture(w, 0, 20, rest); err != nil {
 		t.Fatalf("%v calls fail with %v: the workload returned %v", kind, fault, err)
 	}
 	if s := w.j.Status(); s.State != engine.Ready {
@@ -185,7 +185,7 @@ func TestColdAdoptionFails(t *testing.T) {
 			}
 			return nil
 		})
-		if err := mixture(w, 20, func() {}); !errors.Is(err, engine.ErrReadOnly) {
+		if err := mixture(w, 0, 20, func() {}); !errors.Is(err, engine.ErrReadOnly) {
 			t.Fatal(err)
 		}
 		w.j.Close()

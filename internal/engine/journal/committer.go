@@ -125,7 +125,11 @@ func (c *committer) rotate() error {
 	}
 	c.group.full = c.active
 	c.j.store.addSegment(next)
-	next.End, next.Slots, next.Count = segments.DataStart, c.j.spareSlots(), 0
+	used := 0
+	if c.active != nil {
+		used = len(c.active.Slots)
+	}
+	next.End, next.Slots, next.Count = segments.DataStart, c.j.spareSlots(used), 0
 	c.active, c.group.seg = next, next
 	c.manifest(c.group)
 	return nil

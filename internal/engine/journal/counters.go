@@ -46,6 +46,7 @@ type Stats struct {
 	Disk     int64         // size of all segment files in bytes
 	Live     int64         // bytes of records that are still needed
 	Used     int           // segment files that hold records
+	Saved    int64         // bytes by which compression makes the segment files smaller
 	Scrub    Scrub
 
 	Sizes meter.Distribution // records per group
@@ -64,13 +65,14 @@ func (j *Journal) Stats() Stats {
 	all := j.store.allSegments()
 	for _, seg := range all {
 		s.Live += seg.live.Load()
+		s.Saved += j.dir.Size - seg.Stored()
 	}
 	s.Used = len(all)
 	s.Segments = len(all) + j.prepare.files()
 	if j.reclaim.building.Load() > 0 {
 		s.Segments++
 	}
-	s.Disk = int64(s.Segments) * j.dir.Size
+	s.Disk = int64(s.Segments)*j.dir.Size - s.Saved
 	return s
 }
 

@@ -106,10 +106,20 @@ func victims(t *testing.T) (all []victim) {
 	full := func(w *world, pass clock) error { // the last write just fits, so the next write starts a new segment
 		return errors.Join(grow(w, pass), w.appendMany("b", 100, 130, 1400), w.create("last", "active"), w.appendMany("b", 131, 140, 1400))
 	}
+	packed := func(w *world, pass clock) error { // some segments are compressed
+		rest := func() { pass(calm * 3 / 5) }
+		err := errors.Join(mixture(w, 0, 20, rest), w.create("a", "active"))
+		for n := weir.Seq(20); err == nil && w.j.Stats().Saved == 0; n++ { // now and then, all of them are freed again
+			if err = mixture(w, n, n+1, rest); n == 40 {
+				err = errors.New("no segment is compressed")
+			}
+		}
+		return err
+	}
 	for _, story := range []struct {
 		name string
 		tell func(*world, clock) error
-	}{{"append-only", grow}, {"reclaiming", churn}, {"tiny", tiny}, {"rotating", full}} {
+	}{{"append-only", grow}, {"reclaiming", churn}, {"tiny", tiny}, {"rotating", full}, {"compressed", packed}} {
 		for _, end := range []string{"closed", "killed", "killed under load"} {
 			synctest.Test(t, func(t *testing.T) {
 				fs, h := faulty.New(), newHistory()

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -18,12 +19,12 @@ type documentOp struct {
 	value   []byte
 	rev     engine.Revision // expected revision; for a deletion, 0 means any revision
 	sum     uint32          // checksum of value
-	result  *index.Document // state after a creation or update
+	result  index.Document  // state after a creation or update
 	deleted *tombstone      // deletion only: the record of the deletion
 	log     *log            // deletion only: the document's log
 	handle  *handle         // deletion only: the handle of that log, or nil if the log is not open
 	err     error           // why the change was refused; nil if it was not
-	done    chan error
+	done    func(error)     // reports the outcome to the caller
 }
 
 type change uint8
@@ -82,11 +83,9 @@ func (o *documentOp) stage(g *group) {
 		g.setDocument(o.key, nil)
 		return
 	}
-	o.result = &index.Document{Document: engine.Document{
-		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.Seq),
-	}}
+	o.result.Document = engine.Document{Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.Seq)}
 	o.result.At = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
-	g.setDocument(o.key, o.result)
+	g.setDocument(o.key, &o.result)
 }
 
 // settle applies the change to the documents in memory.
@@ -94,7 +93,7 @@ func (o *documentOp) settle(*group) {
 	switch {
 	case o.err != nil:
 	case o.change != deleteDocument:
-		o.j.store.put(o.result)
+		o.j.store.put(&o.result)
 	default:
 		o.j.store.remove(o.key, o.deleted)
 	}
@@ -125,7 +124,7 @@ func (o *documentOp) announce(a *announcer, err error) {
 			o.log.drop(o.handle)
 		}
 	}
-	o.done <- err
+	o.done(err)
 }
 
 // changed returns the change in the form that watchers receive.
@@ -137,28 +136,31 @@ func (o *documentOp) changed() engine.Change {
 	return engine.Change{Document: doc, Deleted: true}
 }
 
-// changeDocument validates a change, queues it and waits for its outcome. If ctx ends first, the
-// change is still carried out or refused, but this caller does not learn the outcome.
+// changeDocument makes a change and waits for its outcome. If ctx ends first, the change is still
+// carried out or refused, but this caller does not learn the outcome.
 func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
-	switch {
-	case o.key == "" || len(o.key) > engine.MaxKey:
-		return fmt.Errorf("document key of %d bytes: must be 1 to %d bytes", len(o.key), engine.MaxKey)
-	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.dir.Size/2:
-		return fmt.Errorf("document %s: value of %d bytes is too large", o.key, len(o.value))
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	o.j, o.done = j, make(chan error, 1)
-	o.value = append([]byte(nil), o.value...)
-	o.sum = segments.Sum(0, o.value)
-	j.do(o)
-	select {
-	case err := <-o.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	o.value = bytes.Clone(o.value)
+	w := j.waiters.get()
+	o.done = w.done
+	j.proposeDocument(o)
+	return j.waiters.wait(ctx, w)
+}
+
+// proposeDocument validates a change and queues it.
+func (j *Journal) proposeDocument(o *documentOp) {
+	switch {
+	case o.key == "" || len(o.key) > engine.MaxKey:
+		o.done(fmt.Errorf("document key of %d bytes: must be 1 to %d bytes", len(o.key), engine.MaxKey))
+		return
+	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.dir.Size/2:
+		o.done(fmt.Errorf("document %s: value of %d bytes is too large", o.key, len(o.value)))
+		return
 	}
+	o.j, o.sum = j, segments.Sum(0, o.value)
+	j.do(o)
 }
 
 // Create implements engine.Documents.
@@ -168,6 +170,11 @@ func (j *Journal) Create(ctx context.Context, key string, value []byte) (engine.
 		return engine.Document{}, err
 	}
 	return o.result.Document, nil
+}
+
+// CreateLater implements engine.Documents.
+func (j *Journal) CreateLater(key string, value []byte, done func(error)) {
+	j.proposeDocument(&documentOp{change: createDocument, key: key, value: value, done: done})
 }
 
 // Update implements engine.Documents.

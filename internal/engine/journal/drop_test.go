@@ -52,7 +52,7 @@ func TestDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, l := range j.store.logs {
+	for id, l := range j.store.logs.All() {
 		if l != nil && l.index.Len() > 0 {
 			t.Errorf("log %d holds %d entries in memory", id, l.index.Len())
 		}

@@ -99,6 +99,7 @@ func TestTwoFirstStarts(t *testing.T) {
 func TestLostFormat(t *testing.T) {
 	fs := threeFiles(t)
 	want := fs.Files()[directory.FormatFile]
+	want = want[len("weir journal 4") : len(want)-len("check 01234567\n")] // the version becomes 3, because no segment is compressed yet
 	for name, spoil := range map[string]func(*faulty.FS){
 		"removed":                    func(fs *faulty.FS) { fs.Remove(directory.FormatFile) },
 		"empty":                      func(fs *faulty.FS) { put(fs, directory.FormatFile, nil) },
@@ -116,7 +117,7 @@ func TestLostFormat(t *testing.T) {
 			if err != nil || r.Before.MayBeLost > 0 || len(r.Before.Damages) == 0 || len(r.After.Damages) > 0 {
 				t.Fatalf("report %+v, error %v", r, err)
 			}
-			if got := after.Files()[directory.FormatFile]; !bytes.Equal(got, want) {
+			if got := after.Files()[directory.FormatFile]; !bytes.Contains(got, want) {
 				t.Errorf("format %q, want %q", got, want)
 			}
 			j, err := Open(after, small)

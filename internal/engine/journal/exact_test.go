@@ -53,7 +53,7 @@ func (o *exactOp) settle(g *group) {
 	defer s.mu.RUnlock()
 	s.docs.Scan(func(_ string, d *index.Document) bool {
 		want[d.At.Segment] += d.At.Bytes
-		if l := s.logs[engine.LogID(d.Created)]; l != nil {
+		if l := s.logs.Get(engine.LogID(d.Created)); l != nil {
 			count(&l.index, l.mark)
 		}
 		return true

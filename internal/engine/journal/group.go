@@ -42,7 +42,10 @@ func (g *group) begin(seg *segment) {
 	g.GroupBuffer.Begin()
 	clear(g.ops)
 	clear(g.commits)
-	*g = group{j: g.j, seg: seg, GroupBuffer: g.GroupBuffer, ops: g.ops[:0], commits: g.commits[:0]}
+	if len(g.docs) > 0 {
+		clear(g.docs)
+	}
+	*g = group{j: g.j, seg: seg, GroupBuffer: g.GroupBuffer, ops: g.ops[:0], commits: g.commits[:0], docs: g.docs}
 }
 
 // add appends a record to the group. It returns the position that the record will have.

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"sort"
 	"sync"
@@ -23,6 +24,41 @@ const (
 	// at most about as long as starting a second read.
 	headBridge = 4 << 10
 )
+
+// keptNote is the size of the longest note that stays in memory. Longer notes are read from the
+// disk when their log is opened. Keeping them would take too much memory: a note has up to
+// engine.MaxNote bytes, and every log may have one.
+const keptNote = 256
+
+// readNote returns the note of the last trim, from memory or from its record.
+func (l *log) readNote(ctx context.Context) ([]byte, error) {
+	l.mu.RLock()
+	note, mark := l.note, l.mark
+	if note != nil || mark.Bytes == 0 {
+		l.mu.RUnlock()
+		return note, nil
+	}
+	s := l.spot(index.Item{Place: mark.Place})
+	l.mu.RUnlock()
+	defer s.seg.release()
+	if err := l.j.reads.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer l.j.reads.end()
+	buf := make([]byte, mark.Bytes-segments.SlotSize)
+	if err := s.seg.Read(buf, int64(mark.Off)); err != nil {
+		return nil, err
+	}
+	var r segments.Record
+	err := r.Decode(buf, s.seg.Seed)
+	if err == nil && (r.Kind != segments.KindMark || r.Log != uint64(l.id)) {
+		err = segments.ErrChecksum
+	}
+	if err != nil {
+		return nil, s.seg.Damage(int64(mark.Off), fmt.Sprintf("mark of log %d", l.id), err)
+	}
+	return r.Payload, nil
+}
 
 // restore passes the content of the log to a judge. It reads from the disk what the index does not
 // hold: the ranges of closed gaps, the tags, and for each key the digest and the event count that
@@ -142,8 +178,14 @@ func (h *heads) read(ctx context.Context, into []head) batch {
 		return batch{err: err}
 	}
 	h.items = into[:0]
-	h.look()
+	missing := h.look()
 	defer h.release()
+	if missing {
+		if err := h.l.j.reads.begin(ctx); err != nil {
+			return batch{err: err}
+		}
+		defer h.l.j.reads.end()
+	}
 	h.sizes = h.sizes[:0]
 	h.tags = nil
 	start := 0
@@ -162,8 +204,9 @@ func (h *heads) read(ctx context.Context, into []head) batch {
 	return batch{heads: h.items, tags: h.tags}
 }
 
-// look finds the next items and keeps their segments from being recycled.
-func (h *heads) look() {
+// look finds the next items and keeps their segments from being recycled. It reports whether
+// anything must be read from the disk.
+func (h *heads) look() (missing bool) {
 	h.held, h.ends = h.held[:0], h.ends[:0]
 	h.l.mu.RLock()
 	defer h.l.mu.RUnlock()
@@ -184,11 +227,13 @@ func (h *heads) look() {
 			seg.acquire()
 			h.held, h.ends = append(h.held, seg), append(h.ends, 0)
 		}
+		missing = missing || !it.known
 		h.ends[len(h.ends)-1] = i + 1
 	}
 	if n := len(h.items); n > 0 {
 		h.next = h.items[n-1].Seq + 1
 	}
+	return missing
 }
 
 func (h *heads) release() {

@@ -19,7 +19,7 @@ import (
 
 // small are the options of the fault tests. With them, even a short script fills several segments,
 // the reclaimer frees some of them, and it copies entries to cold segments (see cold.go).
-var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40, holdMore: true}
+var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40, holdMore: true, Compress: true}
 
 // history records what a test did to a journal and which calls succeeded. A test verifies an opened
 // journal against its history. Everything acknowledged must be present. Everything requested but

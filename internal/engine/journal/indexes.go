@@ -215,7 +215,7 @@ func together(all []state) int64 {
 // documents with the same key it keeps the newest, which replaced the others.
 func (r *recovery) keepDocuments(sorted []index.ByKey) {
 	s := &r.j.store
-	s.logs = make(map[engine.LogID]*log, len(sorted))
+	s.logs.Reserve(len(sorted))
 	for i := 0; i < len(sorted); {
 		c := sorted[i].Doc
 		for i++; i < len(sorted) && sorted[i].Doc.Name() == c.Name(); i++ {
@@ -236,7 +236,7 @@ func (r *recovery) keepDocuments(sorted []index.ByKey) {
 			delete(r.deleted, c.Name())
 		}
 		s.docs.Load(c)
-		s.logs[c.Created] = nil
+		s.logs.Set(c.Created, nil)
 		s.keep(index.Extent{Place: c.At, Bytes: int64(c.Bytes)})
 		s.revision = max(s.revision, c.Revision)
 		r.adopt(c.Created)
@@ -262,7 +262,9 @@ func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
 	if s.next = x.Next; err != nil || s.End != end {
 		return nil, errors.Join(damage, err)
 	}
-	r.rebuilt = append(r.rebuilt, s)
+	if s.Packed() == nil { // compressed segments never change
+		r.rebuilt = append(r.rebuilt, s)
+	}
 	return s.Slots, nil
 }
 

@@ -7,22 +7,24 @@ package journal
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/blocks"
 	"weir/internal/engine/journal/directory"
+	"weir/internal/shrink"
 )
 
 // Options configure a journal. The zero value is right for a server.
 type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
+
+	Compress bool // compress the segments into which the reclaimer copies long-lived entries
 
 	holdMore bool // for tests with little data: the reclaimer ignores the limit in mayHold, and so uses cold segments (see cold.go)
 
@@ -60,7 +62,8 @@ type Journal struct {
 	scrub    scrubber
 	counts   counters
 	appends  sync.Pool              // *appendOp values for reuse
-	waiters  waiters                // the channels on which callers of Append wait, for reuse
+	cache    blocks.Cache           // decoded blocks of cold segments
+	waiters  waiters                // the channels on which callers wait for outcomes, for reuse
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
@@ -111,7 +114,7 @@ func (j *Journal) serve() {
 func newJournal(fs disk.FS, o Options) *Journal {
 	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
 	o.ScrubEvery = cmp.Or(o.ScrubEvery, 24*time.Hour)
-	j := &Journal{dir: directory.Directory{FS: fs, Size: o.SegmentSize}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
+	j := &Journal{dir: directory.Directory{FS: fs, Size: o.SegmentSize, Compress: o.Compress}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return new(appendOp) }
 	j.queue.init()
 	j.store.init()
@@ -219,22 +222,14 @@ func pause(d time.Duration, halt <-chan struct{}) bool {
 	}
 }
 
-// isShortage reports whether err is a temporary shortage, of disk space or of file handles. Any
-// other error makes the journal read-only.
-func isShortage(err error) bool {
-	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 // spareSlots returns an empty index buffer for the next segment. It reuses the buffer of the
-// segment that was sealed last, if that buffer is free.
-func (j *Journal) spareSlots() []byte {
-	if b := j.slots.Swap(nil); b != nil {
-		return (*b)[:0]
+// segment that was sealed last, if that buffer is free. The parameter used is the length of the
+// index of the segment that is full now. A buffer that is much larger is not reused, so that the
+// memory for many small records is freed when large ones follow.
+func (j *Journal) spareSlots(used int) []byte {
+	b := j.slots.Swap(nil)
+	if b == nil {
+		return nil
 	}
-	return nil
+	return shrink.Slice((*b)[:min(used, cap(*b))])[:0]
 }

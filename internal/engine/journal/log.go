@@ -71,7 +71,7 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	// restore has shown every entry to the judge. If the log was open before, Close has waited for
 	// all ops of the earlier handle, so l.low includes all trims.
 	h := &handle{log: l, judge: judge, staged: l.low}
-	note, err := l.readNote()
+	note, err := l.readNote(ctx)
 	if err == nil {
 		err = l.restore(ctx, note, judge)
 	}
@@ -102,46 +102,15 @@ func (h *handle) awaitDeletion() error {
 	return nil
 }
 
-// keptNote is the size of the longest note that stays in memory. Longer notes are read from the
-// disk when their log is opened. Keeping them would take too much memory: a note has up to
-// engine.MaxNote bytes, and every log may have one.
-const keptNote = 256
-
-// readNote returns the note of the last trim, from memory or from its record.
-func (l *log) readNote() ([]byte, error) {
-	l.mu.RLock()
-	note, mark := l.note, l.mark
-	if note != nil || mark.Bytes == 0 {
-		l.mu.RUnlock()
-		return note, nil
-	}
-	s := l.spot(index.Item{Place: mark.Place})
-	l.mu.RUnlock()
-	defer s.seg.release()
-	buf := make([]byte, mark.Bytes-segments.SlotSize)
-	if err := s.seg.Read(buf, int64(mark.Off)); err != nil {
-		return nil, err
-	}
-	var r segments.Record
-	err := r.Decode(buf, s.seg.Seed)
-	if err == nil && (r.Kind != segments.KindMark || r.Log != uint64(l.id)) {
-		err = segments.ErrChecksum
-	}
-	if err != nil {
-		return nil, s.seg.Damage(int64(mark.Off), fmt.Sprintf("mark of log %d", l.id), err)
-	}
-	return r.Payload, nil
-}
-
 // logOf returns the log with this id, or nil if no document owns such a log. It creates the
 // in-memory log on first use.
 func (j *Journal) logOf(id engine.LogID) *log {
 	j.store.mu.Lock()
 	defer j.store.mu.Unlock()
-	l, ok := j.store.logs[id]
+	l, ok := j.store.logs.Lookup(id)
 	if ok && l == nil {
 		l = &log{j: j, id: id}
-		j.store.logs[id] = l
+		j.store.logs.Set(id, l)
 	}
 	return l
 }
@@ -153,7 +122,7 @@ const perEntry = 32
 // is open or not.
 func (j *Journal) Held(id engine.LogID) int64 {
 	j.store.mu.RLock()
-	l := j.store.logs[id]
+	l := j.store.logs.Get(id)
 	j.store.mu.RUnlock()
 	if l == nil {
 		return 0

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +25,7 @@ type preparer struct {
 	ready   []*segment  // ready segments in the order of their numbers
 	blank   []*segment  // segments that are not filled with zeros yet, in the order of their numbers
 	dead    []*segment  // freed segments, to be recycled or removed
+	packed  []*segment  // freed segments that are compressed, to be removed
 	spare   int         // number of dead segments to keep for recycling
 	number  uint64      // number of the next segment to prepare
 	short   error       // why the last attempt to prepare a segment found no space; nil if it succeeded
@@ -60,9 +62,9 @@ func (p *preparer) run() {
 			}
 		case errors.Is(err, engine.ErrClosed):
 			return
-		case errors.As(err, new(spoiltFile)) && !isShortage(err) && spoilt < mostSpoilt:
+		case errors.As(err, new(spoiltFile)) && !disk.IsShortage(err) && spoilt < mostSpoilt:
 			spoilt++ // another file may be on better blocks of the disk
-		case isShortage(err), errors.As(err, new(spoiltFile)):
+		case disk.IsShortage(err), errors.As(err, new(spoiltFile)):
 			p.setShort(err)
 			if !pause(retry, p.halt) {
 				return
@@ -98,7 +100,7 @@ func (p *preparer) step() error {
 func (p *preparer) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.stopped && len(p.ready) >= ahead && len(p.blank) == 0 && len(p.dead) <= p.spare {
+	for !p.stopped && len(p.ready) >= ahead && len(p.blank) == 0 && len(p.dead) <= p.spare && len(p.packed) == 0 {
 		p.change.Wait()
 	}
 	return !p.stopped
@@ -181,19 +183,27 @@ func (p *preparer) give(s *segment) {
 		s.File.Close()
 		return
 	}
-	p.dead = append(p.dead, s)
+	list := &p.dead
+	if s.Packed() != nil {
+		list = &p.packed
+	}
+	*list = append(*list, s)
 	p.change.Broadcast()
 }
 
 // removeDead removes one dead file that is not needed for recycling.
 func (p *preparer) removeDead() {
 	p.mu.Lock()
-	if len(p.dead) == 0 {
+	list := &p.packed
+	if len(p.packed) == 0 {
+		list = &p.dead
+	}
+	if len(*list) == 0 {
 		p.mu.Unlock()
 		return
 	}
-	s := p.dead[0]
-	p.dead = p.dead[1:]
+	s := (*list)[0]
+	*list = (*list)[1:]
 	p.mu.Unlock()
 	s.File.Close()
 	p.j.dir.FS.Remove(s.Name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
@@ -298,7 +308,7 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 			p.j.dir.FS.Remove(old.Name)
 		}
 	}()
-	if err = directory.WriteSynced(s.File, 0, segments.EncodeHeader(p.j.dir.Salt, s.Number, p.j.dir.Size)); err == nil {
+	if err = directory.WriteSynced(s.File, 0, s.Header(p.j.dir.Salt)); err == nil {
 		err = p.j.dir.FS.Rename(old.Name, s.Name)
 	}
 	if err != nil {
@@ -329,7 +339,7 @@ func (p *preparer) create(s *segment) (err error) {
 		s.blank.Store(segments.DataStart)
 	}
 	if err == nil {
-		err = directory.WriteSynced(f, 0, segments.EncodeHeader(p.j.dir.Salt, s.Number, p.j.dir.Size))
+		err = directory.WriteSynced(f, 0, s.Header(p.j.dir.Salt))
 	}
 	if err == nil {
 		err = p.j.dir.FS.Rename(temporary, s.Name)
@@ -400,7 +410,7 @@ func (s *segment) claim(end int64) (release func()) {
 func (p *preparer) files() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.ready) + len(p.dead)
+	return len(p.ready) + len(p.dead) + len(p.packed)
 }
 
 // closeFiles closes the ready and dead segments. If a reader still holds a segment, the method give
@@ -409,7 +419,7 @@ func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for _, s := range append(p.ready, p.dead...) {
+	for _, s := range slices.Concat(p.ready, p.dead, p.packed) {
 		s.File.Close()
 	}
 }

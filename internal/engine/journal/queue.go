@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"weir/internal/engine"
+	"weir/internal/shrink"
 )
 
 // op is an operation that passes through the committer: an append, a document change, a trim, a
@@ -133,7 +134,7 @@ func (q *queue) grab() []op {
 func (q *queue) give(ops []op) {
 	clear(ops)
 	q.mu.Lock()
-	q.spare = ops[:0]
+	q.spare = shrink.Slice(ops)[:0]
 	q.mu.Unlock()
 }
 

@@ -18,10 +18,17 @@ func (j *Journal) queueTogether(ops ...op) {
 	j.queue.signal.wake()
 }
 
-func newDocumentOp(j *Journal, c change, key, value string) *documentOp {
-	return &documentOp{
-		j: j, change: c, key: key, value: []byte(value), sum: segments.Sum(0, []byte(value)), done: make(chan error, 1),
-	}
+// awaitedOp is a change of a document. Its outcome can be received from a channel.
+type awaitedOp struct {
+	*documentOp
+	done chan error
+}
+
+func newDocumentOp(j *Journal, c change, key, value string) awaitedOp {
+	done := make(chan error, 1)
+	return awaitedOp{&documentOp{
+		j: j, change: c, key: key, value: []byte(value), sum: segments.Sum(0, []byte(value)), done: func(err error) { done <- err },
+	}, done}
 }
 
 // TestDeleteOvertakesCreate deletes a document before its creation is durable.
@@ -34,7 +41,7 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	create, remove := newDocumentOp(j, createDocument, "a", "x"), newDocumentOp(j, deleteDocument, "a", "")
 	again, gone := newDocumentOp(j, createDocument, "a", "y"), newDocumentOp(j, deleteDocument, "a", "")
 	// The caller that created the document may open its log before the deletion is durable.
-	late := &lateOpen{j: j, creation: create, done: make(chan error, 1)}
+	late := &lateOpen{j: j, creation: create.documentOp, done: make(chan error, 1)}
 	j.queueTogether(create, remove, again, late, gone)
 	for i, done := range []chan error{create.done, remove.done, again.done, gone.done} {
 		if err := <-done; err != nil {

@@ -12,12 +12,6 @@ import (
 )
 
 const (
-	// longRun is the largest number of bytes that a scan reads at once, unless one entry is longer.
-	// It is also the number that a scan reads at once if its caller does not choose one.
-	longRun = 1 << 20
-	// shortRun is the size of the smaller buffers, for reads of up to shortRun bytes. Thousands of
-	// subscribers may catch up at once, and each scan reads only 24 KiB at a time.
-	shortRun = 64 << 10
 	// mostReads is the number of client reads that may wait for the disk at once. Each read
 	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. 256 reads are
 	// enough to keep any disk busy.
@@ -146,7 +140,7 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 		return err
 	}
 	if run == 0 {
-		run = longRun
+		run = segments.LongRun
 	}
 	w := walks.Get().(*walk)
 	defer w.end()
@@ -254,31 +248,13 @@ func (r reads) begin(ctx context.Context) error {
 
 func (r reads) end() { <-r }
 
-var (
-	shortBuffers = sync.Pool{New: func() any { b := make([]byte, shortRun); return &b }}
-	longBuffers  = sync.Pool{New: func() any { b := make([]byte, longRun); return &b }}
-)
-
-// buffer returns a buffer of this length, and a function that returns it to its pool.
-func buffer(length int) ([]byte, func()) {
-	pool := &shortBuffers
-	switch {
-	case length > longRun:
-		return make([]byte, length), func() {}
-	case length > shortRun:
-		pool = &longBuffers
-	}
-	b := pool.Get().(*[]byte)
-	return (*b)[:length], func() { pool.Put(b) }
-}
-
 // visit reads the records at the spots and releases the spots. It reads neighbouring records
 // together, and at most about as many bytes at a time as the parameter run says. It decodes all
 // records into *r. It returns false if the visitor wants no more.
 func (l *log) visit(ctx context.Context, spots []spot, run int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
 	defer release(spots)
 	for len(spots) > 0 {
-		n, length := near(spots, min(max(run, shortRun), longRun))
+		n, length := near(spots, min(max(run, segments.ShortRun), segments.LongRun))
 		if more, err := l.visitNear(ctx, spots[:n], length, r, visit); err != nil || !more {
 			return false, err
 		}
@@ -293,7 +269,7 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segmen
 	if err := l.j.reads.begin(ctx); err != nil {
 		return false, err
 	}
-	buf, done := buffer(length)
+	buf, done := segments.Buffer(length)
 	defer done()
 	start := spots[0].Place.Off
 	err = spots[0].seg.Read(buf, int64(start))

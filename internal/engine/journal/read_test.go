@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // At most mostReads reads wait for a slow disk at the same time, however many clients read. Each of
@@ -71,7 +73,7 @@ func TestReadsAreBounded(t *testing.T) {
 
 // A scan reads about as many bytes at once as its caller asked for (a run). In this test, large
 // entries of another log lie between the entries of the scanned log. A scan that did not take the
-// run into account would read up to longRun at once.
+// run into account would read up to segments.LongRun at once.
 func TestReadsAreAsLongAsTheRun(t *testing.T) {
 	fs := faulty.New()
 	j, err := Open(fs, Options{SegmentSize: 4 << 20, ReclaimRate: 1 << 40})
@@ -107,19 +109,73 @@ func TestReadsAreAsLongAsTheRun(t *testing.T) {
 	if err := logs[0].Scan(background, 1, 24<<10, func(*engine.Entry) bool { seen++; return true }); err != nil || seen != 300 {
 		t.Fatal(seen, err)
 	}
-	if longest > shortRun {
-		t.Errorf("a scan in runs of 24 KiB reads %d bytes at once, want at most shortRun", longest)
+	if longest > segments.ShortRun {
+		t.Errorf("a scan in runs of 24 KiB reads %d bytes at once, want at most segments.ShortRun", longest)
 	}
 }
 
 // The size of a buffer depends on the length that the caller asks for: a short read does not get a
 // large buffer.
 func TestBuffers(t *testing.T) {
-	for length, want := range map[int]int{1: shortRun, shortRun: shortRun, shortRun + 1: longRun, longRun + 1: longRun + 1} {
-		b, done := buffer(length)
+	for length, want := range map[int]int{1: segments.ShortRun, segments.ShortRun: segments.ShortRun, segments.ShortRun + 1: segments.LongRun, segments.LongRun + 1: segments.LongRun + 1} {
+		b, done := segments.Buffer(length)
 		if len(b) != length || cap(b) > max(want, length)*9/8 {
 			t.Errorf("a buffer for %d bytes has length %d and capacity %d, want a capacity of about %d", length, len(b), cap(b), want)
 		}
 		done()
 	}
+}
+
+// Opening a log reads from the disk what the index does not hold. As many such reads as client reads
+// may wait for the disk at once, because each takes a thread.
+func TestOpensAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		j, _, first := openOne(t, fs, &counting{})
+		defer j.Close()
+		logs := make([]engine.LogID, mostReads+100)
+		for i := range logs {
+			d, err := j.Create(background, fmt.Sprint("log ", i), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := j.Open(background, d.Created, &counting{})
+			if err == nil && i%2 == 0 {
+				err = l.Append(background, &engine.Entry{Header: engine.Header{Kind: engine.Batch, Seq: 1, Key: "key"}, Payload: []byte("x")})
+			} else if err == nil {
+				err = l.Trim(background, 0, make([]byte, keptNote+1))
+			}
+			if err = errors.Join(err, l.Close()); err != nil {
+				t.Fatal(err)
+			}
+			logs[i] = d.Created
+		}
+		first.Close()
+		hold := make(chan struct{})
+		var reading atomic.Int64
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Read {
+				reading.Add(1)
+				<-hold
+			}
+			return nil
+		})
+		var all sync.WaitGroup
+		for _, id := range logs {
+			all.Go(func() {
+				l, err := j.Open(background, id, &counting{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				l.Close()
+			})
+		}
+		synctest.Wait()
+		if n := reading.Load(); n != mostReads {
+			t.Errorf("while %d logs are opened, %d reads wait for the disk, want %d", len(logs), n, mostReads)
+		}
+		close(hold)
+		all.Wait()
+	})
 }

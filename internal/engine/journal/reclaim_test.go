@@ -140,8 +140,8 @@ func TestCopyOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	trim := &trimOp{h: w.logs["a"].(*handle), low: 8, note: []byte("n"), done: make(chan error, 1)}
-	update := &documentOp{j: w.j, change: updateDocument, key: "b", value: []byte("new"), sum: segments.Sum(0, []byte("new")), rev: old.Revision, done: make(chan error, 1)}
-	remove := &documentOp{j: w.j, change: deleteDocument, key: "c", done: make(chan error, 1)}
+	update, remove := newDocumentOp(w.j, updateDocument, "b", "new"), newDocumentOp(w.j, deleteDocument, "c", "")
+	update.rev = old.Revision
 	w.j.queueTogether(trim, update, remove, all)
 	for _, done := range []chan error{trim.done, update.done, remove.done, all.done} {
 		if err := <-done; err != nil {

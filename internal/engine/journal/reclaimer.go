@@ -225,6 +225,7 @@ func (r *reclaimer) empty(s *segment, strict bool) error {
 		return nil
 	}
 	o := r.newCopy()
+	slots = segments.SortByLog(slots)
 	for ; len(slots) > 0; slots = slots[segments.SlotSize:] {
 		c, err := r.load(s, segments.DecodeSlot(slots))
 		if err != nil {

@@ -99,6 +99,11 @@ func (r *recovery) openEach(check func(*segment) error) error {
 			return fmt.Errorf("open %s: %w", name, err)
 		}
 		s := r.j.newSegment(number, f)
+		if err := s.Unpack(&r.j.cache); err != nil {
+			f.Close()
+			return err
+		}
+		r.j.dir.Compress = r.j.dir.Compress || s.Packed() != nil // even if the version in the format file is lost
 		r.segments[number] = s
 		r.numbers = append(r.numbers, number)
 		if err := check(s); err != nil {
@@ -198,7 +203,7 @@ func (r *recovery) readManifest() error {
 	}
 	for _, n := range r.numbers {
 		if n < r.tail.Number && !listed[n] {
-			r.j.prepare.dead = append(r.j.prepare.dead, r.segments[n])
+			r.j.prepare.give(r.segments[n])
 		}
 	}
 	r.keepUnused()
@@ -333,7 +338,7 @@ func (r *recovery) adopt(id engine.LogID) {
 		return
 	}
 	l.index.Cut(l.low)
-	s.logs[id] = l
+	s.logs.Set(id, l)
 	s.account(&l.index, 1)
 	if l.mark.Bytes > 0 {
 		s.keep(l.mark)
@@ -387,5 +392,5 @@ func (r *recovery) closeFiles() {
 		s.File.Close()
 	}
 	r.j.store.segments = nil
-	r.j.prepare.ready, r.j.prepare.dead = nil, nil
+	r.j.prepare.ready, r.j.prepare.dead, r.j.prepare.packed = nil, nil, nil
 }

@@ -10,6 +10,7 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/blocks"
 	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
@@ -80,13 +81,13 @@ func (s *scrubber) pass() bool {
 // Write, which discards the data: copying checks every group, record and index. check returns false
 // if the journal is closing.
 func (s *scrubber) check(seg *segment) bool {
-	disk.Uncache(seg.File) // read what the disk holds, not what the kernel remembers
+	disk.Uncache(blocks.Stored(seg.File)) // read what the disk holds, not what the kernel remembers
 	defer seg.release()
 	var damages []error
 	if err := seg.Copy(s, segments.Part{}, func(err error) { damages = append(damages, err) }); err != nil {
 		return false
 	}
-	disk.Uncache(seg.File) // leave the memory to data that is in use
+	disk.Uncache(blocks.Stored(seg.File)) // leave the memory to data that is in use
 	var findings []Finding
 	if len(damages) > 0 {
 		if findings = s.name(seg, damages); s.j.opts.Damaged != nil {

@@ -203,3 +203,39 @@ func TestCrashBeforeFirstGroup(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The memory for the indexes of segments with many small records is freed when segments with few
+// large records follow.
+func TestIndexBufferShrinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, faulty.New(), newHistory())
+		defer w.j.Close()
+		if err := w.create("a", "x"); err != nil {
+			t.Fatal(err)
+		}
+		seq := weir.Seq(0)
+		fill := func(count uint64, size int) (index int) { // fills as many segments
+			for last := w.j.write.active.Number + count; w.j.write.active.Number < last; {
+				index = max(index, len(w.j.commit.active.Slots))
+				seq++
+				if err := w.append("a", seq, size); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // until the full segment is sealed
+			}
+			return index
+		}
+		many := fill(3, 1)
+		few := fill(3, 16<<10)
+		if many < 40*few {
+			t.Fatalf("the index of small records has %d bytes, that of large ones %d: the test needs more of a difference", many, few)
+		}
+		kept := cap(w.j.commit.active.Slots)
+		if b := w.j.slots.Load(); b != nil {
+			kept += cap(*b)
+		}
+		if kept > many/4 {
+			t.Errorf("index buffers of %d bytes are kept, want about %d", kept, 2*few)
+		}
+	})
+}

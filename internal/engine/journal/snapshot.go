@@ -152,7 +152,7 @@ func (w *writer) snapshot() *Snapshot {
 func (s *Snapshot) Files() []SnapshotFile {
 	files := []SnapshotFile{{Name: directory.FormatFile, Size: int64(len(s.Format))}}
 	for _, p := range s.parts {
-		f := SnapshotFile{Name: p.seg.Name, Size: s.j.dir.Size}
+		f := SnapshotFile{Name: p.seg.Name, Size: p.seg.Stored()}
 		if p.End > 0 {
 			f.Size = p.End
 		} else {

@@ -13,6 +13,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
+	"weir/internal/shrink"
 )
 
 // store is the state of the journal in memory: the documents, their logs and the segments. The
@@ -22,7 +23,7 @@ import (
 type store struct {
 	mu       sync.RWMutex
 	docs     index.Documents
-	logs     map[engine.LogID]*log // by Document.Created; the value is nil until the log is first used
+	logs     shrink.Map[engine.LogID, *log] // by Document.Created; the value is nil until the log is first used
 	segments map[uint32]*segment
 	deleted  btree.Map[string, *tombstone] // by document key
 	unneeded bool                          // a segment was removed, so some tombstones may not be needed any more
@@ -49,7 +50,6 @@ func (t *tombstone) needed(segments []uint32) bool {
 
 func (s *store) init() {
 	s.docs.Init()
-	s.logs = make(map[engine.LogID]*log)
 	s.segments = make(map[uint32]*segment)
 }
 
@@ -74,8 +74,8 @@ func (s *store) put(d *index.Document) {
 	if old, ok := s.docs.Set(d); ok {
 		s.drop(old)
 	}
-	if _, ok := s.logs[d.Created]; !ok {
-		s.logs[d.Created] = nil
+	if _, ok := s.logs.Lookup(d.Created); !ok {
+		s.logs.Set(d.Created, nil)
 	}
 	s.keep(d.At)
 	s.revision = max(s.revision, d.Revision)
@@ -91,7 +91,7 @@ func (s *store) remove(key string, t *tombstone) {
 		t.first = d.First
 		s.drop(d.At)
 	}
-	delete(s.logs, t.created)
+	s.logs.Delete(t.created)
 	s.deleted.Set(key, t)
 	s.keep(t.at)
 	s.revision = max(s.revision, t.revision)
@@ -215,7 +215,7 @@ func (s *store) segmentCount() int {
 func (s *store) log(id engine.LogID) *log {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.logs[id]
+	return s.logs.Get(id)
 }
 
 // doom marks a log as doomed: its document is being deleted, so opening the log or appending to it
@@ -226,10 +226,10 @@ func (s *store) log(id engine.LogID) *log {
 func (s *store) doom(j *Journal, id engine.LogID) (*log, *handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.logs[id]
+	l := s.logs.Get(id)
 	if l == nil {
 		l = &log{j: j, id: id}
-		s.logs[id] = l
+		s.logs.Set(id, l)
 	}
 	return l, l.attached.Swap(doomed)
 }

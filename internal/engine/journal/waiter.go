@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// waiter waits for the outcome of one append.
+// waiter waits for the outcome of one append or document change.
 type waiter struct {
 	outcome chan error
 	done    func(error)

@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/disk"
 	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
+	"weir/internal/shrink"
 )
 
 // writer is the goroutine that makes groups durable, applies them to memory and notifies the
@@ -72,7 +74,7 @@ func (w *writer) prove(sync bool) {
 		if err = w.active.Mark(w.synced, w.next); err == nil {
 			err = w.j.dir.WriteEnd(directory.Ending{Segment: w.active.Number, Offset: w.synced, Group: w.next})
 		}
-		if isShortage(err) {
+		if disk.IsShortage(err) {
 			return // no space: a later call records the position
 		}
 		w.marked, w.proved, w.when = w.synced, false, time.Now()
@@ -96,7 +98,7 @@ func (w *writer) settleEnd() error {
 	if err := d.SyncEnd(); err != nil {
 		return err
 	}
-	if err := d.WriteEnd(d.End.Latest); isShortage(err) {
+	if err := d.WriteEnd(d.End.Latest); disk.IsShortage(err) {
 		return nil
 	} else if err != nil {
 		return err
@@ -155,6 +157,7 @@ func (w *writer) seal(full *segment) {
 		w.j.fail(err)
 		return
 	}
+	slots = shrink.Slice(slots)
 	w.j.slots.Store(&slots)
 	w.j.reclaim.signal.wake() // most records of the sealed segment may already be unneeded
 }
@@ -180,7 +183,7 @@ func (w *writer) put(write func() error) error {
 	}()
 	for {
 		err := write()
-		if !isShortage(err) {
+		if !disk.IsShortage(err) {
 			return err
 		}
 		short := errFull(err)

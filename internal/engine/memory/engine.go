@@ -84,6 +84,12 @@ func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.D
 	return e.put(engine.Document{Key: key, Value: value})
 }
 
+// CreateLater creates a document and reports the outcome before it returns.
+func (e *Engine) CreateLater(key string, value []byte, done func(error)) {
+	_, err := e.Create(context.Background(), key, value)
+	done(err)
+}
+
 // Update replaces the value of a document.
 func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
 	if err := e.lock(ctx); err != nil {

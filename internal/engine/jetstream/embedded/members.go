@@ -12,12 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-var (
-	// ErrNotMember means that the cluster has no server with a name.
-	ErrNotMember = errors.New("the cluster has no such server")
-	// ErrAlone means that the server is not part of a cluster.
-	ErrAlone = errors.New("this node has no cluster")
-)
+// ErrAlone means that the server is not part of a cluster.
+var ErrAlone = errors.New("this node has no cluster")
 
 const (
 	// system is the name of the user that manages the cluster as a whole. Like the other user, it
@@ -108,7 +104,7 @@ func (e *Server) Lead(ctx context.Context, stream, name string) error {
 }
 
 // Remove removes a server from the cluster. If the server had copies of streams, other servers get
-// new copies. It returns ErrNotMember if the cluster has no such server.
+// new copies.
 func (e *Server) Remove(ctx context.Context, name string) error {
 	return e.request(ctx, system, "$JS.API.SERVER.REMOVE", map[string]string{"peer_id": peerID(name)})
 }
@@ -134,11 +130,8 @@ func (e *Server) request(ctx context.Context, as, subject string, body any) erro
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
 		return err
 	}
-	if got.Error == nil {
-		return nil
+	if got.Error != nil {
+		return got.Error
 	}
-	if got.Error.ErrCode == uint16(server.JSClusterServerNotMemberErr) {
-		return ErrNotMember
-	}
-	return got.Error
+	return nil
 }

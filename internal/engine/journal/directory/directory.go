@@ -37,17 +37,21 @@ var (
 // version is refused. A journal of format 1 has no file "end", no salts in its segment headers and
 // no bonds (checksums over all records) in the heads of its groups. Opening such a journal writes
 // what the current format needs. Since format 3, an entry may have the flag engine.Ends, which an
-// older program would ignore.
-const formatVersion = 3
+// older program would ignore. Only a journal that may have compressed segments has format 4.
+const (
+	formatVersion     = 3
+	compressedVersion = 4
+)
 
 // Directory is the directory of a journal, what its format file says, and its open files.
 type Directory struct {
-	FS      disk.FS
-	Size    int64 // size of each segment
-	Salt    [8]byte
-	Version int // version of the format
-	Lock    io.Closer
-	End     Proof
+	FS       disk.FS
+	Size     int64 // size of each segment
+	Salt     [8]byte
+	Version  int  // version of the format
+	Compress bool // the journal may have compressed segments, so it needs compressedVersion
+	Lock     io.Closer
+	End      Proof
 }
 
 // Close closes the file "end" and releases the lock.
@@ -164,7 +168,7 @@ func (d *Directory) salvageFormat(names []string) bool {
 		}
 	}
 	if ok = ok && CheckSize(p.size) == nil; ok {
-		d.Salt, d.Size, d.Version = p.salt, p.size, formatVersion
+		d.Salt, d.Size, d.Version = p.salt, p.size, d.needed()
 	}
 	return ok
 }
@@ -214,8 +218,8 @@ func (d *Directory) ParseFormat(text string) error {
 	if err != nil || !strings.HasPrefix(first, "weir") {
 		return fmt.Errorf("%w: %s begins with %q", ErrForeign, FormatFile, first)
 	}
-	if version > formatVersion {
-		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, formatVersion)
+	if version > compressedVersion {
+		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, compressedVersion)
 	}
 	var salt []byte
 	_, err = fmt.Sscanf(rest, "segment %d\nsalt %x\n", &d.Size, &salt)
@@ -231,10 +235,18 @@ func (d *Directory) FormatText() string {
 	return text + fmt.Sprintf("check %08x\n", segments.Sum(0, []byte(text)))
 }
 
+// needed returns the lowest version of the format that this journal needs.
+func (d *Directory) needed() int {
+	if d.Compress {
+		return compressedVersion
+	}
+	return formatVersion
+}
+
 // WriteFormat writes the format file. With this file an empty directory becomes a journal. The file
-// always states the current version, because other files may already have that version.
+// never states less than the needed version, because other files may already have that version.
 func (d *Directory) WriteFormat() error {
-	d.Version = formatVersion
+	d.Version = max(d.Version, d.needed())
 	if err := d.Replace(FormatFile, []byte(d.FormatText())); err != nil {
 		return fmt.Errorf("create %s: %w", FormatFile, err)
 	}

@@ -117,7 +117,7 @@ func (d *Directory) Restate(found Ending) error {
 		}
 		return d.WriteFormat()
 	}
-	if d.Version < formatVersion {
+	if d.Version < d.needed() {
 		if err := d.WriteFormat(); err != nil {
 			return err
 		}

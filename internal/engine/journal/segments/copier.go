@@ -3,7 +3,9 @@ package segments
 import (
 	"errors"
 	"io"
+
 	"weir/internal/engine"
+	"weir/internal/engine/journal/blocks"
 )
 
 // copier copies one segment, group by group. (A group is the records of one write.)
@@ -24,7 +26,26 @@ type Part struct {
 // unchanged, and zeros in place of unreadable data, and reports both. It returns the error of w, or
 // engine.ErrClosed.
 func (s *Segment) Copy(w io.Writer, p Part, report func(error)) error {
+	if x := s.Packed(); x != nil {
+		return s.copyPacked(x, w, report)
+	}
 	return (&copier{s, w, report}).run(p)
+}
+
+// copyPacked copies the stored blocks of a segment, and then checks its content.
+func (s *Segment) copyPacked(x *blocks.File, w io.Writer, report func(error)) error {
+	stored := &Segment{Name: s.Name, File: x.File}
+	size, err := x.File.Size()
+	if err != nil {
+		return err
+	}
+	if err := (&copier{stored, w, report}).raw(0, size); err != nil {
+		return err
+	}
+	if x.Fault() != nil {
+		report(s.Damage(size, "table of blocks", x.Fault()))
+	}
+	return (&copier{s, io.Discard, report}).run(Part{})
 }
 
 // copyStep is the number of bytes copied at once in parts that are not checked.

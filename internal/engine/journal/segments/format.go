@@ -318,14 +318,29 @@ func checkGroup(b []byte, f frame, seed uint32) (int, error) {
 // the version number and the salt are zero.
 const headerVersion = 2
 
-// EncodeHeader returns the first block of a segment, with its header and without a watermark.
-func EncodeHeader(salt [8]byte, number uint64, size int64) []byte {
+// packed is the value of the byte after the version in the header of a segment that is stored in
+// compressed blocks.
+const packed = 1
+
+// IsPacked reports whether b begins with the header of a segment that is stored in compressed blocks.
+func IsPacked(b []byte) bool {
+	return len(b) >= headerSize && string(b[:8]) == segmentMagic && b[32] == headerVersion && b[33] == packed
+}
+
+// Header returns the first block of the segment, with its header and without a watermark.
+func (s *Segment) Header(salt [8]byte) []byte {
+	return encodeHeader(salt, s.Number, s.size, s.Packed() != nil)
+}
+
+func encodeHeader(salt [8]byte, number uint64, size int64, compressed bool) []byte {
 	b := make([]byte, DataStart) // the whole block: in a recycled file, it erases the watermark
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint64(b[8:], number)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
 	copy(b[24:], salt[:])
-	b[32] = headerVersion
+	if b[32] = headerVersion; compressed {
+		b[33] = packed
+	}
 	binary.LittleEndian.PutUint32(b[headerSize-4:], Sum(seed(salt, number), b[:headerSize-4]))
 	return b
 }
@@ -375,58 +390,6 @@ func decodeWatermark(b []byte, seed uint32) (end int64, final bool) {
 		return 0, false
 	}
 	return int64(binary.LittleEndian.Uint32(b[4:])), binary.LittleEndian.Uint64(b[8:])&FinalMark != 0
-}
-
-// Slot is the index entry of one record in a sealed segment.
-type Slot struct {
-	Off   uint32
-	Size  uint32 // size of the payload
-	Head  uint16 // size of the head
-	Kind  Kind
-	Flags engine.Flags
-	count uint32
-	Log   uint64
-	Seq   uint64
-	Time  int64
-	Keyed bool // the record has a key
-	Tag   bool // the record has a tag
-}
-
-// The bits of a slot's flags byte that mark a record with a key and one with a tag. Engine flags use
-// only lower bits.
-const (
-	slotKeyed  = 0x80
-	slotTagged = 0x40
-)
-
-func appendSlot(b []byte, off uint32, r *Record) []byte {
-	var s [SlotSize]byte
-	binary.LittleEndian.PutUint32(s[0:], off)
-	binary.LittleEndian.PutUint32(s[4:], uint32(len(r.Payload)))
-	binary.LittleEndian.PutUint16(s[8:], uint16(r.HeadLen()))
-	s[10], s[11] = byte(r.Kind), byte(r.Flags)
-	if r.Key != "" {
-		s[11] |= slotKeyed
-	}
-	if r.Tag != "" {
-		s[11] |= slotTagged
-	}
-	binary.LittleEndian.PutUint32(s[12:], r.Count)
-	binary.LittleEndian.PutUint64(s[16:], r.Log)
-	binary.LittleEndian.PutUint64(s[24:], r.Seq)
-	binary.LittleEndian.PutUint64(s[32:], uint64(r.Time))
-	return append(b, s[:]...)
-}
-
-// DecodeSlot decodes the slot at the start of b.
-func DecodeSlot(b []byte) Slot {
-	return Slot{
-		Off: binary.LittleEndian.Uint32(b), Size: binary.LittleEndian.Uint32(b[4:]), Head: binary.LittleEndian.Uint16(b[8:]),
-		Kind: Kind(b[10]), Flags: engine.Flags(b[11] &^ (slotKeyed | slotTagged)), Keyed: b[11]&slotKeyed != 0, Tag: b[11]&slotTagged != 0,
-		count: binary.LittleEndian.Uint32(b[12:]),
-		Log:   binary.LittleEndian.Uint64(b[16:]), Seq: binary.LittleEndian.Uint64(b[24:]),
-		Time: int64(binary.LittleEndian.Uint64(b[32:])),
-	}
 }
 
 // KeySlot is what a segment stores about one batch with an idempotency key. (The key table of a

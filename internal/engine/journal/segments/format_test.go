@@ -93,7 +93,7 @@ func TestFramesRoundTrip(t *testing.T) {
 		}
 		salt := [8]byte{byte(s), byte(s >> 8), byte(s >> 16), byte(s >> 24), 1}
 		s = seed(salt, f.group)
-		b = EncodeHeader(salt, f.group, 1<<20)
+		b = encodeHeader(salt, f.group, 1<<20, false)
 		if found, size, ok := SaltOf(bytes.NewReader(b)); found != salt || size != 1<<20 || !ok {
 			t.Fatalf("salt %x in the header, want %x", found, salt)
 		}

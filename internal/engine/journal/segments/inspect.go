@@ -61,6 +61,9 @@ func (s *Segment) Inspect(synced int64, buf []byte, visit func(Slot, *Record)) (
 	if err := checkHeader(x.b, s.Seed, s.Number, size); err != nil {
 		x.damage(0, "segment header", err, Intact)
 	}
+	if p := s.Packed(); p != nil && p.Fault() != nil {
+		x.damage(size, "table of blocks", p.Fault(), Intact)
+	}
 	if have != size {
 		x.damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size), Intact)
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/blocks"
 )
 
 // Segment is one segment: its file, and what is known about the content of the file.
@@ -40,6 +41,44 @@ func (s *Segment) Init(file disk.File, salt [8]byte, number uint64, size int64) 
 	s.Number, s.Name, s.size, s.File, s.Seed, s.End = number, Name(number), size, file, seed(salt, number), DataStart
 }
 
+// Pack makes the segment store its content in compressed blocks. Its file must be empty.
+func (s *Segment) Pack(c *blocks.Cache) { s.File = blocks.Create(s.File, s.Seed, s.size, c) }
+
+// Unpack finds out whether the content of the segment is stored in compressed blocks. If so, the
+// file of the segment is from then on a blocks.File. An undamaged segment that is not compressed has
+// its full size, and its header says that it is not compressed.
+func (s *Segment) Unpack(c *blocks.Cache) error {
+	size, err := s.File.Size()
+	if err != nil {
+		return fmt.Errorf("size of %s: %w", s.Name, err)
+	}
+	b := make([]byte, headerSize)
+	if n, _ := s.File.ReadAt(b, 0); n == len(b) && size == s.size && b[33] != packed && checkHeader(b, s.Seed, s.Number, size) == nil {
+		return nil
+	}
+	if x, err := blocks.Open(s.File, s.Seed, s.size, c); err != nil {
+		return fmt.Errorf("open %s: %w", s.Name, err)
+	} else if x != nil {
+		s.File = x
+	}
+	return nil
+}
+
+// Packed returns the file of a segment that is stored in compressed blocks, and nil for any other
+// segment.
+func (s *Segment) Packed() *blocks.File {
+	x, _ := s.File.(*blocks.File)
+	return x
+}
+
+// Stored returns the size of the segment file.
+func (s *Segment) Stored() int64 {
+	if x := s.Packed(); x != nil {
+		return s.size - x.Saved()
+	}
+	return s.size
+}
+
 // Damage returns an error that says where the segment is damaged.
 func (s *Segment) Damage(off int64, what string, err error) error {
 	return &DamageError{File: s.Name, Offset: off, What: what, Err: err}
@@ -53,6 +92,9 @@ func (s *Segment) Read(b []byte, off int64) error {
 	}
 	if err == nil || errors.Is(err, io.EOF) {
 		return s.Damage(off+int64(n), "data", errShort)
+	}
+	if errors.Is(err, blocks.ErrDamaged) {
+		return s.Damage(off+int64(n), "block", err)
 	}
 	if errors.Is(err, fs.ErrClosed) { // the journal was closed during the read
 		return engine.ErrClosed
@@ -129,7 +171,7 @@ func (s *Segment) footer() (footer, bool, error) {
 	return f, ok && f.number == s.Number, nil
 }
 
-// Summary sets the end of a sealed segment and returns what scan would find, except that newest is
+// Summary sets the end of a sealed segment and returns what Scan would find, except that newest is
 // the offset of the keys and the index.
 func (s *Segment) Summary() (Scanned, error) {
 	f, _, err := s.footer()

@@ -1,0 +1,68 @@
+package hub
+
+import (
+	"iter"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// The methods of this file set the state of a feed when its log is opened.
+
+var (
+	_ engine.Forgetful = (*feed)(nil)
+	_ engine.Returning = (*feed)(nil)
+)
+
+// KeysSince implements engine.Forgetful: idempotency keys that were stored before the returned time
+// have expired (D25).
+func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyKeyLife) }
+
+// Restore implements engine.Judge.
+func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bounds = f.s.bounds.Load()
+	if f.kept != nil && f.kept.left == nil { // the entries are not read, because that would be slow
+		proceed(f)
+		return nil
+	}
+	f.kept = nil // other nodes have changed the log too much
+	s, err := stream.Restore(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
+	if err == nil {
+		startWith(f, s)
+	}
+	return err
+}
+
+// Left implements engine.Returning.
+func (f *feed) Left() engine.Log {
+	if f.kept == nil {
+		return nil
+	}
+	return f.kept.left
+}
+
+// Resume implements engine.Returning: the feed continues with the kept state.
+func (f *feed) Resume(log engine.Log) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.log, f.bounds = log, f.s.bounds.Load()
+	proceed(f)
+}
+
+// proceed begins with the kept state. Called with f.mu held.
+func proceed(f *feed) {
+	s := f.kept.state
+	f.kept = nil
+	setBounds(s, f.bounds) // the limits may have changed while the log was closed
+	startWith(f, s)
+}
+
+// startWith sets the state of a feed whose log is being opened. Called with f.mu held.
+func startWith(f *feed, s *stream.State) {
+	f.ahead, f.state, f.trimmed = s, s.Fork(), s.Low()
+	f.s.ended.Store(stream.Ended(s))
+	f.way.order.begin(s.Cursor().Cursor)
+}
