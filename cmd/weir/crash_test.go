@@ -122,18 +122,15 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 		t.Errorf("the output of weir publish lacks %q:\n%s", want, &publishOut)
 	}
 
-	var want strings.Builder
-	for i := 1; i <= n; i++ {
-		fmt.Fprintln(&want, i)
-	}
+	want := numbers(n)
 	got, err := s.client("tail", stream, "--cursor", "0", "--follow=false").Output()
-	if err != nil || string(got) != want.String() {
-		t.Errorf("stored events: %s, %v", differ(string(got), want.String()), err)
+	if err != nil || string(got) != want {
+		t.Errorf("stored events: %s, %v", differ(string(got), want), err)
 	}
 	head := len(live)
-	live = live[:want.Len()]
-	if _, err := io.ReadFull(printed, live[head:]); err != nil || string(live) != want.String() {
-		t.Errorf("tailed events: %s, %v\n%s", differ(string(live), want.String()), err, &tailErrs)
+	live = live[:len(want)]
+	if _, err := io.ReadFull(printed, live[head:]); err != nil || string(live) != want {
+		t.Errorf("tailed events: %s, %v\n%s", differ(string(live), want), err, &tailErrs)
 	}
 	if out, err := s.client("stream", "rm", stream).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -145,6 +142,15 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 	if err := tail.Wait(); err != nil || !strings.HasSuffix(tailErrs.String(), "weir: the stream was deleted\n") {
 		t.Errorf("weir tail: %v\n%s", err, &tailErrs)
 	}
+}
+
+// numbers returns the numbers from 1 to n, a line each.
+func numbers(n int) string {
+	var b strings.Builder
+	for i := 1; i <= n; i++ {
+		fmt.Fprintln(&b, i)
+	}
+	return b.String()
 }
 
 // differ describes the first difference between two texts.

@@ -90,14 +90,14 @@ func (c *call) create(spec hub.Spec, respond func(weir.Stream, error) error) err
 	if c.later == nil || c.waits {
 		s, err := c.h.Hub.Create(c.r.Context(), spec)
 		if err == nil {
-			c.note(streamCreated, s.Name+" "+string(s.ID))
+			c.note(StreamCreated, s.Name+" "+string(s.ID))
 		}
 		return respond(s, err)
 	}
 	c.h.Hub.CreateLater(spec, func(s weir.Stream, err error) {
 		c.resume = func() error { return respond(s, err) }
 		if err == nil {
-			if record := c.h.Note(streamCreated); record != nil {
+			if record := c.h.Note(StreamCreated); record != nil {
 				go func() {
 					defer c.arrive()
 					record(c.r.Context(), c.grant.String(), c.client(), s.Name+" "+string(s.ID))
@@ -110,8 +110,8 @@ func (c *call) create(spec hub.Spec, respond func(weir.Stream, error) error) err
 	return errPending
 }
 
-// streamCreated is the name of the creation of a stream in the audit log.
-const streamCreated = "stream created"
+// StreamCreated is the name of the creation of a stream in the audit log.
+const StreamCreated = "stream created"
 
 // wait calls the function serve in a goroutine, where serve may wait.
 func (c *call) wait(serve func() error) error {

@@ -215,6 +215,6 @@ func (v *visit) createStream() error {
 		}
 		return err
 	}
-	v.did("stream created", made.Name+" "+string(made.ID))
+	v.did(api.StreamCreated, made.Name+" "+string(made.ID))
 	return v.back("/dashboard/streams/"+string(made.ID), "Stream created.")
 }

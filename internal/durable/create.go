@@ -10,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/access"
+	"weir/internal/api"
 	"weir/internal/hub"
 )
 
@@ -255,7 +256,7 @@ func (c *call) makeFilled(spec *hub.Spec, a attributes, w wanted, from *target, 
 		_ = t.Delete(ctx) // so that a retry can create the stream again
 		return err
 	}
-	c.Note("stream created", spec.Name+" "+string(c.id))
+	c.Note(api.StreamCreated, spec.Name+" "+string(c.id))
 	_, e, err := t.Bounds(ctx)
 	if err != nil {
 		return err

@@ -19,9 +19,9 @@ type Engine interface {
 
 	// Open attaches a judge to the log of the document whose field Created is id, and returns the
 	// log. Before it returns, it has called Judge.Restore once with everything that the log
-	// holds. A log can be open only once at a time: opening it again before Log.Close is a bug in
-	// the caller and panics. If the document does not exist or was deleted, Open returns
-	// ErrDropped.
+	// holds, or Returning.Resume. A log can be open only once at a time: opening it again before
+	// Log.Close is a bug in the caller and panics. If the document does not exist or was deleted,
+	// Open returns ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
 	// Held returns about how many bytes of memory this process uses for the entries of a log and
@@ -224,7 +224,8 @@ type Returning interface {
 	Follower
 
 	// The engine calls Left before Restore. Left returns the closed log of the earlier judge, or
-	// nil if there is no state to continue with. A closed log can be returned once.
+	// nil if there is no state to continue with. A log can be continued only
+	// once.
 	Left() Log
 
 	// The engine calls Resume instead of Restore if it can report everything that was stored since

@@ -11,7 +11,7 @@ import (
 var resumeCases = []testCase{
 	{"a judge continues with an earlier state", []string{
 		"Returning is a Follower that may continue with the state that an earlier judge of the same log had when the log was closed. An engine whose store is shared then reads only what was stored since; other engines need not call the methods below.",
-		"The engine calls Left before Restore. Left returns the closed log of the earlier judge, or nil if there is no state to continue with. A closed log can be returned once.",
+		"The engine calls Left before Restore. Left returns the closed log of the earlier judge, or nil if there is no state to continue with. A log can be continued only once.",
 		"The engine calls Resume instead of Restore if it can report everything that was stored since that log was closed. It does so (Follow, Trimmed) after Resume and before Open returns. The argument is the log that Open returns. If the engine calls Restore, the state is outdated.",
 	}, resumed},
 }

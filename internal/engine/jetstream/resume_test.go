@@ -73,9 +73,9 @@ func countedPair(t *testing.T) (count *readings, here, there *log, mine, theirs 
 	return count, here, there, mine, theirs
 }
 
-// A log that is closed and opened again reads nothing if nothing has changed, and otherwise only
-// what has changed. If another node has trimmed and purged what this node has not read, or if the
-// judge returns a log that cannot be continued, the whole log is read.
+// A log that is closed and opened again reads only what other nodes have stored in the meantime. It
+// reads everything if another node has removed records that this node has not read yet, or if the
+// judge returns a log that cannot be continued.
 func TestResume(t *testing.T) {
 	const n = 20
 	use := func(low weir.Seq, purge bool) func(t *testing.T, there *log, judge *follower) {

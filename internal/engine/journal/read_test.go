@@ -16,6 +16,20 @@ import (
 	"weir/internal/engine/journal/segments"
 )
 
+// holdReads makes every read of a file system wait until the channel is closed, and counts the reads
+// that wait.
+func holdReads(fs *faulty.FS) (hold chan struct{}, reading *atomic.Int64) {
+	hold, reading = make(chan struct{}), new(atomic.Int64)
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Read {
+			reading.Add(1)
+			<-hold
+		}
+		return nil
+	})
+	return hold, reading
+}
+
 // At most mostReads reads wait for a slow disk at the same time, however many clients read. Each of
 // these reads occupies a thread. The other reads wait without a thread, until a read in progress
 // finishes or until their own context ends.
@@ -27,15 +41,7 @@ func TestReadsAreBounded(t *testing.T) {
 		if err := l.Append(background, batchOf(1, "x")); err != nil {
 			t.Fatal(err)
 		}
-		hold := make(chan struct{})
-		var reading atomic.Int64
-		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Read {
-				reading.Add(1)
-				<-hold
-			}
-			return nil
-		})
+		hold, reading := holdReads(fs)
 		var all sync.WaitGroup
 		var seen atomic.Int64
 		for range 500 {
@@ -151,15 +157,7 @@ func TestOpensAreBounded(t *testing.T) {
 			logs[i] = d.Created
 		}
 		first.Close()
-		hold := make(chan struct{})
-		var reading atomic.Int64
-		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Read {
-				reading.Add(1)
-				<-hold
-			}
-			return nil
-		})
+		hold, reading := holdReads(fs)
 		var all sync.WaitGroup
 		for _, id := range logs {
 			all.Go(func() {

@@ -29,6 +29,17 @@ export const stateSteps = ({open, signIn, inspect, variants, pagesOf, show}) => 
 				if (name === 'streams') assert.ok(await page.locator('tbody tr').count() <= 100, 'the list of streams has no pages');
 			});
 		},
+		async 'a page that arrives slowly is shown when it is complete'() {
+			const from = process.env.TROUBLED, page = await open({}, from);
+			await signIn(page, {from});
+			const devtools = await page.context().newCDPSession(page);
+			await devtools.send('Network.emulateNetworkConditions', {offline: false, latency: 0, downloadThroughput: 5_000, uploadThroughput: -1});
+			await page.goto(from + '/dashboard/streams');
+			const shown = await (await page.waitForFunction(() => performance.getEntriesByName('first-paint')[0]?.startTime)).jsonValue();
+			const arrived = await page.evaluate(() => performance.getEntriesByType('navigation')[0].responseEnd);
+			assert.ok(shown >= arrived, `the page was shown after ${shown} ms, and had arrived after ${arrived} ms: the columns of its table move`);
+			await page.context().close();
+		},
 		async 'the pages of an empty server'() {
 			await visit(process.env.EMPTY, 'empty', ['overview', 'streams', 'requests'], async () => {});
 		},
