@@ -76,6 +76,7 @@ type flight struct {
 	// service refused that attempt because the predecessor of the batch was not stored. A refused
 	// batch is sent again after its predecessor.
 	sent, early int
+	unsure      bool                    // an attempt ended without a response, so the batch may be stored
 	lowest      bool                    // all batches below this one were acknowledged and reported when the last attempt began
 	began       time.Time               // time at which the last attempt began
 	stop        context.CancelCauseFunc // cancels the attempt

@@ -82,8 +82,10 @@ var (
 	ErrTaken = errors.New("the sequence number is taken by another publisher")
 
 	// ErrGapClosed means that the batch is not stored and never will be under its sequence number:
-	// another writer published above this number, and the service closed the gap (D4). To continue,
-	// open a new publisher and add the unacknowledged batches again.
+	// another writer published above this number, and the service closed the gap (D4). If the
+	// publisher knows that none of its other batches is stored above this one, it gives new numbers
+	// to all batches that are not stored, and continues. Otherwise it fails. To continue then, open a
+	// new publisher and add the unacknowledged batches again.
 	ErrGapClosed = errors.New("the sequence number is in a closed gap")
 
 	// ErrEvicted means that the stream has evicted the sequence number of a batch, so that the
@@ -168,6 +170,7 @@ type Publisher struct {
 	closed   bool          // Close was called
 	over     bool          // Close has flushed, or has given up waiting: nothing more will be stored
 	err      *PublishError // why the publisher failed; nil if it has not
+	refusal  *PublishError // a batch was refused because its number is in a closed gap, and the batches get new numbers; nil otherwise
 
 	load
 	resend

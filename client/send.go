@@ -91,7 +91,11 @@ func (p *Publisher) toSend() *flight {
 		if p.ctx.Err() != nil || p.err != nil {
 			return nil
 		}
-		if p.unsent < len(p.window) && p.ready(p.unsent) {
+		if p.refusal != nil && p.sending == 0 {
+			p.renumber()
+			continue
+		}
+		if p.refusal == nil && p.unsent < len(p.window) && p.ready(p.unsent) {
 			if p.until.IsZero() {
 				break
 			}
@@ -128,7 +132,7 @@ func (p *Publisher) advance() {
 // predecessor must be stored by now or have been sent again.
 func (p *Publisher) ready(i int) bool {
 	f := p.window[i]
-	if p.sending > 0 && p.flying >= p.load.most {
+	if p.sending > 0 && (p.claim != "" || p.flying >= p.load.most) { // with a claim, the numbers of the other batches are not known yet
 		return false
 	}
 	if f.early == 0 || i == 0 {
@@ -240,8 +244,14 @@ func (p *Publisher) succeed(f *flight, ack weir.Ack) {
 	p.landed(f)
 	f.state, f.ack = stored, ack
 	if f.claim != "" {
-		f.seq = ack.Seq
-		p.first, p.next, p.claim = f.seq, f.seq+1, ""
+		if f.nth == 1 {
+			p.first = ack.Seq
+		}
+		p.next, p.claim = ack.Seq, ""
+		for _, f := range p.window[slices.Index(p.window, f):] {
+			f.seq = p.next
+			p.next++
+		}
 	}
 	p.load.arrived(len(f.payload.body), time.Since(f.began), p.o.Buffer)
 	p.failures, p.until = 0, time.Time{}
@@ -300,6 +310,8 @@ func (p *Publisher) fail(f *flight, err error) {
 	f.state = queued
 	p.unsent = min(p.unsent, slices.Index(p.window, f)) // must be set before landed wakes the sending goroutine
 	p.landed(f)
+	code := CodeOf(err)
+	f.unsure = f.unsure || code != weir.SequenceNotNext && code != weir.InvalidSequence && code != weir.RateLimited
 	var silent bool // the batch is sent again without a pause and without a call of OnRetry
 	switch {
 	case p.ctx.Err() != nil:
@@ -318,7 +330,9 @@ func (p *Publisher) fail(f *flight, err error) {
 			p.mu.Unlock()
 			return
 		}
-		p.end(f, err)
+		if silent = p.postpone(f, err); !silent {
+			p.end(f, err)
+		}
 	case CodeOf(err) == weir.SequenceNotNext:
 		p.end(f, p.notNext(f, err))
 	case !p.c.transient(err):

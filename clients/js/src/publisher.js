@@ -46,6 +46,7 @@ import { backoff } from "./wait.js";
  * @property {string} claim idempotency key, if the service is to assign the sequence; empty if the sequence is known
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
+ * @property {boolean} unsure whether an attempt ended without a response, so that it may be stored
  * @property {number} tries
  * @property {number} since time at which it was last sent
  * @property {Set<AbortController>} attempts the attempts in flight
@@ -115,6 +116,8 @@ export class Publisher {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #deadline; // fires when it is time to give up
   #closed = false;
+  /** @type {PublishError | undefined} */
+  #refusal; // set if a sequence is in a closed gap, until the batches have other sequences
   /** @type {PublishError | undefined} */
   #error;
 
@@ -362,7 +365,7 @@ export class Publisher {
   #flight() {
     const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0] } : bodyOf(this.#group);
     const { seq, nth } = { seq: this.#next, nth: this.#cuts + 1 };
-    return { seq, nth, claim: this.#claim, payload, stored: false, early: false, tries: 0, since: 0, attempts: new Set() };
+    return { seq, nth, claim: this.#claim, payload, stored: false, unsure: false, early: false, tries: 0, since: 0, attempts: new Set() };
   }
 
   /** Turns the group into a batch if it is due and there is room in the window. */
@@ -411,13 +414,14 @@ export class Publisher {
   #pump() {
     clearTimeout(this.#alarm);
     if (this.#error || this.#window.length === 0) return;
+    if (this.#refusal && (this.#flying > 0 || !this.#renumber(this.#refusal))) return;
     const pause = this.#until - now();
     if (pause > 0) {
       this.#alarm = setTimeout(() => this.#pump(), pause);
       return;
     }
     const [lowest] = this.#window;
-    const limit = this.#leap ? 1 : this.#allowed;
+    const limit = this.#leap || this.#claim ? 1 : this.#allowed;
     for (const flight of this.#window) {
       if (flight.stored || flight.attempts.size > 0) continue;
       if (flight !== lowest && (this.#flying >= limit || flight.early)) break;
@@ -499,9 +503,9 @@ export class Publisher {
     flight.ack = ack;
     for (const controller of flight.attempts) controller.abort();
     if (flight.claim) {
-      flight.seq = ack.seq;
-      this.#first = ack.seq;
-      this.#next = ack.seq + 1;
+      if (flight.nth === 1) this.#first = ack.seq;
+      this.#next = ack.seq;
+      for (const other of this.#window) other.seq = this.#next++; // the batch is the first of the window
       this.#claim = "";
     }
     this.#failures = 0;
@@ -534,6 +538,7 @@ export class Publisher {
    * @param {boolean} first whether the batch was the lowest when the attempt started
    */
   #fail(flight, error, epoch, first) {
+    flight.unsure ||= !["sequence_not_next", "invalid_sequence", "rate_limited"].includes(codeOf(error) ?? "");
     if (codeOf(error) === "sequence_not_next" && !first) {
       flight.early = true; // the batch in front of it was still in flight, or was refused
       this.#allowed = Math.max(this.#allowed >> 1, 1);
@@ -541,7 +546,13 @@ export class Publisher {
       return;
     }
     if (!transient(error)) {
-      this.#failWith(error instanceof PublishError ? error : explain(error, flight.seq));
+      const failure = error instanceof PublishError ? error : explain(error, flight.seq);
+      if (failure.reason === "gap_closed" && this.#o.startAt === undefined && this.#o.name === undefined) {
+        if (!this.#refusal || failure.seq < this.#refusal.seq) this.#refusal = failure;
+        this.#pump();
+        return;
+      }
+      this.#failWith(failure);
       return;
     }
     this.#trouble = error;
@@ -554,6 +565,27 @@ export class Publisher {
       notify(this.#o.onRetry, error, pause);
     }
     this.#pump();
+  }
+
+  /**
+   * Gives new sequences, above the cursor, to all batches after one was refused because its sequence is in a closed gap. The
+   * service chooses the first of them. This is possible only if the service has refused each of the batches at every
+   * attempt: otherwise a batch could be stored twice or out of order, and the publisher fails. From then on the publisher
+   * has another name, so that it does not mistake a batch under an old sequence for one under a new sequence.
+   *
+   * @param {PublishError} refusal
+   * @returns {boolean} whether the publisher continues
+   */
+  #renumber(refusal) {
+    this.#refusal = undefined;
+    if (this.#window.some(({ stored, unsure }) => stored || unsure)) {
+      this.#failWith(refusal);
+      return false;
+    }
+    this.#id = randomName();
+    this.#claim = this.#window[0].claim = randomName();
+    for (const flight of this.#window) flight.early = false;
+    return true;
   }
 
   /**

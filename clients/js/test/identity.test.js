@@ -53,6 +53,34 @@ test("a closed gap and an evicted sequence have errors of their own, and are not
   }
 });
 
+test("after another writer left a gap that was closed, batches get numbers above it, unless one of them may be stored", async (t) => {
+  const own = await Server.start(t, "--gap-grace", "1ms");
+  const near = new Client({ url: own.url, key });
+  for (const lost of [false, true]) {
+    const s = await near.createStream({ name: `lost: ${lost}` });
+    let due = lost;
+    const shaky = new Client({ url: own.url, key, fetch: (url, options) => {
+      if (!due || !String(url).endsWith("/3")) return fetch(url, options);
+      due = false;
+      return Promise.reject(new TypeError("terminated"));
+    } });
+    const acks = [];
+    const publisher = await shaky.publisher(s, { batchEvents: 1, inFlight: 4, onAck: ({ seq }) => acks.push(seq) });
+    for (const n of numbers(2)) await publisher.add(n);
+    await publisher.flush();
+    await near.publishAt(s, 50, [0]);
+    const subscription = near.subscribe(s, { cursor: "oldest" });
+    await take(subscription, 3); // once batch 50 is delivered, the gap below it is closed
+    for (const n of [3, 4, 5, 6]) publisher.add(n).catch(() => {});
+    if (lost) await assert.rejects(publisher.close(), { reason: "gap_closed" });
+    else await publisher.close();
+    assert.deepEqual(acks, lost ? [1, 2] : [1, 2, 51, 52, 53, 54]);
+    const stored = [];
+    for await (const batch of near.batches(s)) stored.push(batch.events[0]);
+    assert.deepEqual(stored, lost ? [1, 2, 0] : [1, 2, 0, 3, 4, 5, 6]);
+  }
+});
+
 test("a batch whose acknowledgement is lost and that is then evicted stays unacknowledged", async () => {
   const s = await newStream({ maxBytes: 1 << 20 });
   let lost = true;
