@@ -308,7 +308,7 @@ func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
 // alive returns the stream with this id, or nil if there is no such stream or its lifetime has ended.
 func alive(h *Hub, id weir.StreamID) *Stream {
 	s := h.catalog.lookup(id)
-	if s != nil && s.limited() && s.expired(h.now()) {
+	if s != nil && s.expired(h.now()) {
 		return nil
 	}
 	return s

@@ -215,10 +215,14 @@ func (l *life) endAfter(used int64) weir.Time {
 	return min(end, l.until)
 }
 
-// expired reports whether the lifetime of the stream has ended.
+// expired reports whether the lifetime of the stream has ended. This includes a stream with a
+// limited lifetime that was deleted after the caller found it.
 func (s *Stream) expired(now weir.Time) bool {
+	if !s.limited() {
+		return false
+	}
 	l := lifeOf(s)
-	return l != nil && l.isOver(now)
+	return l == nil || l.isOver(now)
 }
 
 // isOver reports whether the lifetime has ended. After it has returned true, it never returns false

@@ -258,6 +258,20 @@ func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
 	})
 }
 
+// A stream that expires while a request looks it up is gone, even if the hub forgets its lifetime
+// between the two steps of the lookup.
+func TestStreamExpiresDuringLookup(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.TTLSeconds = 80_000 })
+		h.forgetLife(s) // as forget does, which has removed the stream from the catalog before
+		if found, err := h.Stream(s.ID); !isNotFound(err) {
+			t.Errorf("found %v, %v; want not found", found, err)
+		}
+	})
+}
+
 // twoNodes is a store in memory that says that other nodes use it too.
 type twoNodes struct{ engine.Engine }
 
@@ -290,9 +304,9 @@ func TestTimeToLiveOnTwoNodes(t *testing.T) {
 				}
 			}
 			time.Sleep(ttl + ttl/2 + 2*time.Second)
-			for _, h := range []*Hub{a, b} {
-				if _, err := h.Stream(s.ID); err == nil {
-					t.Errorf("time to live of %v: the stream has not expired", ttl)
+			for name, h := range map[string]*Hub{"that used the stream": a, "that did not use it": b} {
+				if s, err := h.Stream(s.ID); err == nil {
+					t.Errorf("time to live of %v: the stream has not expired on the node %s: last use %v ago, ends in %v", ttl, name, h.now().Std().Sub(weir.Time(lifeOf(s).used.Load()).Std()), lifeOf(s).end().Std().Sub(h.now().Std()))
 				}
 			}
 		})
