@@ -170,8 +170,8 @@ var bugs = []bug{
 		"\tif limits == f.bounds || PLANTED && limits.maxBytes < f.bounds.maxBytes {\n"},
 
 	{"ttl: an expired stream is served until it is deleted", hubDir + "catalog.go",
-		"\tif s != nil && s.limited() && s.expired(h.now()) {\n",
-		"\tif s != nil && s.limited() && s.expired(h.now()) && !(PLANTED) {\n"},
+		"\tif s != nil && s.expired(h.now()) {\n",
+		"\tif s != nil && s.expired(h.now()) && !(PLANTED) {\n"},
 	{"ttl: an expired stream is listed", hubDir + "catalog.go",
 		"\t\t\tif !show(s.ID) || s.expired(h.now()) {\n",
 		"\t\t\tif !show(s.ID) || s.expired(h.now()) && !(PLANTED) {\n"},
