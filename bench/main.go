@@ -35,7 +35,8 @@ func main() {
 	out := flag.String("out", "results", "`directory` for the JSON file with the results")
 	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
 	span := flag.Duration("for", time.Second, "duration of a round")
-	only := flag.String("only", "", "run a single `part`: appends, http, loops, idle, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cluster, peers, durable")
+	only := flag.String("only", "", "run a single `part`: appends, http, loops, idle, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cluster, peers, versions, durable")
+	against := flag.String("against", "", "`program` of another version of Weir, for the part versions, which runs only if this is set")
 	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the parts peers and durable")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nCompares Weir with the limits of this machine and with alternatives.\n\n")
@@ -49,7 +50,7 @@ func main() {
 		}
 		return
 	}
-	if err := run(*dir, *out, *only, *npm, *rounds, *span); err != nil {
+	if err := run(*dir, *out, *only, *npm, *against, *rounds, *span); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -62,6 +63,7 @@ type report struct {
 	HTTP    []row      `json:"http,omitempty"`
 	Loops   []row      `json:"loops,omitempty"`
 	Peers   []row      `json:"peers,omitempty"`
+	Rivals  []row      `json:"versions,omitempty"`
 	Figures []figure   `json:"figures,omitempty"`
 	Machine machine    `json:"machine"`
 	Options runOptions `json:"options"`
@@ -79,7 +81,7 @@ type figure struct {
 	Unit  string  `json:"unit"`
 }
 
-func run(dir, out, only, npm string, rounds int, span time.Duration) error {
+func run(dir, out, only, npm, against string, rounds int, span time.Duration) error {
 	if dir == "" {
 		tmp, err := os.MkdirTemp("", "weir-bench-")
 		if err != nil {
@@ -110,6 +112,11 @@ func run(dir, out, only, npm string, rounds int, span time.Duration) error {
 		{"opening", func() error { return collect(&rep, dir, opening) }},
 		{"cluster", func() error { return collect(&rep, dir, cluster) }},
 		{"peers", func() (err error) { rep.Peers, err = peers(dir, npm, rounds, span); return }},
+		{"versions", func() error {
+			rows, figures, err := versions(dir, against, rounds, span)
+			rep.Rivals, rep.Figures = rows, append(rep.Figures, figures...)
+			return err
+		}},
 		{"durable", func() error {
 			figures, err := durable(dir, npm, rounds, span)
 			rep.Figures = append(rep.Figures, figures...)

@@ -76,13 +76,27 @@ func startWeir(dir string, flags ...string) (*target, error) { return startWeirI
 
 // startWeirIn is like startWeir, but adds variables to the environment of the server.
 func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
+	bin, err := buildWeir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return serveWeir(bin, dir, env, append([]string{"--pprof"}, flags...)...)
+}
+
+// buildWeir builds Weir from this source tree and returns the path of the program.
+func buildWeir(dir string) (string, error) {
 	bin := filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
 	build.Dir = ".." // Weir's own module, without the dependencies of the benchmark
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
+		return "", fmt.Errorf("build weir: %w\n%s", err, out)
 	}
-	args := append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--pprof", "--demo=false",
+	return bin, nil
+}
+
+// serveWeir runs a program of Weir on an empty directory.
+func serveWeir(bin, dir string, env []string, flags ...string) (*target, error) {
+	args := append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--demo=false",
 		"--bootstrap-keys", "bench:" + benchKey + ",bench:" + attackKey + ",one:" + strangerKeys[0] + ",two:" + strangerKeys[1], "--rate-live", "0", "--rate-test", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json"}, flags...)
 	cmd := exec.Command(bin, args...)
 	cmd.Env = append(os.Environ(), env...)
