@@ -110,8 +110,11 @@ func (c *call) create(spec hub.Spec, respond func(weir.Stream, error) error) err
 	return errPending
 }
 
-// StreamCreated is the name of the creation of a stream in the audit log.
-const StreamCreated = "stream created"
+// The names of what happens to streams, in the audit log.
+const (
+	StreamCreated = "stream created"
+	StreamClosed  = "stream closed"
+)
 
 // wait calls the function serve in a goroutine, where serve may wait.
 func (c *call) wait(serve func() error) error {

@@ -23,7 +23,7 @@ func (c *call) streamClose() error {
 		return err
 	}
 	if !before.Ended {
-		c.note("stream closed", object.Name+" "+string(object.ID))
+		c.note(StreamClosed, object.Name+" "+string(object.ID))
 	}
 	return c.sendStream(http.StatusOK, &object)
 }

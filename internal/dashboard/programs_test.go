@@ -72,13 +72,16 @@ func TestTokens(t *testing.T) {
 // trusted proxy reports it. Requests that change nothing are not in the log.
 func TestAuditHasTheAddressOfAProgram(t *testing.T) {
 	svc := startService(t, "--trusted-proxies", "127.0.0.1")
-	send := func(method, path, key, body string, want int) {
+	send := func(method, path, key, body string, want int, field ...string) {
 		t.Helper()
 		r, err := http.NewRequest(method, svc.HTTP+path, strings.NewReader(body))
 		svc.must(err)
 		r.Header.Set("Authorization", "Bearer "+key)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-Forwarded-For", home.String())
+		if len(field) > 0 {
+			r.Header.Set(field[0], field[1])
+		}
 		resp, err := http.DefaultTransport.RoundTrip(r)
 		svc.must(err)
 		resp.Body.Close()
@@ -97,6 +100,8 @@ func TestAuditHasTheAddressOfAProgram(t *testing.T) {
 	send("DELETE", "/v1/streams/"+id, svc.key, "", http.StatusNoContent)
 	for _, body := range []string{"", `{"first":"content"}`} {
 		send("PUT", "/ds/durable", svc.key, body, http.StatusCreated)
+		send("POST", "/ds/durable", svc.key, body, http.StatusNoContent, "Stream-Closed", "true")
+		send("POST", "/ds/durable", svc.key, "", http.StatusNoContent, "Stream-Closed", "true")
 		send("DELETE", "/ds/durable", svc.key, "", http.StatusNoContent)
 	}
 	send("POST", "/manage/v1/projects", token.Reveal(), `{"name":"made by a program"}`, http.StatusCreated)
@@ -109,7 +114,7 @@ func TestAuditHasTheAddressOfAProgram(t *testing.T) {
 	}
 	slices.Sort(got)
 	var want []string
-	for _, what := range []string{"key created", "project created", "stream changed", "stream closed", "stream created", "stream created", "stream created", "stream deleted", "stream deleted", "stream deleted"} {
+	for _, what := range []string{"key created", "project created", "stream changed", "stream closed", "stream closed", "stream closed", "stream created", "stream created", "stream created", "stream deleted", "stream deleted", "stream deleted"} {
 		want = append(want, what+" from 192.0.2.7")
 	}
 	if !slices.Equal(got, want) {

@@ -68,6 +68,9 @@ func (c *call) append() error {
 		tail = ack.Cursor + 1
 	} else {
 		c.Stored()
+		if ends {
+			c.Note(api.StreamClosed, t.Name()+" "+string(t.ID))
+		}
 	}
 	if w != nil && w.Producer != "" {
 		c.known(p.Known)
@@ -101,7 +104,10 @@ func (t *target) publish(body []byte) (*hub.Publish, error) {
 
 // close closes a stream without appending a batch.
 func (c *call) close(t target, w *hub.Writer) error {
-	var err error
+	_, before, err := t.Bounds(c.r.Context())
+	if err != nil {
+		return err
+	}
 	var known hub.WriterStanding
 	if w != nil && w.Producer != "" {
 		_, known, err = t.CloseBy(c.r.Context(), w)
@@ -110,6 +116,9 @@ func (c *call) close(t target, w *hub.Writer) error {
 	}
 	if err != nil {
 		return c.conflict(t, w, known, err)
+	}
+	if !before.Ended {
+		c.Note(api.StreamClosed, t.Name()+" "+string(t.ID))
 	}
 	_, e, err := t.Bounds(c.r.Context())
 	if err != nil {
