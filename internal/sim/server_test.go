@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -152,10 +153,10 @@ func (w *world) attach(fs *faulty.FS, g *server) {
 		if g.dead.Load() {
 			return errCrashed
 		}
-		name := fmt.Sprintf("disk %v %s %d+%d", c.Kind, c.Name, c.Off, c.Len)
+		name := "disk " + c.Kind.String() + " " + c.Name + " " + strconv.FormatInt(c.Off, 10) + "+" + strconv.Itoa(c.Len)
 		mu.Lock()
 		calls[name]++
-		name = fmt.Sprintf("%s #%d", name, calls[name])
+		name += " #" + strconv.Itoa(calls[name])
 		mu.Unlock()
 		err := w.gate(name, nil)
 		if g.dead.Load() {

@@ -245,7 +245,7 @@ func (s *servers) pass(name string) error {
 	}
 	s.mu.Lock()
 	s.steps[name]++
-	name = fmt.Sprintf("%s #%d", name, s.steps[name])
+	name += " #" + strconv.Itoa(s.steps[name])
 	s.mu.Unlock()
 	return s.gate(name)
 }

@@ -68,7 +68,7 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 	if x.status == 0 {
 		x.status = 200
 	}
-	c.last = fmt.Sprintf(" after %s %s: %d", method, path, x.status)
+	c.last = " after " + method + " " + path + ": " + strconv.Itoa(x.status)
 	if x.gone {
 		c.last += ", hung up"
 	}

@@ -257,7 +257,7 @@ func (w *world) advance(o *waiter, err error) {
 	if err != nil {
 		w.note("%s: %v", o.name, err)
 	} else {
-		w.note("%s", o.name)
+		w.line(o.name)
 	}
 	w.release(o, err)
 }
