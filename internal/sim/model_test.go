@@ -41,6 +41,7 @@ func newModel(w *world) *model {
 			sent: map[weir.Seq][]*batch{}, unplaced: map[string]*batch{}, keys: map[string]*batch{}, known: map[weir.Seq]*batch{}, at: map[*batch]weir.Seq{},
 			acked: map[weir.Seq]bool{}, fresh: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, above: map[weir.Seq]time.Time{},
 			times: map[weir.Seq]time.Time{}, when: map[weir.Seq]time.Time{}, polls: map[*exchange]query{},
+			decoded: map[string]delivery{},
 		}
 		if w.rng.IntN(3) == 0 {
 			s.mode = weir.Raw
@@ -109,6 +110,9 @@ type stream struct {
 	when     map[weir.Seq]time.Time // when batches were first acknowledged
 	passages []*passage             // pages that clients have read
 	polls    map[*exchange]query    // long polls in progress
+
+	reading sync.Mutex
+	decoded map[string]delivery // the batches that clients have received, by their JSON form
 }
 
 // seen is what clients knew about a stream when a request began.

@@ -176,6 +176,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	runtime.MemProfileRate = 0 // a profile of memory would take a few per cent of the time, even if no flag asks for it
 	code := m.Run()
 	if unracedDir != "" {
 		os.RemoveAll(unracedDir)

@@ -217,7 +217,9 @@ func (g *server) request() *exchange {
 func (g *server) requests() []*exchange {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.SortedFunc(slices.Values(g.open), func(a, b *exchange) int { return a.client.n - b.client.n })
+	list := slices.Clone(g.open)
+	slices.SortFunc(list, func(a, b *exchange) int { return a.client.n - b.client.n })
+	return list
 }
 
 // opened adds a request. Its context ends when the client hangs up.
