@@ -19,6 +19,7 @@ type scheduler struct {
 
 	mu      sync.Mutex
 	waiting []*waiter // sorted by name; the order in which they arrived depends on the Go scheduler
+	spare   []*waiter // waiters that have gone on, for reuse
 
 	list []*waiter // what the method settled has returned
 	sum  uint64    // hash of the trace, which lists all steps of the simulation
@@ -39,8 +40,14 @@ type waiter struct {
 // caller's disk call must fail. The name identifies the step in the trace. Of all goroutines that
 // wait at the same time, no two may use the same name.
 func (s *scheduler) gate(name string, c *client) error {
-	w := &waiter{name, c == nil, make(chan error), c, c != nil && c.idle}
 	s.mu.Lock()
+	if len(s.spare) == 0 {
+		s.spare = append(s.spare, &waiter{free: make(chan error)})
+	}
+	last := len(s.spare) - 1
+	w := s.spare[last]
+	s.spare = s.spare[:last]
+	w.name, w.disk, w.client, w.idle = name, c == nil, c, c != nil && c.idle
 	at, _ := slices.BinarySearchFunc(s.waiting, name, func(o *waiter, name string) int { return strings.Compare(o.name, name) })
 	s.waiting = slices.Insert(s.waiting, at, w)
 	s.mu.Unlock()
@@ -64,6 +71,9 @@ func (s *scheduler) release(w *waiter, err error) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(o *waiter) bool { return o == w })
 	s.mu.Unlock()
 	w.free <- err
+	s.mu.Lock()
+	s.spare = append(s.spare, w)
+	s.mu.Unlock()
 	time.Sleep(time.Millisecond)
 }
 

@@ -147,18 +147,27 @@ func (w *world) makeToken(ctx context.Context, g *server, project weir.ProjectID
 
 // attach makes each disk call of a server wait until the scheduler lets it go on.
 func (w *world) attach(fs *faulty.FS, g *server) {
-	calls := map[string]int{}
+	type call struct {
+		kind faulty.Kind
+		name string
+		off  int64
+		len  int
+	}
+	calls := map[call]int{}
 	var mu sync.Mutex
 	fs.OnCall(func(c faulty.Call) error {
 		if g.dead.Load() {
 			return errCrashed
 		}
-		name := "disk " + c.Kind.String() + " " + c.Name + " " + strconv.FormatInt(c.Off, 10) + "+" + strconv.Itoa(c.Len)
+		if c.Kind == faulty.Read && w.quiet.Load() {
+			return nil
+		}
+		key := call{c.Kind, c.Name, c.Off, c.Len}
 		mu.Lock()
-		calls[name]++
-		name += " #" + strconv.Itoa(calls[name])
+		calls[key]++
+		n := calls[key]
 		mu.Unlock()
-		err := w.gate(name, nil)
+		err := w.gate("disk "+c.Kind.String()+" "+c.Name+" "+strconv.FormatInt(c.Off, 10)+"+"+strconv.Itoa(c.Len)+" #"+strconv.Itoa(n), nil)
 		if g.dead.Load() {
 			return errCrashed
 		}
