@@ -131,11 +131,15 @@ func (c *clients) share() {
 // tally returns the requests counted since the last call, by address.
 func (c *clients) tally() map[string]count {
 	var all map[string]count
+	if !c.counted.Swap(false) {
+		return nil
+	}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
 		for p, n := range s.fresh {
 			if len(all) >= maxTally {
+				c.counted.Store(true) // the rest follows at the next call
 				break
 			}
 			if all == nil {

@@ -158,8 +158,9 @@ func (g *Grant) take(limit int, now func() time.Time, count bool) Window {
 // clients holds windows by address. It forgets an address one to two minutes after the last request
 // from it.
 type clients struct {
-	seed   maphash.Seed
-	shards [64]shard
+	seed    maphash.Seed
+	shards  [64]shard
+	counted atomic.Bool // a shard may have requests that were not yet reported to other nodes
 }
 
 // maxClients limits the number of addresses in each of the two generations of a shard: 2 x 64 x
@@ -218,6 +219,9 @@ func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, cou
 		s.keep(p, next, now)
 		if s.fresh != nil && len(s.fresh) < maxClients {
 			s.fresh[p]++
+			if !c.counted.Load() {
+				c.counted.Store(true)
+			}
 		}
 	}
 	return w

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"weir"
@@ -84,7 +85,7 @@ func (w *world) stops() bool {
 // here.
 func (c *client) step(what string) error {
 	c.count++
-	return c.w.gate(fmt.Sprintf("client %d %s #%d", c.n, what, c.count), c)
+	return c.w.gate("client "+strconv.Itoa(c.n)+" "+what+" #"+strconv.Itoa(c.count), c)
 }
 
 // ask sends a request with the key that all clients share. It returns nil if the response does not

@@ -1,11 +1,12 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -17,9 +18,12 @@ type scheduler struct {
 	start time.Time
 
 	mu      sync.Mutex
-	waiting []*waiter
+	waiting []*waiter // sorted by name; the order in which they arrived depends on the Go scheduler
+	spare   []*waiter // waiters that have gone on, for reuse
 
-	sum uint64 // hash of the trace, which lists all steps of the simulation
+	list []*waiter // what the method settled has returned
+	sum  uint64    // hash of the trace, which lists all steps of the simulation
+	text []byte    // the last line of the trace
 }
 
 // waiter is a goroutine that waits at a gate, that is, in a call of the method gate.
@@ -36,21 +40,28 @@ type waiter struct {
 // caller's disk call must fail. The name identifies the step in the trace. Of all goroutines that
 // wait at the same time, no two may use the same name.
 func (s *scheduler) gate(name string, c *client) error {
-	w := &waiter{name, c == nil, make(chan error), c, c != nil && c.idle}
 	s.mu.Lock()
-	s.waiting = append(s.waiting, w)
+	if len(s.spare) == 0 {
+		s.spare = append(s.spare, &waiter{free: make(chan error)})
+	}
+	last := len(s.spare) - 1
+	w := s.spare[last]
+	s.spare = s.spare[:last]
+	w.name, w.disk, w.client, w.idle = name, c == nil, c, c != nil && c.idle
+	at, _ := slices.BinarySearchFunc(s.waiting, name, func(o *waiter, name string) int { return strings.Compare(o.name, name) })
+	s.waiting = slices.Insert(s.waiting, at, w)
 	s.mu.Unlock()
 	return <-w.free
 }
 
 // settled waits until every goroutine is blocked, and returns those that wait at a gate, sorted by
-// name. The order in which they arrived would depend on the Go scheduler.
+// name. The slice is valid until the next call.
 func (s *scheduler) settled() []*waiter {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slices.SortFunc(s.waiting, func(a, b *waiter) int { return cmp.Compare(a.name, b.name) })
-	return slices.Clone(s.waiting)
+	s.list = append(s.list[:0], s.waiting...)
+	return s.list
 }
 
 // release lets a waiter go on. Each step takes a millisecond, so that two steps do not set timers
@@ -60,23 +71,32 @@ func (s *scheduler) release(w *waiter, err error) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(o *waiter) bool { return o == w })
 	s.mu.Unlock()
 	w.free <- err
+	s.mu.Lock()
+	s.spare = append(s.spare, w)
+	s.mu.Unlock()
 	time.Sleep(time.Millisecond)
 }
 
 // note adds a line to the trace.
-func (s *scheduler) note(format string, args ...any) {
-	line := fmt.Sprintf(format, args...)
+func (s *scheduler) note(format string, args ...any) { s.line(fmt.Sprintf(format, args...)) }
+
+// line does the same as note, for a line that needs no formatting.
+func (s *scheduler) line(line string) {
+	at := time.Since(s.start)
+	s.text = strconv.AppendUint(s.text[:0], s.sum, 16)
+	s.text = append(strconv.AppendInt(append(s.text, ' '), int64(at), 10), ' ')
+	s.text = append(s.text, line...)
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%x %d %s", s.sum, time.Since(s.start), line)
+	h.Write(s.text)
 	s.sum = h.Sum64()
 	if *traced {
-		fmt.Printf("%10.3fs  %s\n", time.Since(s.start).Seconds(), line)
+		fmt.Printf("%10.3fs  %s\n", at.Seconds(), line)
 	}
 }
 
 // pass lets simulated time pass. Goroutines at gates stay there, which simulates slow disks and
 // slow clients.
 func (s *scheduler) pass(d time.Duration) {
-	s.note("%v pass", d)
+	s.line(d.String() + " pass")
 	time.Sleep(d)
 }

@@ -51,6 +51,7 @@ func (x *exchange) unzip(asked bool) error {
 // unzipper uncompresses a response that arrives in pieces.
 type unzipper struct {
 	raw   []byte
+	zip   gzip.Reader
 	given int  // number of bytes that the method add has returned
 	whole bool // the response is complete
 	ended bool // the last frame says that nothing more comes
@@ -60,12 +61,11 @@ type unzipper struct {
 func (u *unzipper) add(piece []byte) (text []byte, err error) {
 	u.raw = append(u.raw, piece...)
 	rest := bytes.NewReader(u.raw)
-	r, err := gzip.NewReader(rest)
-	if err != nil {
+	if err := u.zip.Reset(rest); err != nil {
 		return nil, err
 	}
-	r.Multistream(false)
-	all, err := io.ReadAll(r)
+	u.zip.Multistream(false)
+	all, err := io.ReadAll(&u.zip)
 	if u.whole = err == nil; !u.whole && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
 	}

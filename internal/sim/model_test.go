@@ -39,8 +39,9 @@ func newModel(w *world) *model {
 		s := &stream{
 			w: w, n: i, id: weir.StreamID(fmt.Sprintf("stream%016d", i)), mode: weir.JSON, loose: i > 1,
 			sent: map[weir.Seq][]*batch{}, unplaced: map[string]*batch{}, keys: map[string]*batch{}, known: map[weir.Seq]*batch{}, at: map[*batch]weir.Seq{},
-			acked: map[weir.Seq]bool{}, fresh: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, above: map[weir.Seq]time.Time{},
+			acked: map[weir.Seq]bool{}, fresh: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, outlived: map[weir.Seq]bool{}, above: map[weir.Seq]time.Time{},
 			times: map[weir.Seq]time.Time{}, when: map[weir.Seq]time.Time{}, polls: map[*exchange]query{},
+			decoded: map[string]delivery{},
 		}
 		if w.rng.IntN(3) == 0 {
 			s.mode = weir.Raw
@@ -97,6 +98,7 @@ type stream struct {
 	acked    map[weir.Seq]bool      // sequences whose batch was acknowledged
 	fresh    map[weir.Seq]bool      // sequences whose batch was acknowledged as new
 	refused  map[weir.Seq]time.Time // sequences that were refused for good, and when
+	outlived map[weir.Seq]bool      // the sequences of refused that may have been refused because of an eviction; like the field low, this may be undone
 	cursor   weir.Seq               // the highest cursor that a client has seen
 	low      weir.Seq               // clients were told that everything below this sequence was evicted; if the clock was set back, a restart may undo that
 	subs     []*subscriber
@@ -109,6 +111,9 @@ type stream struct {
 	when     map[weir.Seq]time.Time // when batches were first acknowledged
 	passages []*passage             // pages that clients have read
 	polls    map[*exchange]query    // long polls in progress
+
+	reading sync.Mutex
+	decoded map[string]delivery // the batches that clients have received, by their JSON form
 }
 
 // seen is what clients knew about a stream when a request began.
@@ -308,7 +313,7 @@ func (s *stream) stored(x *exchange, a ack, seq weir.Seq, b *batch, contiguous b
 	if twice || before.low > seq && !s.w.back {
 		s.w.violation("stream %s: sequence %d was stored twice, or after it was evicted", s.id, seq)
 	}
-	if at, ok := s.refused[seq]; ok && at.Before(before.time) {
+	if at, ok := s.refused[seq]; ok && at.Before(before.time) && !(s.outlived[seq] && s.w.back) {
 		s.w.violation("stream %s: sequence %d was stored after a refusal", s.id, seq)
 	}
 	if contiguous && !s.loose && seq > 1 && !s.reachable(seq) {
@@ -345,7 +350,7 @@ func (s *stream) repeated(x *exchange, a ack, seq weir.Seq, _ *batch) {
 func (s *stream) gapClosed(x *exchange, seq weir.Seq) {
 	if s.evictable(seq) {
 		if !s.w.back {
-			s.refused[seq] = time.Now()
+			s.refused[seq], s.outlived[seq] = time.Now(), true
 		}
 		return
 	}
@@ -358,7 +363,7 @@ func (s *stream) gapClosed(x *exchange, seq weir.Seq) {
 	if since, ok := s.above[seq]; !s.loose && seq > 0 && (!ok || time.Since(since) < grace && s.w.stepped.Before(since)) {
 		s.w.violation("stream %s: the gap at %d was closed %v after a batch above it was sent", s.id, seq, time.Since(since))
 	}
-	s.refused[seq] = time.Now()
+	s.refused[seq], s.outlived[seq] = time.Now(), false
 }
 
 // publishedNext checks the response to a publish without a sequence.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -146,18 +147,27 @@ func (w *world) makeToken(ctx context.Context, g *server, project weir.ProjectID
 
 // attach makes each disk call of a server wait until the scheduler lets it go on.
 func (w *world) attach(fs *faulty.FS, g *server) {
-	calls := map[string]int{}
+	type call struct {
+		kind faulty.Kind
+		name string
+		off  int64
+		len  int
+	}
+	calls := map[call]int{}
 	var mu sync.Mutex
 	fs.OnCall(func(c faulty.Call) error {
 		if g.dead.Load() {
 			return errCrashed
 		}
-		name := fmt.Sprintf("disk %v %s %d+%d", c.Kind, c.Name, c.Off, c.Len)
+		if c.Kind == faulty.Read && w.quiet.Load() {
+			return nil
+		}
+		key := call{c.Kind, c.Name, c.Off, c.Len}
 		mu.Lock()
-		calls[name]++
-		name = fmt.Sprintf("%s #%d", name, calls[name])
+		calls[key]++
+		n := calls[key]
 		mu.Unlock()
-		err := w.gate(name, nil)
+		err := w.gate("disk "+c.Kind.String()+" "+c.Name+" "+strconv.FormatInt(c.Off, 10)+"+"+strconv.Itoa(c.Len)+" #"+strconv.Itoa(n), nil)
 		if g.dead.Load() {
 			return errCrashed
 		}
@@ -216,7 +226,9 @@ func (g *server) request() *exchange {
 func (g *server) requests() []*exchange {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.SortedFunc(slices.Values(g.open), func(a, b *exchange) int { return a.client.n - b.client.n })
+	list := slices.Clone(g.open)
+	slices.SortFunc(list, func(a, b *exchange) int { return a.client.n - b.client.n })
+	return list
 }
 
 // opened adds a request. Its context ends when the client hangs up.

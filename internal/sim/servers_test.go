@@ -245,7 +245,7 @@ func (s *servers) pass(name string) error {
 	}
 	s.mu.Lock()
 	s.steps[name]++
-	name = fmt.Sprintf("%s #%d", name, s.steps[name])
+	name += " #" + strconv.Itoa(s.steps[name])
 	s.mu.Unlock()
 	return s.gate(name)
 }
@@ -304,12 +304,13 @@ func matches(subject, filter string) bool {
 
 // streamOf returns the stream that stores messages of a subject, or "".
 func (s *servers) streamOf(subject string) string {
-	for _, name := range slices.Sorted(maps.Keys(s.streams)) {
-		if slices.ContainsFunc(s.streams[name].config.Subjects, func(filter string) bool { return matches(subject, filter) }) {
-			return name
+	first := ""
+	for name, l := range s.streams {
+		if (first == "" || name < first) && slices.ContainsFunc(l.config.Subjects, func(filter string) bool { return matches(subject, filter) }) {
+			first = name
 		}
 	}
-	return ""
+	return first
 }
 
 // lifetime returns when a message expires; zero: never.

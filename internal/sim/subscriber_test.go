@@ -23,8 +23,21 @@ type delivery struct {
 	payload string
 }
 
-// decode reads the JSON form of a batch.
-func (s *stream) decode(text []byte) (d delivery, ok bool) {
+// decode reads the JSON form of a batch. Clients receive the same text many times.
+func (s *stream) decode(text []byte) (delivery, bool) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	d, ok := s.decoded[string(text)]
+	if ok {
+		return d, true
+	}
+	if d, ok = s.parse(text); ok {
+		s.decoded[string(text)] = d
+	}
+	return d, ok
+}
+
+func (s *stream) parse(text []byte) (d delivery, ok bool) {
 	err := json.Unmarshal(text, &d)
 	if s.mode == weir.Raw {
 		data, broken := base64.StdEncoding.DecodeString(d.Data)

@@ -42,10 +42,11 @@ type exchange struct {
 	read, write time.Time // deadlines
 	writing     bool      // the client waits before it takes a piece of the response
 
-	status int
-	header http.Header
-	got    bytes.Buffer
-	onData func(b []byte) (more bool) // called with each piece of the response; the client hangs up if more is false
+	status  int
+	refusal weir.Code // the code in an error response, once the method code was called
+	header  http.Header
+	got     bytes.Buffer
+	onData  func(b []byte) (more bool) // called with each piece of the response; the client hangs up if more is false
 }
 
 // do sends a request to a server and returns when the handler has returned.
@@ -68,7 +69,7 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 	if x.status == 0 {
 		x.status = 200
 	}
-	c.last = fmt.Sprintf(" after %s %s: %d", method, path, x.status)
+	c.last = " after " + method + " " + path + ": " + strconv.Itoa(x.status)
 	if x.gone {
 		c.last += ", hung up"
 	}
@@ -99,12 +100,12 @@ func (x *exchange) String() string {
 
 // code returns the code in an error response.
 func (x *exchange) code() weir.Code {
-	var refusal struct{ Error struct{ Code weir.Code } }
-	if x.status < 400 {
-		return ""
+	if x.status >= 400 && x.refusal == "" {
+		var refusal struct{ Error struct{ Code weir.Code } }
+		_ = json.Unmarshal(x.got.Bytes(), &refusal)
+		x.refusal = refusal.Error.Code
 	}
-	_ = json.Unmarshal(x.got.Bytes(), &refusal)
-	return refusal.Error.Code
+	return x.refusal
 }
 
 // leave makes the client hang up.

@@ -43,6 +43,7 @@ type world struct {
 	back     bool          // the clock was set back
 	limited  bool          // the disk was full, or could become full
 	again    atomic.Bool   // the final check wants a restart
+	quiet    atomic.Bool   // the clients have ended, so nothing can happen between two reads of the disk
 	turns    int           // number of calls of the method overdue
 	checked  time.Time     // when overdue last looked at the requests
 
@@ -172,6 +173,7 @@ func (w *world) run() string {
 	var clients, final atomic.Bool
 	go func() { w.clients.Wait(); clients.Store(true) }()
 	w.until("the clients end", clients.Load)
+	w.quiet.Store(true)
 	if w.isCluster() {
 		w.cluster.finishNodes(&final)
 	} else {
@@ -257,7 +259,7 @@ func (w *world) advance(o *waiter, err error) {
 	if err != nil {
 		w.note("%s: %v", o.name, err)
 	} else {
-		w.note("%s", o.name)
+		w.line(o.name)
 	}
 	w.release(o, err)
 }

@@ -1,6 +1,9 @@
 package faulty
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+)
 
 // content is the content of a file. It is cheap to clone, because clones share a page until one of
 // them writes to it. Cloning a megabyte copies 256 pointers, so a test can simulate thousands of
@@ -64,9 +67,20 @@ func (c *content) write(b []byte, off int64) {
 		c.truncate(end)
 	}
 	for len(b) > 0 {
-		n := copy(c.writable(off / pageSize).data[off%pageSize:], b)
-		b, off = b[n:], off+int64(n)
+		i, at := off/pageSize, off%pageSize
+		part := b[:min(int64(len(b)), pageSize-at)]
+		if (len(part) == pageSize || c.pages[i] == nil) && isZero(part) {
+			c.pages[i] = nil
+		} else {
+			copy(c.writable(i).data[at:], part)
+		}
+		b, off = b[len(part):], off+int64(len(part))
 	}
+}
+
+// isZero reports whether b holds only zeros. Programs that reserve space write many of them.
+func isZero(b []byte) bool {
+	return len(b) == 0 || b[0] == 0 && b[len(b)-1] == 0 && bytes.Equal(b[1:], b[:len(b)-1])
 }
 
 func (c *content) truncate(size int64) {

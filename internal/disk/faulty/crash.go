@@ -102,7 +102,7 @@ func (f *FS) Kill() *FS {
 		}
 		im := &inode{name: in.name, linked: in.linked, current: in.current.clone(), durable: in.durable.clone()}
 		for _, w := range in.pending {
-			w.file, w.data = im, slices.Clone(w.data)
+			w.file = im
 			im.pending = append(im.pending, w)
 		}
 		images[in] = im

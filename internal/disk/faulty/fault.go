@@ -3,6 +3,7 @@ package faulty
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"weir/internal/disk"
 )
@@ -141,8 +142,10 @@ func (f *FS) Flip(name string, off int64, bit uint) {
 	if off < in.durable.size {
 		in.durable.flip(off, bit)
 	}
-	for _, w := range in.pending {
+	for n := range in.pending {
+		w := &in.pending[n]
 		if i := off - w.off; !w.cut && i >= 0 && i < int64(len(w.data)) {
+			w.data = slices.Clone(w.data)
 			w.data[i] ^= 1 << bit
 		}
 	}

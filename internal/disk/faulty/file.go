@@ -80,7 +80,7 @@ func (o *file) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (o *file) WriteAt(off int64, bufs ...[]byte) error {
-	data := slices.Concat(bufs...)
+	data := concat(bufs)
 	if err := o.enter("write", Call{Kind: Write, Off: off, Len: len(data), data: data}); err != nil {
 		return err
 	}
@@ -90,6 +90,21 @@ func (o *file) WriteAt(off int64, bufs ...[]byte) error {
 	}
 	return o.write(data, off)
 }
+
+// concat returns a copy of the buffers, which must not be changed: all copies of zeros share their
+// memory.
+func concat(bufs [][]byte) []byte {
+	n := 0
+	for _, b := range bufs {
+		n += len(b)
+	}
+	if n <= len(zeros) && !slices.ContainsFunc(bufs, func(b []byte) bool { return !isZero(b) }) {
+		return zeros[:n:n]
+	}
+	return slices.Concat(bufs...)
+}
+
+var zeros [1 << 20]byte
 
 // write writes as much as there is space for, like a disk that runs full.
 func (o *file) write(data []byte, off int64) error {

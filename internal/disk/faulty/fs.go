@@ -66,7 +66,7 @@ type write struct {
 	file  *inode
 	order uint64
 	off   int64
-	data  []byte
+	data  []byte // never changed, because other writes may share it
 	cut   bool
 }
 

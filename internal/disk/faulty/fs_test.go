@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"weir/internal/disk"
@@ -212,4 +213,25 @@ func texts(d *FS) map[string]string {
 		got[name] = string(b)
 	}
 	return got
+}
+
+// Zeros take no memory of their own. They replace what was written before, and a flipped bit of one
+// file does not change the zeros of another.
+func TestZeros(t *testing.T) {
+	d := New()
+	f, g := createSynced(t, d, "a", strings.Repeat("x", 3*pageSize)), createSynced(t, d, "b", "")
+	check(t, f.WriteAt(10, make([]byte, 2*pageSize)))
+	check(t, g.WriteAt(0, make([]byte, pageSize), make([]byte, 1)))
+	d.Flip("b", 5, 0)
+	check(t, g.WriteAt(pageSize+1, make([]byte, 9)))
+	want := []string{"a", strings.Repeat("x", 10) + strings.Repeat("\x00", 2*pageSize) + strings.Repeat("x", pageSize-10), "b", "\x00\x00\x00\x00\x00\x01" + strings.Repeat("\x00", pageSize+4)}
+	holds(t, d, want...)
+	holds(t, d.Crash(LoseNothing, nil), want...)
+	check(t, f.SyncData())
+	check(t, g.SyncData())
+	check(t, d.SyncDir())
+	holds(t, d.Crash(LoseAll, nil), want...)
+	if !isZero(zeros[:]) {
+		t.Error("the shared zeros were changed")
+	}
 }

@@ -82,14 +82,16 @@ func (r *Restore) Add(name string, content io.Reader) error {
 // fill writes a segment to its full size, because syncs are cheaper on blocks that were written
 // before.
 func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
-	buf, packed, most := make([]byte, min(zeroStep, r.j.dir.Size)), false, r.j.dir.Size
+	buf, release := segments.Buffer(int(min(zeroStep, r.j.dir.Size)))
+	defer release()
+	packed, most := false, r.j.dir.Size
 	for off := int64(0); off < most; off += int64(len(buf)) {
-		clear(buf)
 		b := buf[:min(int64(len(buf)), most-off)]
 		n, err := io.ReadFull(content, b)
 		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 			return err
 		}
+		clear(b[n:])
 		if packed = packed || off == 0 && segments.IsPacked(b); packed {
 			b, most = b[:n], 2*r.j.dir.Size // incompressible content takes a little more space than it has bytes
 		}

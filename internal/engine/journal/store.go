@@ -165,7 +165,10 @@ func (s *store) removeSegment(seg *segment) {
 func (s *store) dropTombstones() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left, again := slices.Sorted(maps.Keys(s.segments)), s.unneeded
+	if !s.unneeded {
+		return
+	}
+	left, again := slices.Sorted(maps.Keys(s.segments)), true
 	s.unneeded = false
 	for from := ""; again; {
 		var gone []string

@@ -201,7 +201,7 @@ func (x *File) readTable(stored int64) error {
 func (x *File) search(stored int64) (found bool) {
 	const step = 1 << 20
 	x.at = make([]uint32, x.count()+1)
-	buf := make([]byte, step+headSize)
+	buf := make([]byte, min(step+headSize, max(0, stored-Start)))
 	for base := int64(Start); base < stored; base += step {
 		n, _ := x.File.ReadAt(buf[:min(int64(len(buf)), stored-base)], base) // blocks in an unreadable part are lost
 		for off := 0; off < step && off+headSize <= n; off += align {

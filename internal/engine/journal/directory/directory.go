@@ -5,6 +5,7 @@ package directory
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -221,9 +222,12 @@ func (d *Directory) ParseFormat(text string) error {
 	if version > compressedVersion {
 		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, compressedVersion)
 	}
-	var salt []byte
-	_, err = fmt.Sscanf(rest, "segment %d\nsalt %x\n", &d.Size, &salt)
-	if d.Version = version; copy(d.Salt[:], salt) < len(d.Salt) || err != nil || CheckSize(d.Size) != nil || text != d.FormatText() {
+	size, rest, _ := strings.Cut(strings.TrimPrefix(rest, "segment "), "\n")
+	salt, _, _ := strings.Cut(strings.TrimPrefix(rest, "salt "), "\n")
+	if d.Size, err = strconv.ParseInt(size, 10, 64); err == nil && len(salt) == 2*len(d.Salt) {
+		_, err = hex.Decode(d.Salt[:], []byte(salt))
+	}
+	if d.Version = version; err != nil || CheckSize(d.Size) != nil || text != d.FormatText() {
 		return &segments.DamageError{File: FormatFile, What: "journal format", Err: segments.ErrChecksum}
 	}
 	return nil

@@ -54,8 +54,9 @@ func (s *Segment) evidence(x *Scanned) error {
 	if x.Marked, x.Final = synced == s.End, final; synced > s.End {
 		return s.Damage(s.End, "group", ErrChecksum)
 	}
-	const step = 1 << 20
-	buf := make([]byte, max(0, min(step+FrameSize, s.size-s.End-align)))
+	const step = LongRun - 4096 // leaves space for a frame that begins at the end of a step
+	buf, release := Buffer(int(max(0, min(LongRun, s.size-s.End-align))))
+	defer release()
 	for off := s.End + align; off < s.size; off += step {
 		n := min(int64(len(buf)), s.size-off)
 		if err := s.Read(buf[:n], off); err != nil {
