@@ -195,7 +195,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	runtime.MemProfileRate = 0 // a profile of memory would take a few per cent of the time, even if no flag asks for it
+	runtime.MemProfileRate = 0 // sampling takes time even if no flag asks for a profile; -memprofile needs -memprofilerate too
 	code := m.Run()
 	if unracedDir != "" {
 		os.RemoveAll(unracedDir)
