@@ -150,7 +150,7 @@ func (c *call) serve() error {
 		return errNoRoute
 	}
 	err := endpoint(c)
-	if err == nil || code(err) != weir.StreamNotFound || c.known == nil {
+	if err == nil || err == errPending || c.known == nil || code(err) != weir.StreamNotFound {
 		return err
 	}
 	switch replaced, failure := hub.Replaced(c.r.Context(), c.known, err); {
@@ -173,7 +173,7 @@ func (c *call) identify() error {
 	if c.route.manages {
 		c.grant, refusal = c.h.Access.AuthenticateToken(c.r.Header["Authorization"])
 	} else if !c.route.public() {
-		c.grant, refusal = c.h.Access.Authenticate(c.r.Header["Authorization"])
+		c.grant, refusal = c.authenticate()
 		if refusal != nil && c.reads(access.DemoStream) && code(refusal) == weir.MissingAPIKey {
 			if c.grant = c.h.Access.DemoReader(); c.grant != nil {
 				refusal = nil

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"weir"
+	"weir/internal/access"
 	"weir/internal/hub"
 )
 
@@ -15,6 +16,53 @@ type laterWriter interface {
 
 	// Ready makes the event loop call f.Finish in the loop's goroutine, and then send the response.
 	Ready(f interface{ Finish() })
+}
+
+// memoWriter is implemented by response writers that keep something between the requests of a
+// connection.
+type memoWriter interface {
+	// Memo returns a place for what is known about the header fields of the request. The event loop
+	// clears the place when other header fields arrive on the connection. Content-Length and the path
+	// of the request may change.
+	Memo() *any
+}
+
+// fieldFacts is what is known about the header fields of a request. Most connections send the same
+// fields with every request, so an event loop keeps the facts for the next one.
+type fieldFacts struct {
+	credentials access.Credentials
+	plain       bool // the fields say that the body is JSON, without a content coding, and no field changes how a batch is published
+}
+
+// facts returns what is known about the header fields of the request, or nil if no event loop
+// serves the request.
+func (c *call) facts() *fieldFacts {
+	w, ok := c.later.(memoWriter)
+	if !ok {
+		return nil
+	}
+	memo := w.Memo()
+	f, ok := (*memo).(*fieldFacts)
+	if !ok {
+		h := c.r.Header
+		f = &fieldFacts{credentials: access.ReadCredentials(h["Authorization"]), plain: true}
+		if t := h["Content-Type"]; len(t) != 1 || t[0] != jsonType {
+			f.plain = false
+		}
+		for _, name := range [...]string{"Content-Encoding", "Idempotency-Key", weir.HeaderContiguous, weir.HeaderPublisher} {
+			f.plain = f.plain && h[name] == nil
+		}
+		*memo = f
+	}
+	return f
+}
+
+// authenticate returns the grant of the key in the header fields.
+func (c *call) authenticate() (*access.Grant, error) {
+	if f := c.facts(); f != nil {
+		return c.h.Access.Admit(f.credentials)
+	}
+	return c.h.Access.Authenticate(c.r.Header["Authorization"])
 }
 
 // errPending is returned by an endpoint whose outcome is still to come.
