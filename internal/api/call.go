@@ -41,6 +41,7 @@ type call struct {
 	later   laterWriter // set if an event loop serves the request: see ServeLater
 	ack     weir.Ack    // the outcome of a publish that an event loop has begun; valid if failure is nil
 	failure error
+	inLoop  bool         // the event loop calls Published
 	waits   bool         // the call waits in a goroutine of its own, although an event loop began it
 	resume  func() error // sends the outcome of a call that is not a publish; nil if there is none
 

@@ -181,10 +181,19 @@ func (c *call) arrive() {
 	c.later.Ready(c)
 }
 
-// Published implements hub.Outcome. It may run in a goroutine that the store needs, so it leaves the
-// response to the event loop.
+// Settle makes the event loop call f.Finish, which calls Published. So a goroutine of the store
+// neither computes the outcome nor sends the response.
+func (c *call) Settle(f interface{ Finish() }) {
+	c.inLoop = true
+	c.later.Ready(f)
+}
+
+// Published implements hub.Outcome. The response is always sent by the event loop.
 func (c *call) Published(ack weir.Ack, err error) {
-	c.ack, c.failure = ack, err
+	if c.ack, c.failure = ack, err; c.inLoop {
+		c.Finish()
+		return
+	}
 	c.later.Ready(c)
 }
 
