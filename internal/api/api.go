@@ -113,7 +113,7 @@ func (h *Handler) EndSubscriptions() { h.open.endAll() }
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
-	c.h, c.w, c.r, c.id = h, w, r, newRequestID() // all other fields are zero: see finish
+	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), parseRoute(r.URL) // all other fields are zero: see finish
 	defer c.finish()
 	if err := c.serve(); err != nil {
 		c.refuse(err)
@@ -131,7 +131,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //
 //	stream id → stream exists → project and scope → content type → declared size → sequence → body
 func (c *call) serve() error {
-	c.route = parseRoute(c.r.URL)
 	switch {
 	case c.r.Method == http.MethodOptions:
 		return c.preflight()

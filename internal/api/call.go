@@ -38,6 +38,7 @@ type call struct {
 	// ended is closed when the caller loses the right to read. It is nil except in subscriptions.
 	ended <-chan struct{}
 
+	facts   *fieldFacts // what is known about the header fields; nil unless an event loop serves the request
 	later   laterWriter // set if an event loop serves the request: see ServeLater
 	ack     weir.Ack    // the outcome of a publish that an event loop has begun; valid if failure is nil
 	failure error
@@ -121,8 +122,7 @@ const none = -1
 // that all responses have. It also sends the content type, the length, the cursor, c.created and
 // c.publisher, each only if it is set.
 func (c *call) head(status int, contentType string, length, cursor int64) {
-	// Pages of other origins must not use a management token.
-	if !c.route.manages && c.h.cors.allow(c.r, c.w.Header()) && c.route.kind == besideRoute {
+	if c.allowOrigin() && c.route.kind == besideRoute {
 		c.w.Header()["Access-Control-Expose-Headers"] = besideExposed
 	}
 	c.sent, c.status = true, status

@@ -32,35 +32,43 @@ type memoWriter interface {
 type fieldFacts struct {
 	credentials access.Credentials
 	plain       bool // the fields say that the body is JSON, without a content coding, and no field changes how a batch is published
+	direct      bool // no field names a proxy or the origin of a page
 }
 
-// facts returns what is known about the header fields of the request, or nil if no event loop
-// serves the request.
-func (c *call) facts() *fieldFacts {
+// readFacts sets c.facts if an event loop serves the request.
+func (c *call) readFacts() {
 	w, ok := c.later.(memoWriter)
 	if !ok {
-		return nil
+		return
 	}
 	memo := w.Memo()
-	f, ok := (*memo).(*fieldFacts)
-	if !ok {
-		h := c.r.Header
-		f = &fieldFacts{credentials: access.ReadCredentials(h["Authorization"]), plain: true}
-		if t := h["Content-Type"]; len(t) != 1 || t[0] != jsonType {
-			f.plain = false
-		}
-		for _, name := range [...]string{"Content-Encoding", "Idempotency-Key", weir.HeaderContiguous, weir.HeaderPublisher} {
-			f.plain = f.plain && h[name] == nil
-		}
-		*memo = f
+	if c.facts, ok = (*memo).(*fieldFacts); ok {
+		return
 	}
-	return f
+	h := c.r.Header
+	t := h["Content-Type"]
+	c.facts = &fieldFacts{
+		credentials: access.ReadCredentials(h["Authorization"]),
+		plain:       len(t) == 1 && t[0] == jsonType && lacks(h, "Content-Encoding", "Idempotency-Key", weir.HeaderContiguous, weir.HeaderPublisher),
+		direct:      lacks(h, "X-Forwarded-For", "Origin"),
+	}
+	*memo = c.facts
+}
+
+// lacks reports whether none of these header fields is present.
+func lacks(h http.Header, names ...string) bool {
+	for _, name := range names {
+		if h[name] != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // authenticate returns the grant of the key in the header fields.
 func (c *call) authenticate() (*access.Grant, error) {
-	if f := c.facts(); f != nil {
-		return c.h.Access.Admit(f.credentials)
+	if c.facts != nil {
+		return c.h.Access.Admit(c.facts.credentials)
 	}
 	return c.h.Access.Authenticate(c.r.Header["Authorization"])
 }
@@ -84,11 +92,13 @@ func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, don
 	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > firstRead || hub.IsShared(h.Hub) {
 		return false, false
 	}
-	if k := parseRoute(r.URL).kind; k != nextRoute && k != atRoute && k != streamsRoute {
+	at := parseRoute(r.URL)
+	if k := at.kind; k != nextRoute && k != atRoute && k != streamsRoute {
 		return false, false
 	}
 	c := calls.Get().(*call)
-	c.h, c.w, c.r, c.id, c.later = h, w, r, newRequestID(), later
+	c.h, c.w, c.r, c.id, c.later, c.route = h, w, r, newRequestID(), later, at
+	c.readFacts()
 	return true, !c.begin(c.serve)
 }
 

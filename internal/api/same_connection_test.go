@@ -25,7 +25,7 @@ func TestFieldsChangeOnOneConnection(t *testing.T) {
 		body  = `{"events":["x"]}`
 		plain = "Authorization: Bearer {key:writer}\r\nContent-Type: application/json\r\n"
 	)
-	send := func(name, path, fields string, status int) {
+	send := func(name, path, fields string, status int) http.Header {
 		t.Helper()
 		fmt.Fprint(conn, svc.fill(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a.example\r\n%sContent-Length: %d\r\n\r\n%s", path, fields, len(body), body)))
 		resp, err := http.ReadResponse(in, nil)
@@ -36,6 +36,7 @@ func TestFieldsChangeOnOneConnection(t *testing.T) {
 		if resp.StatusCode != status {
 			t.Errorf("%s: status %d, want %d", name, resp.StatusCode, status)
 		}
+		return resp.Header
 	}
 	next, raw := "/v1/streams/{id}/publish", "/v1/streams/{raw}/publish"
 	send("first", next, plain, 202)
@@ -54,7 +55,12 @@ func TestFieldsChangeOnOneConnection(t *testing.T) {
 	send("the same idempotency key", next, plain+"Idempotency-Key: k\r\n", 200)
 	send("an empty idempotency key", next, plain+"Idempotency-Key:\r\n", 400)
 	send("not contiguous", "/v1/streams/{id}/99", plain+"X-Svc-Contiguous: true\r\n", 412)
-	send("the first fields again", next, plain, 202)
+	if h := send("a page of another origin", next, plain+"Origin: https://b.example\r\n", 202); h.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("a page of another origin gets the header fields %v", h)
+	}
+	if h := send("the first fields again", next, plain, 202); h.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a request without an origin gets the header fields %v", h)
+	}
 	if _, err := svc.Access.Revoke(context.Background(), svc.records["writer"].ID); err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func (c *conn) keep(raw []byte) {
 // begin passes a request to the handler. The parameter content is the body of the request.
 func (c *conn) begin(r *http.Request, content []byte) {
 	if later := c.l.set.later; later != nil {
-		x := exchanges.Get().(*exchange)
+		x := c.l.exchange()
 		x.c, x.pooled = c, true
 		x.receive(r, content)
 		c.exchange = x
@@ -161,7 +161,7 @@ func (c *conn) begin(r *http.Request, content []byte) {
 		case taken:
 			return
 		}
-		x.recycle()
+		x.recycle(c.l)
 	}
 	kept := *r // a copy, because the handler may keep the request after the handler has returned
 	x := &exchange{c: c, header: make(http.Header)}
@@ -204,7 +204,7 @@ func (c *conn) send(x *exchange) {
 	c.last = x.request.Close || x.close || c.l.set.stopping.Load()
 	c.write(x.encode(c.l.now, c.last))
 	if x.pooled {
-		x.recycle()
+		x.recycle(c.l)
 	}
 }
 

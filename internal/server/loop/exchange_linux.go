@@ -27,13 +27,27 @@ type exchange struct {
 	finisher interface{ Finish() } // completes the response; nil if it is complete
 }
 
-// exchanges is a pool of exchanges for ServeLater, which must not use its ResponseWriter after the
+// exchange returns an exchange for ServeLater, which must not use its ResponseWriter after the
 // response is complete. ServeHTTP might still use its ResponseWriter after it has returned, so an
 // exchange that was passed to ServeHTTP is never reused.
-var exchanges = sync.Pool{New: func() any { return &exchange{header: make(http.Header)} }}
+func (l *loop) exchange() *exchange {
+	n := len(l.used)
+	if n == 0 {
+		return &exchange{header: make(http.Header)}
+	}
+	x := l.used[n-1]
+	l.used = l.used[:n-1]
+	return x
+}
 
-// recycle returns the exchange to the pool. It drops large buffers.
-func (x *exchange) recycle() {
+// mostUsed is the maximum number of exchanges that a loop keeps for reuse.
+const mostUsed = 64
+
+// recycle keeps the exchange for another request. It drops large buffers.
+func (x *exchange) recycle(l *loop) {
+	if len(l.used) == mostUsed {
+		return
+	}
 	clear(x.header)
 	*x = exchange{header: x.header, out: x.out[:0], body: x.body[:0]}
 	if cap(x.out) > maxHead {
@@ -42,7 +56,7 @@ func (x *exchange) recycle() {
 	if cap(x.body) > maxHead {
 		x.body = nil
 	}
-	exchanges.Put(x)
+	l.used = append(l.used, x)
 }
 
 // receive sets the request and its body.
