@@ -160,7 +160,7 @@ func (c *call) serve() error {
 	case c.read:
 		return errReplaced // the body cannot be read again
 	}
-	c.known, c.created, c.proposed = nil, "", hub.Publish{}
+	c.known, c.created, c.proposed = nil, nil, hub.Publish{}
 	return endpoint(c)
 }
 
@@ -239,7 +239,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	if err := c.grant.May(action, id, s.Project); err != nil {
 		return nil, err
 	}
-	c.known, c.created = s, s.Created()
+	c.known, c.created = s, &s.CreatedAt
 	return s, nil
 }
 

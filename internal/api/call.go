@@ -32,7 +32,7 @@ type call struct {
 
 	known     *hub.Stream // the stream that the method stream returned; nil if there was none
 	cache     string      // value of cache-control; "no-store" if empty
-	created   string      // value of x-svc-stream-created (D39); empty unless the response is about a stream
+	created   *weir.Time  // value of x-svc-stream-created (D39); nil unless the response is about a stream
 	publisher string      // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
 
 	// ended is closed when the caller loses the right to read. It is nil except in subscriptions.
@@ -150,7 +150,9 @@ func (c *call) appendFields(b []byte, contentType string, length, cursor int64) 
 	b = append(b, "\r\nServer: svc\r\nX-Content-Type-Options: nosniff\r\n"...)
 	b = appendLine(b, "Cache-Control: ", cmp.Or(c.cache, "no-store"))
 	b = appendLine(b, "Content-Type: ", contentType)
-	b = appendLine(b, weir.HeaderStreamCreated+": ", c.created)
+	if c.created != nil {
+		b = append(c.created.AppendFormat(append(b, weir.HeaderStreamCreated+": "...)), "\r\n"...)
+	}
 	b = appendLine(b, weir.HeaderPublisher+": ", c.publisher)
 	if length != none {
 		b = append(appendNumber(b, "Content-Length: ", length), "\r\n"...)
