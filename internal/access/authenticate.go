@@ -39,14 +39,37 @@ const scheme = "Bearer "
 // node may have just been created on another node. In this case Authenticate first waits until this
 // node has caught up with the others. It returns StorageUnavailable if that fails.
 func (a *Access) Authenticate(authorization []string) (*Grant, error) {
+	return a.Admit(ReadCredentials(authorization))
+}
+
+// Credentials are the digest of the key in the Authorization header fields of a request, or the
+// reason why the fields hold no key. They contain no secret.
+type Credentials struct {
+	digest  digest
+	refusal error
+}
+
+// ReadCredentials returns the credentials in the values of the Authorization header fields.
+func ReadCredentials(authorization []string) (c Credentials) {
 	key, kind, err := Bearer(authorization)
 	switch {
 	case err != nil:
-		return nil, err
+		c.refusal = err
 	case kind == Management:
-		return nil, errNotAKey
+		c.refusal = errNotAKey
+	default:
+		c.digest = digestOf(key)
 	}
-	g, err := a.withSecret(key)
+	return c
+}
+
+// Admit does the same as Authenticate, for fields that ReadCredentials has read. A caller that gets
+// the same fields many times need not read them again, which takes most of the time.
+func (a *Access) Admit(c Credentials) (*Grant, error) {
+	if c.refusal != nil {
+		return nil, c.refusal
+	}
+	g, err := a.grantOf(c.digest)
 	switch {
 	case err != nil:
 		return nil, err
@@ -90,12 +113,11 @@ func Bearer(authorization []string) (secret string, kind Kind, err error) {
 	return value[len(scheme):], kind, nil
 }
 
-// withSecret returns the grant of a key or token, or nil if it does not exist. The error is
-// StorageUnavailable if this node could not catch up with the other nodes.
-func (a *Access) withSecret(secret string) (*Grant, error) {
-	// The lookup time reveals nothing about existing keys: it depends on the digest alone, and two
-	// keys that differ in one digit have unrelated digests.
-	d := digestOf(secret)
+// grantOf returns the grant of a key or token, or nil if it does not exist. The error is
+// StorageUnavailable if this node could not catch up with the other nodes. The lookup time reveals
+// nothing about existing keys: it depends on the digest alone, and two keys that differ in one digit
+// have unrelated digests.
+func (a *Access) grantOf(d digest) (*Grant, error) {
 	e := a.withDigest(d)
 	if e == nil && a.docs.Shared() {
 		if a.catchUp.wait(a.docs) != nil {

@@ -101,7 +101,7 @@ func (a *Access) AuthenticateToken(authorization []string) (*Grant, error) {
 	case kind != Management:
 		return nil, errNotAToken
 	}
-	g, err := a.withSecret(secret)
+	g, err := a.grantOf(digestOf(secret))
 	switch {
 	case err != nil:
 		return nil, err

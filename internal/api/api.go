@@ -113,7 +113,7 @@ func (h *Handler) EndSubscriptions() { h.open.endAll() }
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
-	c.h, c.w, c.r, c.id = h, w, r, newRequestID() // all other fields are zero: see finish
+	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), parseRoute(r.URL) // all other fields are zero: see finish
 	defer c.finish()
 	if err := c.serve(); err != nil {
 		c.refuse(err)
@@ -131,7 +131,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //
 //	stream id → stream exists → project and scope → content type → declared size → sequence → body
 func (c *call) serve() error {
-	c.route = parseRoute(c.r.URL)
 	switch {
 	case c.r.Method == http.MethodOptions:
 		return c.preflight()
@@ -150,7 +149,7 @@ func (c *call) serve() error {
 		return errNoRoute
 	}
 	err := endpoint(c)
-	if err == nil || code(err) != weir.StreamNotFound || c.known == nil {
+	if err == nil || err == errPending || c.known == nil || code(err) != weir.StreamNotFound {
 		return err
 	}
 	switch replaced, failure := hub.Replaced(c.r.Context(), c.known, err); {
@@ -161,7 +160,7 @@ func (c *call) serve() error {
 	case c.read:
 		return errReplaced // the body cannot be read again
 	}
-	c.known, c.created, c.proposed = nil, "", hub.Publish{}
+	c.known, c.created, c.proposed = nil, nil, hub.Publish{}
 	return endpoint(c)
 }
 
@@ -173,7 +172,7 @@ func (c *call) identify() error {
 	if c.route.manages {
 		c.grant, refusal = c.h.Access.AuthenticateToken(c.r.Header["Authorization"])
 	} else if !c.route.public() {
-		c.grant, refusal = c.h.Access.Authenticate(c.r.Header["Authorization"])
+		c.grant, refusal = c.authenticate()
 		if refusal != nil && c.reads(access.DemoStream) && code(refusal) == weir.MissingAPIKey {
 			if c.grant = c.h.Access.DemoReader(); c.grant != nil {
 				refusal = nil
@@ -240,7 +239,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	if err := c.grant.May(action, id, s.Project); err != nil {
 		return nil, err
 	}
-	c.known, c.created = s, s.Created()
+	c.known, c.created = s, &s.CreatedAt
 	return s, nil
 }
 

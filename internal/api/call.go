@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 
 	"weir"
@@ -23,24 +24,25 @@ type call struct {
 	grant  *access.Grant // what the key may do; nil on routes that need no key
 	window access.Window
 	id     [requestIDLength]byte
-	fields [12][2]string // memory for the header fields of the response
-	sent   bool          // the response has begun
-	parked bool          // an event loop continues the response, and counts the call at its end
-	zips   bool          // the subscription is compressed
-	coding coding        // the content coding of a visit's response; empty if it is not compressed
-	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
+	sent   bool   // the response has begun
+	parked bool   // an event loop continues the response, and counts the call at its end
+	zips   bool   // the subscription is compressed
+	coding coding // the content coding of a visit's response; empty if it is not compressed
+	read   bool   // the request body was read, or reading it failed; if false, linger may have to read it
 
 	known     *hub.Stream // the stream that the method stream returned; nil if there was none
 	cache     string      // value of cache-control; "no-store" if empty
-	created   string      // value of x-svc-stream-created (D39); empty unless the response is about a stream
+	created   *weir.Time  // value of x-svc-stream-created (D39); nil unless the response is about a stream
 	publisher string      // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
 
 	// ended is closed when the caller loses the right to read. It is nil except in subscriptions.
 	ended <-chan struct{}
 
+	facts   *fieldFacts // what is known about the header fields; nil unless an event loop serves the request
 	later   laterWriter // set if an event loop serves the request: see ServeLater
 	ack     weir.Ack    // the outcome of a publish that an event loop has begun; valid if failure is nil
 	failure error
+	inLoop  bool         // the event loop calls Published
 	waits   bool         // the call waits in a goroutine of its own, although an event loop began it
 	resume  func() error // sends the outcome of a call that is not a publish; nil if there is none
 
@@ -103,11 +105,13 @@ const (
 	typeStream = "text/event-stream"
 )
 
-// fieldWriter is implemented by response writers that accept the status and header fields as a list
-// of canonical names and values. They send this list in addition to the fields in their Header. The
-// list saves the handler the cost of filling a map, and the writer the cost of reading it.
-type fieldWriter interface {
-	WriteFields(status int, fields [][2]string)
+// headWriter is implemented by response writers that accept header fields as text, in addition to
+// those in their Header. This saves the handler the cost of filling a map, and the writer the cost of
+// reading it. The handler appends complete lines to the buffer that BeginHead returns, and passes the
+// result to EndHead. The parameter typed says whether one of them is the content type.
+type headWriter interface {
+	BeginHead(status int) []byte
+	EndHead(head []byte, typed bool)
 }
 
 // none is passed to the method head as the length or cursor of a response that has no length or
@@ -116,69 +120,81 @@ const none = -1
 
 // head begins the response. Every response under /v1 goes through it. It sends the header fields
 // that all responses have. It also sends the content type, the length, the cursor, c.created and
-// c.publisher, each only if it is set. All numbers and the request id are substrings of one string,
-// so that they cost a single allocation.
+// c.publisher, each only if it is set.
 func (c *call) head(status int, contentType string, length, cursor int64) {
-	var room [96]byte
-	b := append(room[:0], c.id[:]...)
-	var ends [6]int
-	ends[0] = len(b)
-	for i, v := range [...]int64{int64(c.window.Limit), int64(c.window.Remaining), c.window.Reset, length, cursor} {
-		if v != none {
-			b = strconv.AppendInt(b, v, 10)
-		}
-		ends[i+1] = len(b)
-	}
-	text, n := string(b), 0
-	field := func(name, value string) {
-		c.fields[n] = [2]string{name, value}
-		n++
-	}
-	value := func(i int) string { return text[ends[i]:ends[i+1]] }
-	field("X-Request-Id", text[:ends[0]])
-	field("X-Ratelimit-Limit", value(0))
-	field("X-Ratelimit-Remaining", value(1))
-	field("X-Ratelimit-Reset", value(2))
-	field("Cache-Control", cmp.Or(c.cache, "no-store"))
-	field("Server", "svc")
-	field("X-Content-Type-Options", "nosniff")
-	if contentType != "" {
-		field("Content-Type", contentType)
-	}
-	if length != none {
-		field("Content-Length", value(3))
-	}
-	if cursor != none {
-		field("X-Svc-Cursor", value(4))
-	}
-	if c.created != "" {
-		field(weir.HeaderStreamCreated, c.created)
-	}
-	if c.publisher != "" {
-		field(weir.HeaderPublisher, c.publisher)
-	}
-	// Pages of other origins must not use a management token.
-	if !c.route.manages && c.h.cors.allow(c.r, c.w.Header()) && c.route.kind == besideRoute {
+	if c.allowOrigin() && c.route.kind == besideRoute {
 		c.w.Header()["Access-Control-Expose-Headers"] = besideExposed
 	}
 	c.sent, c.status = true, status
 	if length != none && !c.isHead() {
 		c.written = length
 	}
-	c.writeHead(status, c.fields[:n])
-}
-
-func (c *call) writeHead(status int, fields [][2]string) {
-	if w, ok := c.w.(fieldWriter); ok {
-		w.WriteFields(status, fields)
+	if w, ok := c.w.(headWriter); ok { // it adds the length itself
+		w.EndHead(c.appendFields(w.BeginHead(status), contentType, none, cursor), contentType != "")
 		return
 	}
-	h, values := c.w.Header(), make([]string, len(fields))
-	for i, f := range fields {
-		values[i] = f[1]
-		h[f[0]] = values[i : i+1 : i+1]
-	}
+	p := buffers.Get().(*[]byte)
+	b := c.appendFields(*p, contentType, length, cursor)
+	setFields(c.w.Header(), string(b))
+	putBuffer(p, b)
 	c.w.WriteHeader(status)
+}
+
+// appendFields appends the header fields of a response, with names in canonical form.
+func (c *call) appendFields(b []byte, contentType string, length, cursor int64) []byte {
+	b = append(b, "X-Request-Id: "...)
+	b = append(b, c.id[:]...)
+	b = appendNumber(b, "\r\nX-Ratelimit-Limit: ", int64(c.window.Limit))
+	b = appendNumber(b, "\r\nX-Ratelimit-Remaining: ", int64(c.window.Remaining))
+	b = appendNumber(b, "\r\nX-Ratelimit-Reset: ", c.window.Reset)
+	b = append(b, "\r\nServer: svc\r\nX-Content-Type-Options: nosniff\r\n"...)
+	b = appendLine(b, "Cache-Control: ", cmp.Or(c.cache, "no-store"))
+	b = appendLine(b, "Content-Type: ", contentType)
+	if c.created != nil {
+		b = append(c.created.AppendFormat(append(b, weir.HeaderStreamCreated+": "...)), "\r\n"...)
+	}
+	b = appendLine(b, weir.HeaderPublisher+": ", c.publisher)
+	if length != none {
+		b = append(appendNumber(b, "Content-Length: ", length), "\r\n"...)
+	}
+	if cursor != none {
+		b = append(appendNumber(b, "X-Svc-Cursor: ", cursor), "\r\n"...)
+	}
+	return b
+}
+
+func appendNumber(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), n, 10)
+}
+
+// appendLine appends a header field, unless the value is empty. With a line break, a value could
+// inject another field, so appendLine replaces line breaks by spaces.
+func appendLine(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	b = append(b, name...)
+	from := len(b)
+	b = append(b, value...)
+	for i := from; i < len(b); i++ {
+		if b[i] == '\r' || b[i] == '\n' {
+			b[i] = ' '
+		}
+	}
+	return append(b, "\r\n"...)
+}
+
+// setFields sets the header fields that appendFields has appended. All values are substrings of one
+// string, and the slices for them are parts of one array.
+func setFields(h http.Header, lines string) {
+	values := make([]string, 0, 12)
+	for len(lines) > 0 {
+		var line string
+		line, lines, _ = strings.Cut(lines, "\r\n")
+		name, value, _ := strings.Cut(line, ": ")
+		values = append(values, value)
+		h[name] = values[len(values)-1 : len(values) : len(values)]
+	}
 }
 
 // answer sends a JSON body. It always returns nil.

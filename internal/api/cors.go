@@ -62,6 +62,15 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 	return true
 }
 
+// allowOrigin calls the method allow, unless that would have no effect, or the request uses a
+// management token, which pages of other origins must not use.
+func (c *call) allowOrigin() bool {
+	if c.route.manages || c.h.cors.any && c.facts != nil && c.facts.direct {
+		return false
+	}
+	return c.h.cors.allow(c.r, c.w.Header())
+}
+
 // preflight answers OPTIONS on any path. The request needs no key and does not count in a rate
 // window (D29, D23). Unknown paths are allowed too, so that a page can read the 404 response to its
 // actual request.

@@ -185,9 +185,9 @@ func (c *call) refuse(err error) {
 			c.h.Logger.Error("request failed", "request_id", string(c.id[:]), "method", methodNames[methodPlace(c.r.Method)], "route", c.route.kind.String(), "error", err)
 		}
 	}
-	if e.Code == weir.StreamNotFound && c.created != "" {
+	if e.Code == weir.StreamNotFound && c.created != nil {
 		if _, err := c.h.Hub.Stream(weir.StreamID(c.route.id)); err != nil {
-			c.created = "" // the stream was deleted since the request began
+			c.created = nil // the stream was deleted since the request began
 		}
 	}
 	f := faultOf[e.Code]

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"weir"
+	"weir/internal/access"
 	"weir/internal/hub"
 )
 
@@ -15,6 +16,61 @@ type laterWriter interface {
 
 	// Ready makes the event loop call f.Finish in the loop's goroutine, and then send the response.
 	Ready(f interface{ Finish() })
+}
+
+// memoWriter is implemented by response writers that keep something between the requests of a
+// connection.
+type memoWriter interface {
+	// Memo returns a place for what is known about the header fields of the request. The event loop
+	// clears the place when other header fields arrive on the connection. Content-Length and the path
+	// of the request may change.
+	Memo() *any
+}
+
+// fieldFacts is what is known about the header fields of a request. Most connections send the same
+// fields with every request, so an event loop keeps the facts for the next one.
+type fieldFacts struct {
+	credentials access.Credentials
+	plain       bool // the fields say that the body is JSON, without a content coding, and no field changes how a batch is published
+	direct      bool // no field names a proxy or the origin of a page
+}
+
+// readFacts sets c.facts if an event loop serves the request.
+func (c *call) readFacts() {
+	w, ok := c.later.(memoWriter)
+	if !ok {
+		return
+	}
+	memo := w.Memo()
+	if c.facts, ok = (*memo).(*fieldFacts); ok {
+		return
+	}
+	h := c.r.Header
+	t := h["Content-Type"]
+	c.facts = &fieldFacts{
+		credentials: access.ReadCredentials(h["Authorization"]),
+		plain:       len(t) == 1 && t[0] == jsonType && lacks(h, "Content-Encoding", "Idempotency-Key", weir.HeaderContiguous, weir.HeaderPublisher),
+		direct:      lacks(h, "X-Forwarded-For", "Origin"),
+	}
+	*memo = c.facts
+}
+
+// lacks reports whether none of these header fields is present.
+func lacks(h http.Header, names ...string) bool {
+	for _, name := range names {
+		if h[name] != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// authenticate returns the grant of the key in the header fields.
+func (c *call) authenticate() (*access.Grant, error) {
+	if c.facts != nil {
+		return c.h.Access.Admit(c.facts.credentials)
+	}
+	return c.h.Access.Authenticate(c.r.Header["Authorization"])
 }
 
 // errPending is returned by an endpoint whose outcome is still to come.
@@ -36,11 +92,13 @@ func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, don
 	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > firstRead || hub.IsShared(h.Hub) {
 		return false, false
 	}
-	if k := parseRoute(r.URL).kind; k != nextRoute && k != atRoute && k != streamsRoute {
+	at := parseRoute(r.URL)
+	if k := at.kind; k != nextRoute && k != atRoute && k != streamsRoute {
 		return false, false
 	}
 	c := calls.Get().(*call)
-	c.h, c.w, c.r, c.id, c.later = h, w, r, newRequestID(), later
+	c.h, c.w, c.r, c.id, c.later, c.route = h, w, r, newRequestID(), later, at
+	c.readFacts()
 	return true, !c.begin(c.serve)
 }
 
@@ -136,10 +194,19 @@ func (c *call) arrive() {
 	c.later.Ready(c)
 }
 
-// Published implements hub.Outcome. It may run in a goroutine that the store needs, so it leaves the
-// response to the event loop.
+// Settle makes the event loop call f.Finish, which calls Published. So a goroutine of the store
+// neither computes the outcome nor sends the response.
+func (c *call) Settle(f interface{ Finish() }) {
+	c.inLoop = true
+	c.later.Ready(f)
+}
+
+// Published implements hub.Outcome. The response is always sent by the event loop.
 func (c *call) Published(ack weir.Ack, err error) {
-	c.ack, c.failure = ack, err
+	if c.ack, c.failure = ack, err; c.inLoop {
+		c.Finish()
+		return
+	}
 	c.later.Ready(c)
 }
 

@@ -115,7 +115,7 @@ func RouteNames() []string { return append(slices.Clone(routeNames[1:]), other) 
 // with its port. It is parsed only when the log is shown (see addressOf), so that parsing does not
 // slow down requests.
 func (c *call) source() string {
-	if len(c.r.Header["X-Forwarded-For"]) > 0 {
+	if (c.facts == nil || !c.facts.direct) && len(c.r.Header["X-Forwarded-For"]) > 0 {
 		return c.client().String()
 	}
 	return c.r.RemoteAddr

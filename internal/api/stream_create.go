@@ -46,7 +46,7 @@ func (c *call) streamCreate() error {
 		if err != nil {
 			return err
 		}
-		c.created = object.CreatedAt.String()
+		c.created = &object.CreatedAt
 		return c.sendStream(http.StatusCreated, &object)
 	})
 }

@@ -308,6 +308,10 @@ type Entry struct {
 	// Proposer carries any value of Append's caller to Admit. It is not stored. It is nil for an
 	// entry that another process proposed.
 	Proposer any
+
+	// Room is for the engine, which may keep memory there for the next Append or Propose of the same
+	// Entry. A caller that uses an Entry again leaves Room as it is.
+	Room any
 }
 
 // Placeable is a Proposer that must know when its entry has a place in the order of the log.

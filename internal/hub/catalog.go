@@ -92,9 +92,6 @@ type traffic struct {
 // idle reports whether no publish is in progress.
 func (t *traffic) idle() bool { return t.holds.none() && t.order.none() }
 
-// Created returns CreatedAt in the text form that clients see.
-func (s *Stream) Created() string { return s.CreatedAt.String() }
-
 // summary holds the facts about a stream that the hub keeps while the log is closed. It is valid
 // until a batch expires. The zero summary is never valid.
 type summary struct {

@@ -19,6 +19,14 @@ type Outcome interface {
 	Published(weir.Ack, error)
 }
 
+// settler is an Outcome with a goroutine of its own. The engine's goroutine then does as little as
+// possible: it calls Settle, and Finish does the rest, including the call of Published. Settle must
+// make Finish run once, must not block, and may be called from any goroutine.
+type settler interface {
+	Outcome
+	Settle(f interface{ Finish() })
+}
+
 // Foresee does the same as Decide, but never waits. It returns true if the body is needed: call
 // Propose or Publish. It returns an error if the publish is refused. If it returns neither, only
 // Decide can tell. As after Decide, the caller must call Release in any case.
@@ -58,24 +66,32 @@ func begin(f *feed, p *Publish, outcome Outcome) {
 	if b.feed, b.of, b.to = f, p, outcome; b.done == nil {
 		b.done = b.completed
 	}
+	b.settle, _ = outcome.(settler)
 	f.log.Propose(&b.entry, b.done)
 }
 
 // completed reports the outcome of a proposal. The engine calls it with the outcome of the entry.
 func (p *proposal) completed(err error) {
-	f, of, to := p.feed, p.of, p.to
-	switch {
-	case err != nil:
-		of.report(f, to, weir.Ack{}, p.failed(context.Background(), f, err))
-	case p.verdict.Outcome == stream.Stored || p.verdict.Outcome == stream.Refused && !f.hub.shared:
-		ack, err := p.conclude(context.Background(), f, of)
-		of.report(f, to, ack, err)
-	default: // conclude may read the disk or ask other nodes
-		go func() {
-			ack, err := p.conclude(context.Background(), f, of)
-			of.report(f, to, ack, err)
-		}()
+	switch p.failure = err; {
+	case err == nil && p.verdict.Outcome != stream.Stored && (p.verdict.Outcome != stream.Refused || p.feed.hub.shared):
+		go p.Finish() // conclude may read the disk or ask other nodes
+	case p.settle != nil:
+		p.settle.Settle(p)
+	default:
+		p.Finish()
 	}
+}
+
+// Finish reports the outcome of a proposal that completed has been called for.
+func (p *proposal) Finish() {
+	f, of, to, err := p.feed, p.of, p.to, p.failure
+	var ack weir.Ack
+	if err != nil {
+		err = p.failed(context.Background(), f, err)
+	} else {
+		ack, err = p.conclude(context.Background(), f, of)
+	}
+	of.report(f, to, ack, err)
 }
 
 // report ends the use of the feed and reports the outcome of a publish.

@@ -55,10 +55,12 @@ type proposal struct {
 	entry   engine.Entry
 
 	// Only for Propose (propose.go).
-	feed *feed
-	of   *Publish
-	to   Outcome
-	done func(error) // the method value completed; kept, so that Propose need not allocate it
+	feed    *feed
+	of      *Publish
+	to      Outcome
+	settle  settler     // the same as to; nil if to is no settler
+	failure error       // the outcome of the entry
+	done    func(error) // the method value completed; kept, so that Propose need not allocate it
 }
 
 // Placed implements engine.Placeable.
@@ -68,11 +70,11 @@ func (p *proposal) Placed() {
 	}
 }
 
-var proposals = sync.Pool{New: func() any { return new(proposal) }} // in a proposal from the pool, all fields are zero, except done
+var proposals = sync.Pool{New: func() any { return new(proposal) }} // in a proposal from the pool, all fields are zero, except done and entry.Room
 
 // recycle returns a proposal to the pool. The engine must not own its entry any more.
 func (p *proposal) recycle() {
-	*p = proposal{done: p.done}
+	*p = proposal{done: p.done, entry: engine.Entry{Room: p.entry.Room}}
 	proposals.Put(p)
 }
 

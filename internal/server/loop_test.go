@@ -115,7 +115,7 @@ type pair struct {
 
 // inLoop reports whether an event loop serves the request.
 func inLoop(w http.ResponseWriter) bool {
-	_, ok := w.(interface{ WriteFields(int, [][2]string) })
+	_, ok := w.(interface{ BeginHead(int) []byte })
 	return ok
 }
 

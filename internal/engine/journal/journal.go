@@ -61,7 +61,6 @@ type Journal struct {
 	announce announcer
 	scrub    scrubber
 	counts   counters
-	appends  sync.Pool              // *appendOp values for reuse
 	cache    blocks.Cache           // decoded blocks of cold segments
 	waiters  waiters                // the channels on which callers wait for outcomes, for reuse
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
@@ -115,7 +114,6 @@ func newJournal(fs disk.FS, o Options) *Journal {
 	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
 	o.ScrubEvery = cmp.Or(o.ScrubEvery, 24*time.Hour)
 	j := &Journal{dir: directory.Directory{FS: fs, Size: o.SegmentSize, Compress: o.Compress}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
-	j.appends.New = func() any { return new(appendOp) }
 	j.queue.init()
 	j.store.init()
 	j.prepare.init(j)

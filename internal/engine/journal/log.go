@@ -285,7 +285,11 @@ func (h *handle) Propose(e *engine.Entry, done func(error)) {
 		done(err)
 		return
 	}
-	o := h.j.appends.Get().(*appendOp)
+	o, again := e.Room.(*appendOp)
+	if !again {
+		o = new(appendOp)
+		e.Room = o
+	}
 	*o = appendOp{h: h, e: e, done: done}
 	if e.Kind == engine.Batch {
 		o.sum = segments.Sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
@@ -378,14 +382,14 @@ func (o *appendOp) settle(g *group) {
 	}
 }
 
-// finish recycles the op before it reports the outcome, because the caller may append again at once.
+// finish empties the op before it reports the outcome, because the caller may append the entry again
+// at once.
 func (o *appendOp) finish(err error) {
 	if err == nil {
 		err = o.err
 	}
 	h, done := o.h, o.done
-	*o = appendOp{}
-	h.j.appends.Put(o)
+	o.h, o.e, o.key, o.done = nil, nil, "", nil
 	h.ops.Add(-1)
 	done(err)
 }

@@ -21,6 +21,7 @@ type remembered struct {
 	request http.Request
 	fields  []byte // header fields as received, with the blank line; empty if they were not kept
 	digits  [2]int // start and end of the digits of Content-Length in fields; 0, 0 if there is none
+	memo    any    // what the handler has found out from the fields, see exchange.Memo
 }
 
 // maxRemembered is the maximum length, in bytes, of header fields that a connection keeps.
@@ -30,7 +31,7 @@ const maxRemembered = 1 << 10
 // an unusual Content-Length. After such a request, the next request is always parsed. If there is
 // more than one Content-Length, remember returns false, and the request must go to net/http.
 func (m *remembered) remember(fields []byte) bool {
-	m.fields = m.fields[:0]
+	m.fields, m.memo = m.fields[:0], nil
 	lines, digits := findLength(fields)
 	if len(fields) <= maxRemembered && (lines == 0 || digits[1] > 0) {
 		m.fields, m.digits = append(m.fields, fields...), digits
@@ -87,7 +88,8 @@ func (m *remembered) recall(raw []byte) (*http.Request, int) {
 		return nil, 0
 	}
 	path := raw[len(start)-1 : end+1-len(version11)]
-	if !plainPath(path) {
+	same := string(path) == m.request.RequestURI
+	if !same && !plainPath(path) {
 		return nil, 0
 	}
 	fields := raw[end+1:]
@@ -109,7 +111,7 @@ func (m *remembered) recall(raw []byte) (*http.Request, int) {
 		m.request.ContentLength, _ = strconv.ParseInt(text, 10, 64)
 		m.request.Header["Content-Length"] = []string{text}
 	}
-	if string(path) != m.request.RequestURI {
+	if !same {
 		m.request.RequestURI = string(path)
 		m.request.URL = &url.URL{Path: m.request.RequestURI}
 	}

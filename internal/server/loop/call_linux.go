@@ -1,4 +1,4 @@
-//go:build !race
+//go:build !race && (amd64 || arm64)
 
 package loop
 
@@ -7,13 +7,14 @@ import (
 	"unsafe"
 )
 
-// read and write do not tell the scheduler about the system call, because the call never blocks.
+// read and write do not tell the scheduler about the system call, because the call never blocks. The
+// calls for sockets take less time than those for files.
 func read(fd int, b []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
 	return result(n, errno)
 }
 
 func write(fd int, b []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), syscall.MSG_NOSIGNAL, 0, 0)
 	return result(n, errno)
 }

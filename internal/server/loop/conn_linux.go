@@ -126,12 +126,10 @@ func (c *conn) take(raw []byte) bool {
 	if c.remote == "" {
 		c.remote = peer(c.fd)
 	}
-	r.Body, r.RemoteAddr = http.NoBody, c.remote
-	if r.ContentLength > 0 {
-		r.Body = &body{left: bytes.Clone(raw[head:end])}
-	}
+	r.RemoteAddr = c.remote
+	content := bytes.Clone(raw[head:end])
 	c.keep(raw[end:])
-	c.begin(r)
+	c.begin(r, content)
 	return true
 }
 
@@ -147,11 +145,12 @@ func (c *conn) keep(raw []byte) {
 	}
 }
 
-// begin passes a request to the handler.
-func (c *conn) begin(r *http.Request) {
+// begin passes a request to the handler. The parameter content is the body of the request.
+func (c *conn) begin(r *http.Request, content []byte) {
 	if later := c.l.set.later; later != nil {
-		x := exchanges.Get().(*exchange)
-		x.c, x.request, x.pooled = c, r, true
+		x := c.l.exchange()
+		x.c, x.pooled = c, true
+		x.receive(r, content)
 		c.exchange = x
 		var taken, done bool
 		c.l.guard(x, func() { taken, done = later.ServeLater(x, r) })
@@ -162,10 +161,11 @@ func (c *conn) begin(r *http.Request) {
 		case taken:
 			return
 		}
-		x.recycle()
+		x.recycle(c.l)
 	}
 	kept := *r // a copy, because the handler may keep the request after the handler has returned
-	x := &exchange{c: c, request: &kept, header: make(http.Header)}
+	x := &exchange{c: c, header: make(http.Header)}
+	x.receive(&kept, content)
 	c.exchange = x
 	c.l.set.handlers.serve(x)
 }
@@ -204,7 +204,7 @@ func (c *conn) send(x *exchange) {
 	c.last = x.request.Close || x.close || c.l.set.stopping.Load()
 	c.write(x.encode(c.l.now, c.last))
 	if x.pooled {
-		x.recycle()
+		x.recycle(c.l)
 	}
 }
 

@@ -20,19 +20,34 @@ type exchange struct {
 	close   bool // the handler has set Connection: close
 	aborted bool // the handler panicked: the connection is closed without a response
 	pooled  bool // the exchange goes back to the pool after the response
+	in      body // body of the request
 	out     []byte
 	body    []byte // body of the response
 
 	finisher interface{ Finish() } // completes the response; nil if it is complete
 }
 
-// exchanges is a pool of exchanges for ServeLater, which must not use its ResponseWriter after the
+// exchange returns an exchange for ServeLater, which must not use its ResponseWriter after the
 // response is complete. ServeHTTP might still use its ResponseWriter after it has returned, so an
 // exchange that was passed to ServeHTTP is never reused.
-var exchanges = sync.Pool{New: func() any { return &exchange{header: make(http.Header)} }}
+func (l *loop) exchange() *exchange {
+	n := len(l.used)
+	if n == 0 {
+		return &exchange{header: make(http.Header)}
+	}
+	x := l.used[n-1]
+	l.used = l.used[:n-1]
+	return x
+}
 
-// recycle returns the exchange to the pool. It drops large buffers.
-func (x *exchange) recycle() {
+// mostUsed is the maximum number of exchanges that a loop keeps for reuse.
+const mostUsed = 64
+
+// recycle keeps the exchange for another request. It drops large buffers.
+func (x *exchange) recycle(l *loop) {
+	if len(l.used) == mostUsed {
+		return
+	}
 	clear(x.header)
 	*x = exchange{header: x.header, out: x.out[:0], body: x.body[:0]}
 	if cap(x.out) > maxHead {
@@ -41,7 +56,15 @@ func (x *exchange) recycle() {
 	if cap(x.body) > maxHead {
 		x.body = nil
 	}
-	exchanges.Put(x)
+	l.used = append(l.used, x)
+}
+
+// receive sets the request and its body.
+func (x *exchange) receive(r *http.Request, content []byte) {
+	x.request, r.Body = r, http.NoBody
+	if len(content) > 0 {
+		x.in.left, r.Body = content, &x.in
+	}
 }
 
 // Ready says that f.Finish can complete the response; see Later.
@@ -54,29 +77,46 @@ func (x *exchange) Header() http.Header { return x.header }
 
 // WriteHeader sets the status and the header fields of the response. Later calls, and later changes
 // to the header, have no effect. WriteHeader ignores informational statuses (1xx).
-func (x *exchange) WriteHeader(status int) { x.WriteFields(status, nil) }
-
-// WriteFields does the same as WriteHeader and adds header fields, each a canonical name and a
-// value. With WriteFields, a handler that has its fields in a list need not put them into a map.
-func (x *exchange) WriteFields(status int, fields [][2]string) {
-	if x.status != 0 || status < 200 {
-		return
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 && status >= 200 {
+		x.out = x.BeginHead(status)
 	}
+}
+
+// BeginHead and EndHead together do the same as WriteHeader and add header fields. BeginHead returns
+// a buffer, to which the handler appends complete lines, with names in canonical form. Then the
+// handler passes the buffer to EndHead. The parameter typed says whether a line has the content type.
+// No line may have a name that the method field leaves out. So a handler need not put its fields into
+// a map, and the server need not check them. BeginHead must be called once, and before WriteHeader.
+func (x *exchange) BeginHead(status int) []byte {
 	x.status = status
-	b := append(x.out[:0], "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	b = append(b, ' ')
-	b = append(b, http.StatusText(status)...)
-	b = append(b, "\r\n"...)
+	b := appendStatus(x.out[:0], status)
 	for name, values := range x.header {
 		for _, v := range values {
 			b = x.field(b, name, v)
 		}
 	}
-	for i := range fields {
-		b = x.field(b, fields[i][0], fields[i][1])
+	return b
+}
+
+// EndHead ends what BeginHead began.
+func (x *exchange) EndHead(head []byte, typed bool) { x.out, x.typed = head, x.typed || typed }
+
+// Memo returns a place where the handler can keep what it has found out from the header fields of the
+// request. The loop clears the place when the connection sends other header fields. Requests with
+// the same memo may differ in the path and in Content-Length.
+func (x *exchange) Memo() *any { return &x.c.previous.memo }
+
+// appendStatus appends the first line of a response.
+func appendStatus(b []byte, status int) []byte {
+	if status == http.StatusAccepted { // the response to nearly all publishes
+		return append(b, "HTTP/1.1 202 Accepted\r\n"...)
 	}
-	x.out = b
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(status)...)
+	return append(b, "\r\n"...)
 }
 
 // field appends a header field, unless the server sets this field itself.

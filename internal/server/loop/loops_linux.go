@@ -125,8 +125,9 @@ type loop struct {
 	waits [waits]queue
 	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
-	woken []*conn // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
-	begun int     // number of elements of woken that were already handled
+	used  []*exchange // for reuse
+	woken []*conn     // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
+	begun int         // number of elements of woken that were already handled
 
 	mu     sync.Mutex
 	inbox  []message           // guarded by mu
