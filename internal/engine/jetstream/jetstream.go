@@ -131,6 +131,7 @@ type Engine struct {
 	clock   clock
 	counts  counts
 	stand   stand
+	crew    *crew
 	removed atomic.Pointer[removed] // nil if no node was removed
 	outage  atomic.Pointer[error]   // why the servers cannot be used at the moment; nil if they can
 	// node is a random number that identifies this process. The ids of groups (see group.go) start
@@ -174,6 +175,7 @@ func OpenOn(ctx context.Context, servers Servers, o Options) (*Engine, error) {
 	e := &Engine{
 		servers: servers, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
+	e.crew = newCrew(e.ending)
 	e.clock.init(o.Now)
 	e.lowestFormat.Store(o.format)
 	if o.Beside != nil {

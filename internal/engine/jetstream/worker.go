@@ -134,7 +134,7 @@ func (l *log) leave(r *request, err error) {
 func (l *log) wake() {
 	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped || l.mustRefresh()) {
 		l.working = true
-		go l.work()
+		l.e.crew.start(l)
 	}
 }
 
