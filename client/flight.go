@@ -76,7 +76,7 @@ type flight struct {
 	// service refused that attempt because the predecessor of the batch was not stored. A refused
 	// batch is sent again after its predecessor.
 	sent, early int
-	unsure      bool                    // an attempt ended without a response, so the batch may be stored
+	unsure      bool                    // an attempt ended without an answer that says that the batch is not stored
 	lowest      bool                    // all batches below this one were acknowledged and reported when the last attempt began
 	began       time.Time               // time at which the last attempt began
 	stop        context.CancelCauseFunc // cancels the attempt
@@ -99,7 +99,7 @@ func (f *flight) array() []byte {
 }
 
 func (f *flight) unacknowledged(mode weir.Mode) Unacknowledged {
-	u := Unacknowledged{Seq: f.seq, Sent: f.tries > 0}
+	u := Unacknowledged{Seq: f.seq, Key: f.claim, Sent: f.tries > 0}
 	if mode == weir.Raw {
 		u.Data = f.payload.body
 	} else {
@@ -134,8 +134,8 @@ func compact(event json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// room reports whether another batch of n bytes may enter the window of unacknowledged batches. As
-// long as the service has not chosen the first sequence yet, only one batch may enter.
+// room reports whether another batch of n bytes may enter the window of unacknowledged batches. While
+// the service has to choose the sequence of the first one, no other batch may enter.
 func (p *Publisher) room(n int) bool {
 	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
 }

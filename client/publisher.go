@@ -83,9 +83,9 @@ var (
 
 	// ErrGapClosed means that the batch is not stored and never will be under its sequence number:
 	// another writer published above this number, and the service closed the gap (D4). If the
-	// publisher knows that none of its other batches is stored above this one, it gives new numbers
-	// to all batches that are not stored, and continues. Otherwise it fails. To continue then, open a
-	// new publisher and add the unacknowledged batches again.
+	// publisher knows that none of its unacknowledged batches is stored, it gives new numbers to all
+	// of them and continues. Otherwise it fails, and a batch above this one may be stored: find out
+	// which of the unacknowledged batches are stored before you add the others again.
 	ErrGapClosed = errors.New("the sequence number is in a closed gap")
 
 	// ErrEvicted means that the stream has evicted the sequence number of a batch, so that the
@@ -155,7 +155,7 @@ type Publisher struct {
 	sendable sync.Cond     // wakes the goroutine that sends batches
 	mode     weir.Mode     // empty until it is known
 	created  string        // when the stream was created (D39); empty until it is known
-	claim    string        // idempotency key of the first batch if the service chooses its number; empty once the number is known
+	claim    string        // idempotency key of the first batch in window if the service chooses its number; empty once the number is known
 	group    group         // events of the next batch
 	window   []*flight     // batches that are not settled (acknowledged and reported), in order of sequence
 	unsent   int           // index in window of the first batch to send
@@ -467,7 +467,8 @@ func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 
 // Unacknowledged returns the batches that were added and not acknowledged, in order. After a failed
 // Close, only these batches can be missing from the stream. A batch that was sent may be stored: to
-// find out, fetch it by its number with [Client.Batch].
+// find out, fetch it by its number with [Client.Batch]. If the batch has a Key, its number is not
+// known: publish it with this key and [Client.PublishOnce], which stores it only if it is not stored.
 func (p *Publisher) Unacknowledged() []Unacknowledged {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -486,7 +487,8 @@ func (p *Publisher) Unacknowledged() []Unacknowledged {
 
 // Unacknowledged is a batch that may or may not be stored.
 type Unacknowledged struct {
-	Seq    weir.Seq // sequence number under which the batch was sent or would have been sent
+	Seq    weir.Seq // sequence number under which the batch was sent or would have been sent; without meaning if Key is set
+	Key    string   // if not empty, the service was to choose the number; to store the batch exactly once, pass this key to Client.PublishOnce
 	Sent   bool     // whether the batch was sent at least once; if not, it is not stored
 	Events []json.RawMessage
 	Data   []byte // the payload, for a raw stream

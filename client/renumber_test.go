@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path"
 	"slices"
 	"sync"
@@ -14,6 +16,19 @@ import (
 	"weir/client"
 	"weir/internal/service/servicetest"
 )
+
+// leaveGap publishes batch 50 to a stream whose last batch is batch 2, and waits until the service has
+// closed the gap between them.
+func leaveGap(t *testing.T, c *client.Client, id weir.StreamID) {
+	t.Helper()
+	if _, err := c.PublishAt(t.Context(), id, 50, client.Events(0)); err != nil {
+		t.Fatal(err)
+	}
+	page, err := c.Page(t.Context(), id, client.PageOptions{From: 3, Wait: 30 * time.Second}) // it has batch 50 when the gap is closed
+	if err != nil || len(page.Batches) != 1 {
+		t.Fatal(page, err)
+	}
+}
 
 // Another writer leaves a gap above the last batch of a publisher, and the service closes the gap.
 // The publisher gives its next batches numbers above the gap, without storing any of them twice. If
@@ -38,12 +53,7 @@ func TestPublisherRenumbers(t *testing.T) {
 			if err := p.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.PublishAt(t.Context(), id, 50, client.Events(0)); err != nil {
-				t.Fatal(err)
-			}
-			if page, err := c.Page(t.Context(), id, client.PageOptions{From: 3, Wait: 30 * time.Second}); err != nil || len(page.Batches) != 1 { // the page has batch 50 when the gap is closed
-				t.Fatal(page, err)
-			}
+			leaveGap(t, c, id)
 			for n := 3; n <= 6; n++ {
 				if err := p.Add(t.Context(), n); err != nil && !lost {
 					t.Fatal(err)
@@ -75,5 +85,42 @@ func TestPublisherRenumbers(t *testing.T) {
 				t.Errorf("stored: %v, want %v", seqs, want)
 			}
 		})
+	}
+}
+
+// A batch whose number the service chooses after a closed gap is stored, but the publisher never
+// learns of that. Its idempotency key is known, so that a program can publish it again safely.
+func TestUnacknowledgedKey(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	svc := &testService{servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "1ms"}, Wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if path.Base(r.URL.Path) == "publish" && ctx.Err() == nil {
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				cancel()
+				panic(http.ErrAbortHandler)
+			}
+			h.ServeHTTP(w, r)
+		})
+	}}), t}
+	c := svc.client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1})
+	addNumbers(t, p, 1, 2)
+	if err := p.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leaveGap(t, c, id)
+	addNumbers(t, p, 3, 3)
+	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	left := p.Unacknowledged()
+	if len(left) != 1 || left[0].Key == "" {
+		t.Fatalf("unacknowledged: %+v, want one batch with a key", left)
+	}
+	ack, err := c.PublishOnce(t.Context(), id, left[0].Key, client.Events(3))
+	if err != nil || !ack.Duplicate || ack.Seq != 51 {
+		t.Errorf("publish it again: %+v, %v; want a duplicate of batch 51", ack, err)
 	}
 }

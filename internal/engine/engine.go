@@ -224,8 +224,8 @@ type Returning interface {
 	Follower
 
 	// The engine calls Left before Restore. Left returns the closed log of the earlier judge, or
-	// nil if there is no state to continue with. A log can be continued only
-	// once.
+	// nil if there is no state to continue with. A log can be continued
+	// only once.
 	Left() Log
 
 	// The engine calls Resume instead of Restore if it can report everything that was stored since

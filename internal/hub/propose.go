@@ -82,7 +82,7 @@ func (p *proposal) completed(err error) {
 	}
 }
 
-// Finish reports the outcome of a proposal that completed has been called for.
+// Finish reports the outcome that completed has recorded.
 func (p *proposal) Finish() {
 	f, of, to, err := p.feed, p.of, p.to, p.failure
 	var ack weir.Ack

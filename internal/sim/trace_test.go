@@ -11,10 +11,10 @@ import (
 
 var same = flag.Int("same", 5, "number of seeds for each of which TestSameTrace compares two histories")
 
-// The same seed gives the same history in every process, alone or after other seeds. About one seed in 400 still differs, and
-// one in ten with several nodes. One cause is that timers of the engine that end together fire in
-// random order; others are not known yet. So the test has a single server unless -nodes says
-// otherwise, and fails only if more than one of five seeds differ.
+// The same seed gives the same history in every process, alone or after other seeds. About one seed
+// in 400 still differs, and one in ten with several nodes. One cause is that timers of the engine
+// that end together fire in random order; others are not known yet. So the test has a single server
+// unless -nodes says otherwise, and fails only if more than one of five seeds differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000

@@ -32,7 +32,9 @@ import { backoff } from "./wait.js";
 
 /**
  * @typedef {object} Unacknowledged a batch that may or may not be stored
- * @property {number} seq the sequence that it was, or would have been, sent under
+ * @property {number} seq the sequence that it was, or would have been, sent under; without meaning if there is a key
+ * @property {string} [key] if set, the service was to choose the sequence: to store the batch exactly once, pass this key to
+ *   {@link Client.publish} as its idempotencyKey
  * @property {boolean} sent whether it was sent at least once
  * @property {any[]} events the events, for a json stream; empty for a raw stream
  * @property {Uint8Array} [data] the bytes, for a raw stream
@@ -46,7 +48,7 @@ import { backoff } from "./wait.js";
  * @property {string} claim idempotency key, if the service is to assign the sequence; empty if the sequence is known
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
- * @property {boolean} unsure whether an attempt ended without a response, so that it may be stored
+ * @property {boolean} unsure whether an attempt ended without an answer that says that it is not stored
  * @property {number} tries
  * @property {number} since time at which it was last sent
  * @property {Set<AbortController>} attempts the attempts in flight
@@ -81,7 +83,7 @@ export class Publisher {
   #o;
   /** @type {"json" | "raw" | undefined} */
   #mode;
-  #claim = ""; // idempotency key of the first batch while the service has to assign its sequence; otherwise empty
+  #claim = ""; // idempotency key of the first batch of the window while the service has to assign its sequence; otherwise empty
   #first;
   #next; // sequence of the next batch
   #created; // when the stream was created; tells it from a later stream with the same id. Empty if unknown
@@ -272,8 +274,8 @@ export class Publisher {
   unacknowledged() {
     const open = this.#window.filter((flight) => !flight.stored);
     if (this.#group.length > 0) open.push(this.#flight());
-    return open.map(({ seq, tries, payload }) => {
-      const some = { seq, sent: tries > 0 };
+    return open.map(({ seq, claim, tries, payload }) => {
+      const some = { seq, ...(claim && { key: claim }), sent: tries > 0 };
       return payload.contentType === typeBytes ? { ...some, events: [], data: payload.body } : { ...some, events: eventsOf(payload.body) };
     });
   }

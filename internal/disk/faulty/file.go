@@ -91,8 +91,8 @@ func (o *file) WriteAt(off int64, bufs ...[]byte) error {
 	return o.write(data, off)
 }
 
-// concat returns a copy of the buffers, which must not be changed: all copies of zeros share their
-// memory.
+// concat returns a copy of the buffers. The copy must not be changed, because all copies of zeros
+// share their memory.
 func concat(bufs [][]byte) []byte {
 	n := 0
 	for _, b := range bufs {

@@ -45,6 +45,7 @@ const mostUsed = 64
 
 // recycle keeps the exchange for another request. It drops large buffers.
 func (x *exchange) recycle(l *loop) {
+	x.request.Body = http.NoBody // the connection keeps the request, but must not keep the exchange
 	if len(l.used) == mostUsed {
 		return
 	}
@@ -86,8 +87,8 @@ func (x *exchange) WriteHeader(status int) {
 // BeginHead and EndHead together do the same as WriteHeader and add header fields. BeginHead returns
 // a buffer, to which the handler appends complete lines, with names in canonical form. Then the
 // handler passes the buffer to EndHead. The parameter typed says whether a line has the content type.
-// No line may have a name that the method field leaves out. So a handler need not put its fields into
-// a map, and the server need not check them. BeginHead must be called once, and before WriteHeader.
+// The lines must not contain fields that the server sets itself (see the method field): the server
+// does not check them. BeginHead must be called once, and before WriteHeader.
 func (x *exchange) BeginHead(status int) []byte {
 	x.status = status
 	b := appendStatus(x.out[:0], status)
