@@ -157,7 +157,7 @@ func (l *load) stream(ctx context.Context, cl *client.Client) (weir.StreamID, er
 	return s.ID, err
 }
 
-// publisher publishes one-event batches until the context ends and records the latency of each. The
+// publisher publishes one-event batches for the time l.span and records the latency of each. The
 // parameter pause is the time between two events. If it is 0, publisher publishes as fast as
 // possible.
 func (l *load) publisher(ctx context.Context, cl *client.Client, id weir.StreamID, m *meter, event func() json.RawMessage, pause time.Duration) error {
@@ -175,6 +175,8 @@ func (l *load) publisher(ctx context.Context, cl *client.Client, id weir.StreamI
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.span) // begins here, because opening a publisher may take long
+	defer cancel()
 	for next := time.Now(); ctx.Err() == nil; {
 		mu.Lock()
 		began = append(began, time.Now())

@@ -23,12 +23,10 @@ func (l *load) publish(ctx context.Context, cl *client.Client) error {
 	}
 	m := &meter{start: time.Now()}
 	defer l.live("publish", m)()
-	span, cancel := context.WithTimeout(ctx, l.span)
-	defer cancel()
 	all := new(team)
 	for _, id := range l.made {
 		all.do(func() error {
-			return l.publisher(span, cl, id, m, func() json.RawMessage { return l.event }, 0)
+			return l.publisher(ctx, cl, id, m, func() json.RawMessage { return l.event }, 0)
 		})
 	}
 	if err := all.wait(); err != nil {
@@ -61,11 +59,9 @@ func (l *load) fanOut(ctx context.Context, cl *client.Client) error {
 	ready.Wait()
 	m.start = time.Now()
 	stop := l.live("fan-out", m)
-	span, cancel := context.WithTimeout(ctx, l.span)
-	defer cancel()
 	pad := strings.Repeat("x", int(l.bytes)-22)
 	sent := &meter{start: m.start}
-	err = l.publisher(span, cl, id, sent, func() json.RawMessage {
+	err = l.publisher(ctx, cl, id, sent, func() json.RawMessage {
 		return fmt.Appendf(nil, `"%020d%s"`, time.Since(start), pad)
 	}, time.Second/time.Duration(l.rate))
 	stop()
