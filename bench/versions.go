@@ -11,6 +11,7 @@ import (
 // and fan-out, twice each. The parameter other is the program of the other version.
 func versions(dir, other string, rounds int, span time.Duration) (rows []row, figures []figure, err error) {
 	if other == "" {
+		fmt.Println("\nversions: skipped, because -against names no program")
 		return nil, nil, nil
 	}
 	if other, err = filepath.Abs(other); err != nil {

@@ -3,9 +3,9 @@ package jetstream
 import "sync/atomic"
 
 // crew runs the workers of all logs. A worker ends when its log has nothing left to do, often after
-// a single write, and its goroutine then waits for another log that needs a worker. A goroutine that
-// begins anew has a small stack, and the runtime copies the stack to a larger one when the judge is
-// asked: this took 2 % of the CPU time of a publish.
+// a single write, and its goroutine then waits for another log that needs a worker. A new goroutine
+// has a small stack, which the runtime must copy to a larger one when the judge is asked: this took
+// 2 % of the CPU time of a publish.
 type crew struct {
 	next  chan worker  // hands a worker to a goroutine that waits
 	spare atomic.Int32 // number of goroutines that wait, or are about to

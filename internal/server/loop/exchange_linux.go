@@ -45,7 +45,7 @@ const mostUsed = 64
 
 // recycle keeps the exchange for another request. It drops large buffers.
 func (x *exchange) recycle(l *loop) {
-	x.request.Body = http.NoBody // the connection keeps the request, but must not keep the exchange
+	x.request.Body = http.NoBody // the connection may use the request again, which must not refer to this exchange
 	if len(l.used) == mostUsed {
 		return
 	}
@@ -62,9 +62,11 @@ func (x *exchange) recycle(l *loop) {
 
 // receive sets the request and its body.
 func (x *exchange) receive(r *http.Request, content []byte) {
-	x.request, r.Body = r, http.NoBody
-	if len(content) > 0 {
-		x.in.left, r.Body = content, &x.in
+	x.request = r
+	x.in.left = content
+	r.Body = &x.in
+	if len(content) == 0 {
+		r.Body = http.NoBody
 	}
 }
 
