@@ -57,6 +57,30 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 	})
 }
 
+// A publish that Foresee cannot decide on is passed to Decide. It holds its sequence once, so that one
+// Release ends the hold: the gap would stay open for good otherwise (D4).
+func TestForeseenPublishHoldsOnce(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "a"))
+		p := at(3, "c")
+		p.Contiguous = true
+		if needsBody, err := s.Foresee(p); needsBody || err != nil {
+			t.Fatalf("Foresee returned %v, %v before batch 2 arrived; want false and no error", needsBody, err)
+		}
+		publish(t, s, at(2, "b"))
+		if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
+			t.Fatalf("Decide returned %v, %v; want neither", ack, err)
+		}
+		p.Release()
+		if held := s.traffic.holds.seqs; len(held) != 0 {
+			t.Errorf("sequences %v are still held after Release", held)
+		}
+	})
+}
+
 // A gap does not close while another node says that it is receiving a batch for the gap. When the
 // other node no longer says so, the rest of the grace runs.
 func TestGapUnderABodyElsewhere(t *testing.T) {

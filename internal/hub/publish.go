@@ -126,11 +126,13 @@ func (p *Publish) inLine(f *feed) (next, follows bool) {
 	return next, follows
 }
 
-// hold makes the stream keep the chosen sequence open until Release. p must not hold it yet. Called
-// with f.mu held.
+// hold makes the stream keep the chosen sequence open until Release. A publish may be decided on
+// several times, but holds its sequence only once. Called with f.mu held.
 func (p *Publish) hold(f *feed) {
-	f.way.holds.add(p.Seq)
-	p.held, p.way = f.s, f.way
+	if p.held == nil {
+		f.way.holds.add(p.Seq)
+		p.held, p.way = f.s, f.way
+	}
 }
 
 // needsBody reports whether a publish needs its body: nearly all do. If it returns false, decide has
@@ -208,7 +210,7 @@ func (p *Publish) preview(f *feed, rules stream.Publish) (v, seen stream.Verdict
 	if v.Outcome != stream.Stored {
 		seen = f.durableVerdict(rules, v, now)
 	}
-	if p.Chosen && p.held == nil && (v.Outcome == stream.Stored || p.early(v, cursor)) {
+	if p.Chosen && (v.Outcome == stream.Stored || p.early(v, cursor)) {
 		p.hold(f)
 		if v.Header.Late {
 			f.updateHeld(now)
