@@ -11,12 +11,21 @@ import (
 // with StreamNotFound if the stream was deleted before, even if another stream with the same id has
 // been created since. Delete ignores the end of ctx and always returns the outcome of the deletion,
 // so that the audit log can record it.
-func (s *Stream) Delete(ctx context.Context) error {
+func (s *Stream) Delete(ctx context.Context) error { return s.deleteIf(ctx, nil) }
+
+// deleteIf does the same as Delete, but asks the function due about the settings in the document
+// first, and deletes nothing if due returns false. A nil function stands for one that returns true.
+func (s *Stream) deleteIf(ctx context.Context, due func(*Spec) bool) error {
 	ctx = context.WithoutCancel(ctx)
 	for {
 		doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
 		if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
 			return notFound(s.ID)
+		}
+		if err == nil && due != nil {
+			if spec, _, err := readDocument(doc); err != nil || !due(&spec) {
+				return err
+			}
 		}
 		if err == nil {
 			err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
@@ -24,7 +33,7 @@ func (s *Stream) Delete(ctx context.Context) error {
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
 			return notFound(s.ID)
-		case !errors.Is(err, engine.ErrConflict): // after a conflict, Delete tries again, because the settings have changed meanwhile
+		case !errors.Is(err, engine.ErrConflict): // after a conflict, deleteIf tries again, because the settings have changed meanwhile
 			return clientError(s.ID, err)
 		}
 	}

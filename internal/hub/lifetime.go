@@ -29,7 +29,8 @@ import (
 //     duration.
 //   - A publish does not wait, because its batch has the time of the use. The sweeper soon stores
 //     this time in the document, for the other nodes.
-//   - Before a stream is deleted, lapse asks the log for the time of the newest batch.
+//   - Before a stream is deleted, lapse asks the log for the time of the newest batch, and the
+//     document for the last use that any node has stored.
 
 // life is the lifetime of one stream.
 type life struct {
@@ -300,7 +301,8 @@ func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 
 // lapse deletes the stream if its lifetime has ended. The log may show a later use than this node
 // knows of: another node, or this node before a restart, may have stored a batch and then stopped
-// before it stored the time of the use. Then the stream lives on.
+// before it stored the time of the use. The document may show one too, which another node has stored
+// and this node has not heard of. Then the stream lives on.
 func (l *life) lapse(ctx context.Context) error {
 	if l.until > l.s.hub.now() && l.used.Load() != dead {
 		c, err := l.s.Cursor(ctx)
@@ -313,7 +315,10 @@ func (l *life) lapse(ctx context.Context) error {
 	if !l.isOver(l.s.hub.now()) {
 		return nil
 	}
-	return l.s.Delete(ctx)
+	return l.s.deleteIf(ctx, func(spec *Spec) bool {
+		l.touch(spec.usedAt)
+		return l.isOver(l.s.hub.now())
+	})
 }
 
 // isUnsaved reports whether the last use is so much later than the document says that the stream

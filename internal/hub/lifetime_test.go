@@ -341,6 +341,52 @@ func TestExpiredOnAllNodes(t *testing.T) {
 	})
 }
 
+// deaf is an engine whose changes of documents do not arrive while the field is true.
+type deaf struct {
+	engine.Engine
+	on *atomic.Bool
+}
+
+func (e deaf) Watch(ctx context.Context, visit func(engine.Change)) error {
+	return e.Engine.Watch(ctx, func(c engine.Change) {
+		if !e.on.Load() {
+			visit(c)
+		}
+	})
+}
+
+// A node whose changes arrive late deletes no stream that another node has used: the document
+// decides, and not what the node has heard of it.
+func TestUseThatANodeHasNotHeardOf(t *testing.T) {
+	finds := map[string]func(h *Hub, id weir.StreamID) error{
+		"the sweeper": func(h *Hub, id weir.StreamID) error { return nil },
+		"a request":   func(h *Hub, id weir.StreamID) error { _, err := h.Find(ctx, id); return err },
+	}
+	for name, find := range finds {
+		synctest.Test(t, func(t *testing.T) {
+			e := twoNodes{memory.New()}
+			defer e.Close()
+			var late atomic.Bool
+			a, b := open(t, e, Options{}), open(t, deaf{e, &late}, Options{})
+			defer a.Close()
+			defer b.Close()
+			a.Lead(func() bool { return false })
+			s := made(t, a, func(s *Spec) { s.TTLSeconds = 100 })
+			late.Store(true)
+			for range 5 {
+				time.Sleep(60 * time.Second)
+				s.use(ctx)
+				if err := find(b, s.ID); err != nil {
+					t.Fatalf("%s, on the node that has not heard of the use: %v", name, err)
+				}
+			}
+			if _, err := a.Find(ctx, s.ID); err != nil {
+				t.Errorf("%s deleted the stream a moment after its last use: %v", name, err)
+			}
+		})
+	}
+}
+
 // A publish that arrives while the hub deletes an expired stream is refused. Otherwise its
 // batch would be acknowledged and deleted.
 func TestPublishWhileAStreamExpires(t *testing.T) {
