@@ -82,15 +82,33 @@ func etag(body []byte) string {
 // Handler serves the manual and passes all other requests to the next handler. It is safe for
 // concurrent use.
 type Handler struct {
-	next  http.Handler
-	files func() (map[string]*file, error)
+	next        http.Handler
+	description func() (*file, error)            // /openapi.json
+	files       func() (map[string]*file, error) // all others
 }
 
 // New returns a handler that serves the manual and passes other requests to next. It builds the
 // pages at the first request for one of them, so a server whose manual is never read does not spend
-// time or memory on it.
+// time or memory on it. /openapi.json does not need the pages, because programs read it.
 func New(o Options, next http.Handler) *Handler {
-	return &Handler{next, sync.OnceValues(func() (map[string]*file, error) { return build(o) })}
+	description := sync.OnceValues(readDescription)
+	return &Handler{next,
+		sync.OnceValues(func() (*file, error) {
+			d, err := description()
+			if err != nil {
+				return nil, err
+			}
+			f := newFile("application/json", d.json)
+			f.public = true
+			return f, nil
+		}),
+		sync.OnceValues(func() (map[string]*file, error) {
+			d, err := description()
+			if err != nil {
+				return nil, err
+			}
+			return build(o, d)
+		})}
 }
 
 //go:embed style.css
@@ -127,16 +145,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusFound)
 		return
 	}
-	files, err := h.files()
+	f, status, err := h.find(path)
 	if err != nil { // cannot happen: all input is embedded in the binary, and TestPages builds every page
 		http.Error(w, "build the manual: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if f := files[path]; f != nil {
-		f.serve(w, r, http.StatusOK)
-		return
+	f.serve(w, r, status)
+}
+
+// find returns the response for a path, and its status.
+func (h *Handler) find(path string) (*file, int, error) {
+	if path == "/openapi.json" {
+		f, err := h.description()
+		return f, http.StatusOK, err
 	}
-	files[missing].serve(w, r, http.StatusNotFound)
+	files, err := h.files()
+	if err != nil {
+		return nil, 0, err
+	}
+	if f := files[path]; f != nil {
+		return f, http.StatusOK, nil
+	}
+	return files[missing], http.StatusNotFound, nil
 }
 
 // serve writes the file, compressed if the client accepts gzip. Only responses with status 200 can

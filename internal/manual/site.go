@@ -108,18 +108,12 @@ var pageTemplate string
 
 var layout = template.Must(template.New("page").Parse(pageTemplate))
 
-// build generates all files of the manual, by URL path.
-func build(o Options) (map[string]*file, error) {
-	d, err := readDescription()
-	if err != nil {
-		return nil, err
-	}
+// build generates all files of the manual but /openapi.json, by URL path.
+func build(o Options, d *description) (map[string]*file, error) {
 	files := map[string]*file{
-		"/openapi.json":   newFile("application/json", d.json),
 		"/docs/style.css": newFile("text/css; charset=utf-8", style),
 		"/docs/manual.js": newFile("text/javascript; charset=utf-8", script),
 	}
-	files["/openapi.json"].public = true
 	if err := addPictures(files); err != nil {
 		return nil, err
 	}
@@ -143,9 +137,11 @@ func build(o Options) (map[string]*file, error) {
 			return nil, fmt.Errorf("%s: %w", l.path, err)
 		}
 	}
-	if files["/docs/search.json"], err = searchIndex(index); err != nil {
+	found, err := searchIndex(index)
+	if err != nil {
 		return nil, err
 	}
+	files["/docs/search.json"] = found
 	list, err := listOfPages(index)
 	if err != nil {
 		return nil, err
