@@ -63,7 +63,7 @@ func (o *outcomes) wait() {
 }
 
 func proposals(s *store) {
-	const n = 1000
+	const n = 300
 	j := newJudge()
 	doc, log := s.stream("stream", j)
 	all := outcomes{s: s}
@@ -98,7 +98,7 @@ func proposals(s *store) {
 }
 
 func refusedProposals(s *store) {
-	const n = 1000
+	const n = 300
 	j := newJudge()
 	j.admit = func(e *engine.Entry) bool { return e.Seq%3 != 0 }
 	_, log := s.stream("stream", j)
