@@ -38,16 +38,6 @@ func (h *Handler) SubscriptionsOf(g *access.Grant) int { return h.open.count(g.E
 // (D10).
 func ParseSpec(body []byte) (hub.Spec, error) { return parseSpec(body) }
 
-// ParseEvents parses and checks the body of a publish to a json stream, as the API does (D8). It
-// returns the array of events in the form in which it is stored, and the number of events.
-// ParseEvents overwrites body, and the returned array may share the memory of body.
-func ParseEvents(body []byte) (array []byte, count uint32, err error) { return events(body) }
-
-// ParseMessages parses and checks a JSON value as ParseEvents checks the events of a body. If the
-// value is an array, its elements are the events, and otherwise the value is the only event.
-// ParseMessages returns the same results as ParseEvents, and also overwrites body.
-func ParseMessages(body []byte) (array []byte, count uint32, err error) { return messages(body) }
-
 // StatusOf returns the HTTP status for an error. The status is 500 unless the error is, or wraps, a
 // *weir.Error.
 func StatusOf(err error) int {

@@ -12,6 +12,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/budget"
+	"weir/internal/jsonbody"
 )
 
 var (
@@ -149,19 +150,8 @@ func (c *call) grow(b []byte, length, maxSize int64) ([]byte, error) {
 	return append(make([]byte, 0, room), b...), nil
 }
 
-// compact returns the parameter part, which is a slice of the buffer. If part is much smaller than
-// the buffer, compact returns a copy instead, because a batch may stay in memory for its
-// subscribers. Without the copy, the whole buffer would stay in memory too.
-func compact(part, buffer []byte) []byte {
-	if isMuchSmaller(part, buffer) {
-		return append(make([]byte, 0, len(part)), part...)
-	}
-	return part
-}
-
-// isMuchSmaller reports whether the rest of the buffer is at least 256 bytes larger than the part.
-// For a smaller rest, a copy would cost more than it saves.
-func isMuchSmaller(part, buffer []byte) bool { return 2*len(part)+256 <= cap(buffer) }
+// badBody returns the refusal of a body. The parameter what says what is wrong with it.
+func badBody(what string) error { return jsonbody.Fault(what) }
 
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)

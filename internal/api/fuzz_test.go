@@ -15,6 +15,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/api"
+	"weir/internal/jsonbody"
 )
 
 // checkSane checks the properties that every response must have: no redirect and no 5xx, the header
@@ -78,7 +79,7 @@ func FuzzFrame(f *testing.F) {
 		seq := weir.Seq(n) & weir.MaxSeq
 		raw := weir.Batch{Seq: seq, ContentType: contentType, Payload: body}
 		stream := append(api.HelloFrame(seq, true), api.Frame(nil, weir.Raw, &raw)...)
-		payload, _, err := api.ParseEvents(bytes.Clone(body))
+		payload, _, err := jsonbody.Events(bytes.Clone(body))
 		if err == nil {
 			stream = append(stream, api.Frame(nil, weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)
 		}

@@ -7,6 +7,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/hub"
+	"weir/internal/jsonbody"
 )
 
 // publish is the common part of both publish endpoints. In the order of D19, it checks the content
@@ -57,13 +58,13 @@ func (c *call) readBatch(s *hub.Stream, p *hub.Publish) error {
 		return err
 	}
 	if p.Batch.Events = 1; s.Mode == weir.Raw {
-		p.Batch.Payload = compact(body, body)
+		p.Batch.Payload = jsonbody.Compact(body, body)
 	} else {
-		if p.Batch.Payload, p.Batch.Events, err = events(body); err != nil {
+		if p.Batch.Payload, p.Batch.Events, err = jsonbody.Events(body); err != nil {
 			return err
 		}
 	}
-	if isMuchSmaller(p.Batch.Payload, body) {
+	if jsonbody.IsMuchSmaller(p.Batch.Payload, body) {
 		c.loan.Shrink(int64(len(p.Batch.Payload)))
 	}
 	return nil

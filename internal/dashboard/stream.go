@@ -8,8 +8,8 @@ import (
 
 	"weir"
 	"weir/internal/access"
-	"weir/internal/api"
 	"weir/internal/hub"
+	"weir/internal/jsonbody"
 )
 
 // findStream returns the stream whose ID is in the path.
@@ -41,7 +41,7 @@ func (v *visit) publish() error {
 	p := &hub.Publish{Batch: weir.Batch{Events: 1, Payload: body}}
 	if s.Mode == weir.Raw {
 		p.Batch.ContentType = "application/octet-stream"
-	} else if p.Batch.Payload, p.Batch.Events, err = api.ParseEvents(body); err != nil {
+	} else if p.Batch.Payload, p.Batch.Events, err = jsonbody.Events(body); err != nil {
 		return err
 	}
 	ack, err := s.Publish(v.r.Context(), p)

@@ -11,6 +11,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/api"
 	"weir/internal/hub"
+	"weir/internal/jsonbody"
 )
 
 // append serves POST: it appends the body, closes the stream, or both in one step.
@@ -92,7 +93,7 @@ func (t *target) publish(body []byte) (*hub.Publish, error) {
 	if !t.isJSON() {
 		return &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: t.Type, Payload: body}}, nil
 	}
-	array, n, err := api.ParseMessages(body)
+	array, n, err := jsonbody.Messages(body)
 	if err != nil {
 		return nil, err
 	}

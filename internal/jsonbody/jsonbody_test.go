@@ -1,4 +1,4 @@
-package api
+package jsonbody
 
 import (
 	"bytes"
@@ -78,7 +78,7 @@ func TestEvents(t *testing.T) {
 		{`{"events":` + strings.Repeat("[", 4_000_000), ``, 0},
 	} {
 		short := c.body[:min(len(c.body), 60)]
-		got, count, err := events([]byte(c.body))
+		got, count, err := Events([]byte(c.body))
 		var refusal *weir.Error
 		switch {
 		case c.want == "" && (!errors.As(err, &refusal) || refusal.Code != weir.InvalidRequest):
@@ -110,7 +110,7 @@ func TestMessages(t *testing.T) {
 		{object(998), `[` + object(998) + `]`, 1}, {object(999), ``, 0},
 	} {
 		short := c.body[:min(len(c.body), 60)]
-		got, count, err := messages([]byte(c.body))
+		got, count, err := Messages([]byte(c.body))
 		var refusal *weir.Error
 		if c.want == "" {
 			if !errors.As(err, &refusal) || refusal.Code != weir.InvalidRequest {
@@ -121,7 +121,7 @@ func TestMessages(t *testing.T) {
 		if err != nil || string(got) != c.want || count != c.count {
 			t.Errorf("%q: %d messages %q, %v; want %d %q", short, count, got, err, c.count, c.want)
 		}
-		if again, n, err := messages(got); err != nil || string(again) != c.want || n != c.count {
+		if again, n, err := Messages(got); err != nil || string(again) != c.want || n != c.count {
 			t.Errorf("%q gives %q, and then %d messages %q, %v", short, c.want, n, again, err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestMessages(t *testing.T) {
 
 func TestBodyEndsTooEarly(t *testing.T) {
 	for body, want := range map[string]string{`{`: "after 1 byte", `{"`: "after 2 bytes"} {
-		if _, _, err := messages([]byte(body)); err == nil || !strings.HasSuffix(err.Error(), want) {
+		if _, _, err := Messages([]byte(body)); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%q: %v, want an error that ends with %q", body, err, want)
 		}
 	}
@@ -152,7 +152,7 @@ func TestEventsManyNames(t *testing.T) {
 					fmt.Fprintf(&body, `%s"%s":{"n":%d},`, space, name, i)
 				}
 				body.WriteString(`"last":0}]}`)
-				_, _, err := events([]byte(body.String()))
+				_, _, err := Events([]byte(body.String()))
 				if refused := err != nil; refused != (twice && a != b) {
 					t.Errorf("object of %d names, names %d and %d equal: %v, white space %q: got error %v", count, a, b, twice, space, err)
 				}
@@ -179,9 +179,9 @@ func TestEventsMemory(t *testing.T) {
 		{"white space", strings.Repeat(" ", weir.MaxBody-13) + `{"events":[]}`, 64 << 10},
 		{"a million names", names.String(), 64 << 20},
 	} {
-		for kind, parse := range map[string]func([]byte) ([]byte, uint32, error){"events": events, "messages": messages} {
+		for kind, parse := range map[string]func([]byte) ([]byte, uint32, error){"Events": Events, "Messages": Messages} {
 			body := []byte(c.body)
-			if kind == "messages" { // the function messages gets only the array
+			if kind == "Messages" { // the function Messages gets only the array
 				body = body[bytes.IndexByte(body, '[') : len(body)-1]
 			}
 			var before, after runtime.MemStats
@@ -206,12 +206,12 @@ func TestEventsAgainstEncodingJSON(t *testing.T) {
 	compare := func(body string) {
 		t.Helper()
 		want := json.Valid([]byte(body)) && utf8.ValidString(body)
-		_, _, err := events([]byte(body))
+		_, _, err := Events([]byte(body))
 		if (err == nil) != want {
 			t.Fatalf("%q: the scanner returned %v; encoding/json accepts the body: %v", body, err, want)
 		}
 		if compacted := new(bytes.Buffer); want {
-			got, _, _ := events([]byte(body))
+			got, _, _ := Events([]byte(body))
 			if json.Compact(compacted, []byte(body)); fmt.Sprintf(`{"events":%s}`, got) != compacted.String() {
 				t.Fatalf("%q: got %q, encoding/json has %q", body, got, compacted)
 			}
@@ -256,7 +256,7 @@ func FuzzEvents(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		want, count, valid := oracle(body)
-		got, n, err := events(bytes.Clone(body))
+		got, n, err := Events(bytes.Clone(body))
 		if (err == nil) != valid {
 			t.Fatalf("%q: the scanner returned error %v; jsontext accepts the body: %v", body, err, valid)
 		}
@@ -269,11 +269,11 @@ func FuzzEvents(f *testing.F) {
 		if !json.Valid(body) || !json.Valid(got) {
 			t.Fatalf("%q: encoding/json refuses the body or the events", body)
 		}
-		again, m, err := events([]byte(`{"events":` + string(got) + `}`))
+		again, m, err := Events([]byte(`{"events":` + string(got) + `}`))
 		if err != nil || !bytes.Equal(again, got) || m != n {
 			t.Fatalf("scanning %q again gives %q, %v", got, again, err)
 		}
-		if again, m, err = messages(bytes.Clone(got)); err != nil || !bytes.Equal(again, got) || m != n {
+		if again, m, err = Messages(bytes.Clone(got)); err != nil || !bytes.Equal(again, got) || m != n {
 			t.Fatalf("the messages of %q are %q, %v", got, again, err)
 		}
 	})
@@ -342,7 +342,7 @@ func BenchmarkEvents(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				copy(buf, body)
-				if _, _, err := events(buf); err != nil {
+				if _, _, err := Events(buf); err != nil {
 					b.Fatal(err)
 				}
 			}

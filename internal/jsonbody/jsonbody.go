@@ -1,4 +1,6 @@
-package api
+// Package jsonbody checks the JSON bodies of publishes, in one pass and in bounded memory, and finds
+// the events in them.
+package jsonbody
 
 import (
 	"sync"
@@ -37,28 +39,28 @@ type scanner struct {
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// events checks the body of a publish. It returns the array of events, without the white space
-// between its tokens but otherwise unchanged, and the number of events. It overwrites body, and the
-// array may share the memory of body.
-func events(body []byte) (payload []byte, count uint32, err error) {
+// Events checks the body of a publish to a json stream (D8). It returns the array of events, without
+// the white space between its tokens but otherwise unchanged, and the number of events. It overwrites
+// body, and the array may share the memory of body.
+func Events(body []byte) (payload []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)
 	if err = s.scan(); err == nil && !s.found {
-		err = badBody(`the array "events" is missing; send {"events":[...]}`)
+		err = Fault(`the array "events" is missing; send {"events":[...]}`)
 	}
 	if err == nil {
-		payload, count = compact(body[s.start:s.end:s.end], body), s.count
+		payload, count = Compact(body[s.start:s.end:s.end], body), s.count
 	}
 	s.reset(nil)
 	scanners.Put(s)
 	return payload, count, err
 }
 
-// messages checks a JSON value by the rules for the events of a publish. If the value is an array,
-// messages returns it. Otherwise it returns an array with the value as its only element. It also
+// Messages checks a JSON value by the rules for the events of a publish. If the value is an array,
+// Messages returns it. Otherwise it returns an array with the value as its only element. It also
 // returns the number of elements. The nesting depth counts as if the array was the array of events
-// of a publish.
-func messages(body []byte) (array []byte, count uint32, err error) {
+// of a publish. Like Events, it overwrites body.
+func Messages(body []byte) (array []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)
 	isArray := s.space() == '['
@@ -80,7 +82,7 @@ func messages(body []byte) (array []byte, count uint32, err error) {
 	case err != nil:
 		return nil, 0, err
 	case isArray:
-		return compact(array, body), count, nil
+		return Compact(array, body), count, nil
 	}
 	whole := make([]byte, 0, len(array)+2)
 	return append(append(append(whole, '['), array...), ']'), count, nil
@@ -104,7 +106,7 @@ const (
 
 func (s *scanner) scan() error {
 	if s.space() != '{' {
-		return badBody(`it is not a JSON object; send {"events":[...]}`)
+		return Fault(`it is not a JSON object; send {"events":[...]}`)
 	}
 	return s.check()
 }
@@ -281,7 +283,7 @@ func (s *scanner) member() (want, error) {
 	s.pos++
 	if c := s.space(); top {
 		if c != '[' {
-			return 0, badBody(`"events" is not an array; send {"events":[...]}`)
+			return 0, Fault(`"events" is not an array; send {"events":[...]}`)
 		}
 		s.found, s.keeping = true, true
 		s.start, s.run, s.out = s.pos, s.pos, s.pos
@@ -350,6 +352,21 @@ func (s *scanner) fault(what string) error {
 	return weir.Errorf(weir.InvalidRequest, "invalid body: %s, at byte %d", what, s.pos)
 }
 
-func badBody(what string) error {
+// Fault returns the refusal of a body. The parameter what says what is wrong with it.
+func Fault(what string) error {
 	return &weir.Error{Code: weir.InvalidRequest, Message: "invalid body: " + what}
 }
+
+// Compact returns the parameter part, which is a slice of the buffer. If part is much smaller than
+// the buffer, Compact returns a copy instead, because a batch may stay in memory for its
+// subscribers. Without the copy, the whole buffer would stay in memory too.
+func Compact(part, buffer []byte) []byte {
+	if IsMuchSmaller(part, buffer) {
+		return append(make([]byte, 0, len(part)), part...)
+	}
+	return part
+}
+
+// IsMuchSmaller reports whether the rest of the buffer is at least 256 bytes larger than the part.
+// For a smaller rest, a copy would cost more than it saves.
+func IsMuchSmaller(part, buffer []byte) bool { return 2*len(part)+256 <= cap(buffer) }
