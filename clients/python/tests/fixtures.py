@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -230,7 +231,7 @@ class Scripted:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as reader:
+        with contextlib.suppress(ConnectionResetError), connection, connection.makefile("rb") as reader:
             while True:
                 head = b""
                 while not head.endswith(b"\r\n\r\n"):

@@ -107,6 +107,61 @@ class PublisherTest(TestCase):
                 publisher.close()
             self.assertEqual((caught.exception.reason, caught.exception.seq), ("gap_closed", seq))
 
+    def test_renumbers(self) -> None:
+        """A publisher continues above a gap that another program has left and the service has closed."""
+        client = Server(self, "--gap-grace", "1ms").client(self)
+        stream = client.create_stream("renumbered")
+        acks: List[weir.Ack] = []
+        with client.publisher(stream, batch_events=1, on_ack=acks.append) as publisher:
+            for n in (1, 2):
+                publisher.add(n)
+            publisher.flush()
+            name = publisher.id
+            client.publish_at(stream, 50, ["other"])
+            next(iter(client.subscribe(stream, after=2)))  # once batch 50 is delivered, the gap below it is closed
+            for n in range(3, 40):
+                publisher.add(n)
+        self.assertEqual([a.seq for a in acks], [1, 2, *range(51, 88)])
+        self.assertNotEqual(publisher.id, name)
+        self.assertEqual([client.batch(stream, a.seq).events for a in acks], [[n] for n in range(1, 40)])
+
+    def test_does_not_renumber_a_batch_that_may_be_stored(self) -> None:
+        """A batch whose outcome is unknown keeps its number: under another one it could be stored twice."""
+        tries = 0
+
+        def answer(request: bytes) -> Optional[bytes]:
+            nonlocal tries
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            tries += 1
+            return refused(409, "invalid_sequence", message="the gap is closed") if tries > 1 else None
+
+        publisher = Scripted(self, answer).client().publisher(STREAM)
+        publisher.add(1)
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.close()
+        self.assertEqual((caught.exception.reason, tries), ("gap_closed", 2))
+        self.assertEqual([(u.seq, u.key) for u in publisher.unacknowledged()], [(1, "")])
+
+    def test_key_of_an_unacknowledged_batch(self) -> None:
+        """If the service has stored a batch under a number of its choice, and no response says so, the key is known."""
+        keys: List[bytes] = []
+
+        def answer(request: bytes) -> Optional[bytes]:
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            if b"/publish " not in request:
+                return refused(409, "invalid_sequence", message="the gap is closed")
+            keys.append(request.lower().partition(b"idempotency-key: ")[2].partition(b"\r\n")[0])
+            return None
+
+        publisher = Scripted(self, answer).client().publisher(STREAM, give_up=0.5)
+        publisher.add(1)
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.close()
+        self.assertEqual(caught.exception.reason, "given_up")
+        self.assertEqual({key.decode() for key in keys}, {publisher.unacknowledged()[0].key})
+
     def test_start_at(self) -> None:
         """The program may leave a gap on purpose below the first batch."""
         client = Server(self).client(self)

@@ -20,12 +20,15 @@ from .errors import ConnectionFailed, PublishError, Refused, WeirError, refusal,
 
 MAX_BODY = 8 << 20
 
+# The refusals after which a batch is certainly not stored.
+NOT_STORED = ("sequence_not_next", "invalid_sequence", "rate_limited")
+
 
 @dataclass(frozen=True)
 class Unacknowledged:
     """A batch that may or may not be stored."""
 
-    #: The sequence number under which the batch was, or would have been, sent.
+    #: The sequence number under which the batch was, or would have been, sent. It means nothing if there is a key.
     seq: int
     #: Whether the batch was sent at least once.
     sent: bool
@@ -33,6 +36,8 @@ class Unacknowledged:
     events: int
     #: The body, ready to be sent again: JSON with a member ``events``, or raw bytes.
     body: bytes
+    #: The idempotency key under which the batch was sent, if the service chooses its number after a closed gap.
+    key: str = ""
 
 
 class _Flight:
@@ -41,6 +46,8 @@ class _Flight:
     def __init__(self, seq: int, body: bytes, events: int) -> None:
         self.seq, self.body, self.events = seq, body, events
         self.sent = False
+        self.unsure = False  # an attempt to send it had no response, or one that does not exclude that it is stored
+        self.key = ""  # idempotency key, if the service has to choose the sequence number
 
 
 class Publisher:
@@ -50,7 +57,8 @@ class Publisher:
     go over one connection, one after the other, without waiting for responses. If the connection
     breaks, the publisher connects again and resends what was not acknowledged, so every event is stored
     once and in order. Every request asks the service to store the batch only after its predecessor, so
-    no fault can leave a gap.
+    no fault can leave a gap. If another program has left a gap above the last batch, and the service has
+    closed it, the publisher continues above the gap.
 
     A stream has one publisher at a time. Programs that share a stream use :meth:`Client.publish`.
 
@@ -78,7 +86,7 @@ class Publisher:
     ) -> None:
         if not (batch_events >= 1 and batch_bytes >= 1 and 1 <= in_flight <= 1024 and buffer >= 1):
             raise ValueError("batch_events, batch_bytes, in_flight and buffer must be at least 1, and in_flight at most 1024")
-        #: Identifies this publisher to the service, which stores it with every batch.
+        #: Identifies this publisher to the service, which stores it with every batch. It changes after a closed gap.
         self.id = secrets.token_hex(12)
         self._caller, self._endpoint = caller, caller.endpoint
         self._path, self._stream, self._mode, self._created = path, stream.id, stream.mode, stream.created_at
@@ -92,6 +100,7 @@ class Publisher:
         self._flushing = 0  # number of calls that wait for everything to be stored
         self._window: Deque[_Flight] = collections.deque()  # unacknowledged batches, in order of the sequence numbers
         self._next = start
+        self._fixed = fixed  # the program chose the number of the first batch, so the publisher changes no numbers
         self._leap = fixed  # the first batch may leave a gap on purpose, because the program chose its number
         self._held = 0  # bytes that were added and are not acknowledged
         self._acked: Optional[int] = None
@@ -202,7 +211,7 @@ class Publisher:
         with self._changed:
             if self._group:
                 self._cut()
-            return [Unacknowledged(f.seq, f.sent, f.events, f.body) for f in self._window]
+            return [Unacknowledged(f.seq, f.sent, f.events, f.body, f.key) for f in self._window]
 
     def _check(self) -> None:
         if self._error:
@@ -322,9 +331,27 @@ class Publisher:
             failed.__cause__ = error
             raise failed
 
+    def _renumber(self, refusal: PublishError) -> None:
+        """Makes the service choose the number of the lowest batch, whose number is in a closed gap.
+
+        The batches after it get the numbers that follow. This is possible only if the service has certainly
+        stored none of them: otherwise a batch could be stored twice or out of order, and the publisher fails.
+        From then on the publisher has another name, so that it does not mistake a batch under an old number
+        for one under a new number.
+        """
+        with self._changed:
+            if any(flight.unsure for flight in self._window):
+                raise refusal
+            self.id = secrets.token_hex(12)
+            self._window[0].key = secrets.token_hex(12)
+
     def _stored(self, ack: Ack) -> None:
         """Takes the lowest batch out of the window."""
         with self._changed:
+            if self._window[0].key:  # the service chose its number, so the others continue from there
+                for n, later in enumerate(self._window):
+                    later.seq = ack.seq + n
+                self._next = ack.seq + len(self._window)
             flight = self._window.popleft()
             self._held -= len(flight.body) - (12 + flight.events if self._mode == "json" else 0)
             if not self._window and not self._group:
@@ -346,6 +373,7 @@ class _Connection:
         self.sent: Deque[_Flight] = collections.deque()  # batches that are written or being written, and have no response
         self.received = bytearray()
         self.moved = time.monotonic()  # when a byte was last written or read
+        self.gap: Optional[PublishError] = None  # the lowest batch is in a closed gap; the others in flight still need a response
 
     def carry(self) -> None:
         """Sends batches and reads responses. Returns when there is nothing left to do.
@@ -367,6 +395,8 @@ class _Connection:
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionFailed(f"the connection broke: {error or type(error).__name__}") from error
         finally:
+            for flight in self.sent:
+                flight.unsure = True
             sock.close()
 
     def _fill(self) -> bool:
@@ -376,7 +406,14 @@ class _Connection:
             if p._closing:
                 return False
             self.wait = p._cut_due()
-            if self.out or len(self.sent) >= (1 if p._leap else p._in_flight) or len(self.sent) == len(p._window):
+        if self.gap is not None:
+            if self.sent:
+                return True
+            p._renumber(self.gap)
+            self.gap = None
+        with p._changed:
+            most = 1 if p._leap or p._window and p._window[0].key else p._in_flight
+            if self.out or len(self.sent) >= most or len(self.sent) == len(p._window):
                 return True
             flight = p._window[len(self.sent)]
             if not self.sent:
@@ -388,12 +425,15 @@ class _Connection:
             {
                 "Content-Type": "application/json" if p._mode == "json" else "application/octet-stream",
                 "Content-Length": str(len(flight.body)),
-                "X-Svc-Publisher": p.id,
             },
         )
-        if not p._leap:
-            fields["X-Svc-Contiguous"] = "true"
-        head = f"POST {p._endpoint.base}{p._path}/{flight.seq} HTTP/1.1\r\n"
+        if flight.key:
+            fields["Idempotency-Key"] = flight.key
+        else:
+            fields["X-Svc-Publisher"] = p.id
+            if not p._leap:
+                fields["X-Svc-Contiguous"] = "true"
+        head = f"POST {p._endpoint.base}{p._path}/{'publish' if flight.key else flight.seq} HTTP/1.1\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self.out = memoryview(head.encode() + b"\r\n" + flight.body)
         return True
@@ -470,18 +510,38 @@ class _Connection:
             raise ConnectionFailed("a response without a request")
         flight = self.sent[0]
         if answer.status not in (200, 202):
-            raise self._refused(flight, refusal(answer.status, answer.headers, answer.body))
-        ack = parse_ack(answer.body, p._stream, flight.seq)
+            self._settle_refusal(refusal(answer.status, answer.headers, answer.body))
+            return
+        if self.gap is not None:  # the batch is stored, but one below it is not
+            flight.unsure = True
+            self.sent.popleft()
+            return
+        ack = parse_ack(answer.body, p._stream, None if flight.key else flight.seq)
         created = answer.headers.get("x-svc-stream-created", p._created)
         if created != p._created:
             raise PublishError("reset", f"batch {flight.seq}: the stream was created again at {created}", flight.seq)
         stored = answer.headers.get("x-svc-publisher", "")
-        if stored != p.id:
+        if stored != p.id and not flight.key:
             if not ack.duplicate:
                 raise PublishError("refused", "the service does not know x-svc-publisher: it is too old", flight.seq)
             raise PublishError("taken", f"another publisher stored batch {flight.seq}", flight.seq)
         self.sent.popleft()
         p._stored(ack)
+
+    def _settle_refusal(self, error: WeirError) -> None:
+        """Handles a refusal of the lowest batch that has no response yet."""
+        flight = self.sent[0]
+        if isinstance(error, Refused) and error.code in NOT_STORED:
+            self.sent.popleft()
+        elif self.gap is not None:
+            flight.unsure = True
+            self.sent.popleft()
+        if self.gap is not None:
+            return
+        failed = self._refused(flight, error)
+        if not (isinstance(failed, PublishError) and failed.reason == "gap_closed") or self.p._fixed:
+            raise failed
+        self.gap = failed
 
     def _refused(self, flight: _Flight, error: WeirError) -> WeirError:
         """Turns a refusal into the error that carry raises.
