@@ -256,7 +256,7 @@ func (c *call) end(p any) {
 			c.count()
 			panic(p)
 		}
-		c.panicked(p)
+		c.panicked(p, debug.Stack())
 		if c.sent {
 			c.count()
 			panic(http.ErrAbortHandler)
@@ -271,9 +271,9 @@ func (c *call) end(p any) {
 }
 
 // panicked counts and logs a panic.
-func (c *call) panicked(p any) {
+func (c *call) panicked(p any, stack []byte) {
 	c.h.counts.panics.Add(1)
-	c.h.Logger.Error("request handler panicked", "request_id", string(c.id[:]), "panic", p, "stack", string(debug.Stack()))
+	c.h.Logger.Error("request handler panicked", "request_id", string(c.id[:]), "panic", p, "stack", string(stack))
 }
 
 // gone reports whether an error only means that the client disconnected.

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"runtime/debug"
 
 	"weir"
 	"weir/internal/access"
@@ -188,7 +189,7 @@ func (c *call) wait(serve func() error) error {
 // arrive ends a goroutine that has waited for the outcome of a call.
 func (c *call) arrive() {
 	if p := recover(); p != nil {
-		c.panicked(p)
+		c.panicked(p, debug.Stack())
 		c.failure = errPanic
 	}
 	c.later.Ready(c)
@@ -203,6 +204,10 @@ func (c *call) Settle(f interface{ Finish() }) {
 
 // Published implements hub.Outcome. The response is always sent by the event loop.
 func (c *call) Published(ack weir.Ack, err error) {
+	if p, ok := errors.AsType[*hub.Panic](err); ok {
+		c.panicked(p.Value, p.Stack)
+		err = errPanic
+	}
 	if c.ack, c.failure = ack, err; c.inLoop {
 		c.Finish()
 		return

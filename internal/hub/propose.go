@@ -2,6 +2,8 @@ package hub
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 
 	"weir"
 	"weir/internal/stream"
@@ -52,7 +54,9 @@ func (s *Stream) Propose(p *Publish, outcome Outcome) {
 		if f != nil {
 			f.release()
 		}
-		go func() { outcome.Published(s.Publish(context.Background(), p)) }()
+		go func() {
+			outcome.Published(caught(func() (weir.Ack, error) { return s.Publish(context.Background(), p) }))
+		}()
 		return
 	}
 	begin(f, p, outcome)
@@ -84,23 +88,42 @@ func (p *proposal) completed(err error) {
 
 // Finish reports the outcome that completed has recorded.
 func (p *proposal) Finish() {
-	f, of, to, err := p.feed, p.of, p.to, p.failure
-	var ack weir.Ack
-	if err != nil {
-		err = p.failed(context.Background(), f, err)
-	} else {
-		ack, err = p.conclude(context.Background(), f, of)
-	}
+	f, of, to := p.feed, p.of, p.to
+	ack, err := caught(func() (weir.Ack, error) {
+		if p.failure != nil {
+			return weir.Ack{}, p.failed(context.Background(), f, p.failure)
+		}
+		return p.conclude(context.Background(), f, of)
+	})
 	of.report(f, to, ack, err)
 }
 
-// report ends the use of the feed and reports the outcome of a publish.
+// Panic is the error of a publish that ended with a panic. The batch may have been stored.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+
+// caught calls a function that publishes. If the function panics, the error is a *Panic. So the
+// caller can end the publish in the usual way, and nothing that the publish has used stays in use.
+func caught(publish func() (weir.Ack, error)) (ack weir.Ack, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &Panic{v, debug.Stack()}
+		}
+	}()
+	return publish()
+}
+
+// report ends the use of the feed and reports the outcome of a publish, even if it panics before.
 func (p *Publish) report(f *feed, to Outcome, ack weir.Ack, err error) {
+	defer to.Published(ack, err)
 	f.release()
 	if p.settled = err == nil; p.settled {
 		lifeOf(f.s).published()
 	}
-	to.Published(ack, err)
 }
 
 // acquireOpen does the same as acquire if the stream's log is open. Otherwise it returns nil.

@@ -267,7 +267,7 @@ func (c *conn) forget() int {
 func (c *conn) handOver(raw []byte) {
 	raw = bytes.Clone(raw)
 	if c.served {
-		raw = afterBody(raw)
+		raw = afterBody(raw, c.previous != nil && c.previous.request.Method == http.MethodPost)
 	}
 	if !c.place.Begin() {
 		c.close()

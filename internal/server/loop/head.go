@@ -180,15 +180,18 @@ func plainHost(h string) bool {
 	return h != ""
 }
 
-// afterBody adjusts the data that follows the body of an earlier request, before the connection is
-// handed over. To net/http, a connection that is handed over is a new connection. But net/http must
-// treat this data like data that follows a request, which is different in two cases. Some old
-// clients send a line break after a body; net/http skips it after a request, so afterBody removes
-// it. HTTP/2, which starts with PRI, can begin only at the start of a connection; so afterBody puts
-// a line break before PRI, which keeps net/http from starting HTTP/2.
-func afterBody(raw []byte) []byte {
-	few := raw[:min(4, len(raw))]
-	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]
+// afterBody adjusts the data that follows an earlier request, before the connection is handed over.
+// To net/http, a connection that is handed over is a new connection. But net/http must treat this
+// data like data that follows a request, which is different in two cases. Some old clients send a
+// line break after the body of a POST; net/http skips it, so afterBody removes it if the parameter
+// post says that the earlier request was a POST. HTTP/2, which starts with PRI, can begin only at the
+// start of a connection; so afterBody puts a line break before PRI, which keeps net/http from
+// starting HTTP/2.
+func afterBody(raw []byte, post bool) []byte {
+	if post {
+		few := raw[:min(4, len(raw))]
+		raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]
+	}
 	if bytes.HasPrefix(raw, []byte("PRI")) {
 		return append([]byte("\r\n"), raw...)
 	}
