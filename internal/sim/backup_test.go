@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -88,7 +87,10 @@ func (c *client) compare(fs *faulty.FS, before []seen) error {
 		if object, err := copied.Object(context.Background()); err != nil || before[i].closed && !object.Closed {
 			return fmt.Errorf("stream %s: %+v, %v", s.id, object, err)
 		}
-		for _, seq := range slices.Sorted(maps.Keys(before[i].acked)) {
+		s.mu.Lock()
+		acked := before[i].acked.all()
+		s.mu.Unlock()
+		for _, seq := range acked {
 			b, err := copied.Batch(context.Background(), seq)
 			s.mu.Lock()
 			switch payload := string(b.Payload); {

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -158,7 +158,7 @@ type ack struct {
 }
 
 func (c *client) ackOf(x *exchange) (a ack) {
-	if err := json.Unmarshal(x.got.Bytes(), &a); err != nil && x.status < 300 {
+	if err := unmarshal(x.got.Bytes(), &a); err != nil && x.status < 300 {
 		c.w.violation("client %d: acknowledgement %s: %v", c.n, x.got.String(), err)
 	}
 	return a
@@ -224,7 +224,7 @@ func (c *client) read(g *server) {
 	case x == nil || x.status == 503:
 	case x.status == 200:
 		var cursor struct{ Cursor weir.Seq }
-		if err := json.Unmarshal(x.got.Bytes(), &cursor); err != nil {
+		if err := unmarshal(x.got.Bytes(), &cursor); err != nil {
 			c.w.violation("the response with the cursor is %s: %v", x.got.String(), err)
 		}
 		s.cursorIs(cursor.Cursor, before)
@@ -283,7 +283,7 @@ func (c *client) subscribeTo(g *server, x *exchange, id weir.StreamID, secret, f
 	if c.n == watcher {
 		left = 1 << 30
 	}
-	var rest strings.Builder
+	var rest []byte
 	h := http.Header{"Authorization": {"Bearer " + secret}, "Accept": {"text/event-stream"}}
 	if resume != "" {
 		h.Set("Last-Event-ID", resume)
@@ -292,15 +292,14 @@ func (c *client) subscribeTo(g *server, x *exchange, id weir.StreamID, secret, f
 		if x.status >= 300 {
 			return true
 		}
-		rest.Write(b)
+		rest = append(rest, b...)
 		for left > 0 && !c.stop && !g.dead.Load() {
-			frame, more, ok := strings.Cut(rest.String(), "\n\n")
+			frame, more, ok := bytes.Cut(rest, []byte("\n\n"))
 			if !ok {
 				return true
 			}
-			rest.Reset()
-			rest.WriteString(more)
-			receive(frame)
+			rest = more
+			receive(string(frame))
 			left--
 		}
 		return false

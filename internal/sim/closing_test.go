@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"time"
 
 	"weir"
@@ -22,7 +21,7 @@ func (c *client) closeStream(g *server) {
 		return
 	}
 	var object weir.Stream
-	if err := json.Unmarshal(x.got.Bytes(), &object); err != nil || x.status != 200 || !object.Closed {
+	if err := unmarshal(x.got.Bytes(), &object); err != nil || x.status != 200 || !object.Closed {
 		c.w.violation("stream %s: close: %d %s", s.id, x.status, x.got.String())
 		return
 	}
@@ -71,11 +70,9 @@ func (sub *subscriber) end(data string) {
 	switch {
 	case data == `{"reason":"stream_deleted"}` && s.deleting:
 	case data == `{"reason":"stream_closed"}` && s.closing:
-		for seq := range s.acked {
-			if seq >= sub.pos {
-				s.w.violation("stream %s: a subscriber that wants %d was told that the stream is closed, but batch %d was acknowledged", s.id, sub.pos, seq)
-				return
-			}
+		for _, seq := range s.acked.from(sub.pos) {
+			s.w.violation("stream %s: a subscriber that wants %d was told that the stream is closed, but batch %d was acknowledged", s.id, sub.pos, seq)
+			return
 		}
 		s.closed = true
 	default:

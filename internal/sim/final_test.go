@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -94,8 +93,8 @@ func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 		if b := s.known[lowest-min(lowest, 1)]; len(s.limits) == 1 && lowest > 0 && b != nil && charge+s.charge(b) <= object.MaxBytes && !s.aged(b) {
 			s.w.violation("stream %s: batch %d is evicted, although it would fit", s.id, lowest-1)
 		}
-		for seq := range s.acked {
-			if seq > lowest && s.known[seq] == nil {
+		for _, seq := range s.acked.from(lowest + 1) {
+			if s.known[seq] == nil {
 				s.w.violation("stream %s: batch %d is lost", s.id, seq)
 			}
 		}
@@ -107,7 +106,7 @@ func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 func (c *client) object(g *server, s *stream) (object weir.Stream) {
 	before := s.seen()
 	x := c.ask(g, "GET", "/v1/streams/"+string(s.id), nil)
-	if x == nil || x.status != 200 || json.Unmarshal(x.got.Bytes(), &object) != nil {
+	if x == nil || x.status != 200 || unmarshal(x.got.Bytes(), &object) != nil {
 		c.w.violation("stream %s: the final check got %s instead of the stream object", s.id, x)
 		return object
 	}

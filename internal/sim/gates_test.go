@@ -68,7 +68,8 @@ func (s *scheduler) settled() []*waiter {
 // for the same time: such timers would fire in random order.
 func (s *scheduler) release(w *waiter, err error) {
 	s.mu.Lock()
-	s.waiting = slices.DeleteFunc(s.waiting, func(o *waiter) bool { return o == w })
+	at := slices.Index(s.waiting, w)
+	s.waiting = slices.Delete(s.waiting, at, at+1)
 	s.mu.Unlock()
 	w.free <- err
 	s.mu.Lock()

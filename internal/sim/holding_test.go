@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -95,7 +94,7 @@ func (h *holding) looked(c *client, g *server, x *exchange) {
 	case x.status == 404 && !h.exists, x.status == 200 && !h.exists && h.mayBeOld(g, x.at):
 	case x.status != 200 || !h.exists:
 		c.w.violation("stream %s exists: %v since %v, but GET was answered with %s", h.id, h.exists, h.changed.Sub(c.w.scheduler.start), x)
-	case json.Unmarshal(x.got.Bytes(), &got) != nil || got.Cursor != h.count || got.BytesStored != int64(3*h.count):
+	case unmarshal(x.got.Bytes(), &got) != nil || got.Cursor != h.count || got.BytesStored != int64(3*h.count):
 		c.w.violation("stream %s has %d batches, but its object is %s", h.id, h.count, x)
 	}
 }
@@ -118,7 +117,7 @@ func (c *client) holdKey(g *server) {
 	if h == nil || !h.exists && time.Since(h.changed) > 2*leaseFor {
 		x := c.manages(g, "POST", "/manage/v1/keys", []byte(`{"project":"`+string(c.w.project)+`"}`))
 		var made struct{ ID, Key string }
-		if x != nil && json.Unmarshal(x.got.Bytes(), &made) == nil {
+		if x != nil && unmarshal(x.got.Bytes(), &made) == nil {
 			c.key = &holding{id: made.ID, secret: made.Key}
 			c.key.set(g, true)
 		}

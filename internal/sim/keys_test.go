@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -115,7 +114,7 @@ func (c *client) createKey(g *server, o *own, k *key) {
 		return
 	}
 	var made struct{ ID, Key string }
-	err := json.Unmarshal(x.got.Bytes(), &made)
+	err := unmarshal(x.got.Bytes(), &made)
 	if err != nil || made.ID == "" || k.id != "" && (made.ID != k.id || made.Key != k.secret || x.status != 200) {
 		c.w.violation("key %s %s: the response to its creation is %d %s", k.id, k.secret, x.status, x.got.String())
 		return
@@ -141,7 +140,7 @@ func (c *client) revokeKey(g *server, k *key, o *own) {
 	var revoked struct {
 		RevokedAt *time.Time `json:"revoked_at"`
 	}
-	if err := json.Unmarshal(x.got.Bytes(), &revoked); err != nil || revoked.RevokedAt == nil {
+	if err := unmarshal(x.got.Bytes(), &revoked); err != nil || revoked.RevokedAt == nil {
 		c.w.violation("key %s was revoked, but the response is %s", k.id, x.got.String())
 	}
 	c.w.model.mu.Lock()
@@ -170,7 +169,7 @@ func (c *client) listKeys(g *server, k *key) {
 			More bool   `json:"has_more"`
 			Next string `json:"next_cursor"`
 		}
-		if err := json.Unmarshal(x.got.Bytes(), &page); err != nil || len(page.Data) > limit {
+		if err := unmarshal(x.got.Bytes(), &page); err != nil || len(page.Data) > limit {
 			c.w.violation("the list of keys is %s: %v", x.got.String(), err)
 			return
 		}
@@ -217,7 +216,7 @@ func (c *client) judgeKey(k *key, o *own, x *exchange) {
 		c.w.violation("key %s with %s: %d %s", k.id, k.settings, x.status, x.got.String())
 	case x.status == 200 && strings.Contains(k.settings, `"streams"`):
 		var page struct{ Data []weir.Stream }
-		if err := json.Unmarshal(x.got.Bytes(), &page); err != nil || slices.ContainsFunc(page.Data, func(s weir.Stream) bool { return s.ID != o.id }) {
+		if err := unmarshal(x.got.Bytes(), &page); err != nil || slices.ContainsFunc(page.Data, func(s weir.Stream) bool { return s.ID != o.id }) {
 			c.w.violation("key %s with %s: %s", k.id, k.settings, x.got.String())
 		}
 	}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -128,7 +127,7 @@ func (c *client) patch(g *server, s *stream, l *limits) {
 		return
 	}
 	var object weir.Stream
-	if err := json.Unmarshal(x.got.Bytes(), &object); err != nil || x.status != 200 {
+	if err := unmarshal(x.got.Bytes(), &object); err != nil || x.status != 200 {
 		c.w.violation("stream %s: PATCH: %d %s", s.id, x.status, x.got.String())
 	}
 	s.describes(x)

@@ -39,7 +39,7 @@ func newModel(w *world) *model {
 		s := &stream{
 			w: w, n: i, id: weir.StreamID(fmt.Sprintf("stream%016d", i)), mode: weir.JSON, loose: i > 1,
 			sent: map[weir.Seq][]*batch{}, unplaced: map[string]*batch{}, keys: map[string]*batch{}, known: map[weir.Seq]*batch{}, at: map[*batch]weir.Seq{},
-			acked: map[weir.Seq]bool{}, fresh: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, outlived: map[weir.Seq]bool{}, above: map[weir.Seq]time.Time{},
+			fresh: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, outlived: map[weir.Seq]bool{}, above: map[weir.Seq]time.Time{},
 			times: map[weir.Seq]time.Time{}, when: map[weir.Seq]time.Time{}, polls: map[*exchange]query{},
 			decoded: map[string]delivery{},
 		}
@@ -95,7 +95,7 @@ type stream struct {
 	keys     map[string]*batch      // the batches of unplaced that have an idempotency key, by key
 	known    map[weir.Seq]*batch    // batches that are stored
 	at       map[*batch]weir.Seq    // the reverse of known
-	acked    map[weir.Seq]bool      // sequences whose batch was acknowledged
+	acked    acks                   // sequences whose batch was acknowledged
 	fresh    map[weir.Seq]bool      // sequences whose batch was acknowledged as new
 	refused  map[weir.Seq]time.Time // sequences that were refused for good, and when
 	outlived map[weir.Seq]bool      // the sequences of refused that may have been refused because of an eviction; like the field low, this may be undone
@@ -122,7 +122,7 @@ type seen struct {
 	cursor weir.Seq
 	low    weir.Seq
 	closed bool
-	acked  map[weir.Seq]bool
+	acked  earlier
 
 	repeated bool // the batch of the request was acknowledged before
 }
@@ -130,7 +130,7 @@ type seen struct {
 func (s *stream) seen() seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return seen{time: time.Now(), cursor: s.cursor, low: s.low, closed: s.closed, acked: maps.Clone(s.acked)}
+	return seen{time: time.Now(), cursor: s.cursor, low: s.low, closed: s.closed, acked: s.acked.earlier(len(s.acked.sorted))}
 }
 
 // size is the number of bytes by which a batch increases bytes_stored (D11).
@@ -151,8 +151,8 @@ func (s *stream) evictable(seq weir.Seq) bool {
 
 // evicted checks that everything below the sequence low may be evicted, and remembers low.
 func (s *stream) evicted(low weir.Seq, source string) {
-	for _, seq := range slices.Sorted(maps.Keys(s.acked)) {
-		if seq < low && !s.evictable(seq) {
+	for _, seq := range s.acked.between(0, low) {
+		if !s.evictable(seq) {
 			s.w.violation("stream %s: batch %d is evicted without need (%s)", s.id, seq, source)
 			return
 		}
@@ -258,8 +258,8 @@ func (s *stream) learn(seq weir.Seq, payload string) {
 // acknowledged records that a batch was acknowledged. It checks that no subscriber and no page has
 // passed its sequence without the batch.
 func (s *stream) acknowledged(seq weir.Seq) {
-	if !s.acked[seq] {
-		s.acked[seq], s.when[seq] = true, time.Now()
+	if s.acked.add(seq) {
+		s.when[seq] = time.Now()
 	}
 	for _, p := range s.passages {
 		p.lacks(s, seq)
@@ -278,7 +278,7 @@ func (s *stream) published(x *exchange, a ack, seq weir.Seq, b *batch, contiguou
 	far := b.payload == "far"
 	switch {
 	case x.status == 409 && x.code() == weir.StreamClosed:
-		s.refusedClosed(x.server, before.acked[seq] && !s.evictable(seq), fmt.Sprintf("batch %d", seq))
+		s.refusedClosed(x.server, before.acked.has(seq) && !s.evictable(seq), fmt.Sprintf("batch %d", seq))
 	case before.closed && x.status != 200 && (x.status != 409 || !s.evictable(seq)):
 		s.w.violation("stream %s is closed, but the response to publish %d is %d %s", s.id, seq, x.status, x.got.String())
 	case x.status == 422 && far, x.status == 412 && far && contiguous:
@@ -305,9 +305,9 @@ func (s *stream) stored(x *exchange, a ack, seq weir.Seq, b *batch, contiguous b
 	}
 	// The node that stores a batch may get the answer of the servers late. Meanwhile another node may
 	// answer a repeated publish.
-	twice := s.acked[seq]
+	twice := s.acked.has(seq)
 	if s.w.isCluster() {
-		twice = s.fresh[seq] || before.acked[seq]
+		twice = s.fresh[seq] || before.acked.has(seq)
 	}
 	s.fresh[seq] = true
 	if twice || before.low > seq && !s.w.back {
@@ -354,7 +354,7 @@ func (s *stream) gapClosed(x *exchange, seq weir.Seq) {
 		}
 		return
 	}
-	if s.acked[seq] || s.known[seq] != nil {
+	if s.acked.has(seq) || s.known[seq] != nil {
 		s.w.violation("stream %s: sequence %d is stored, but a publish was refused with 409", s.id, seq)
 	}
 	if x.begun && seq > 0 && !s.w.isCluster() { // another node does not know that the batch is being received; the service never waits for sequence 0
@@ -432,7 +432,7 @@ func (s *stream) gone(seq weir.Seq, message string, wasEvicted bool, before seen
 	switch {
 	case wasEvicted:
 		s.evicted(seq+1, "404")
-	case before.acked[seq]:
+	case before.acked.has(seq):
 		s.w.violation("stream %s: batch %d was acknowledged, but cannot be read: %s", s.id, seq, message)
 	}
 }

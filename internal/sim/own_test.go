@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,7 +107,7 @@ func (o *own) changed(w *world, g *server, what string, x *exchange, yes, no int
 		}
 		o.count, o.exact, o.closed, o.told = 0, true, false, true
 		var made weir.Stream
-		if exists && (json.Unmarshal(x.got.Bytes(), &made) != nil || made.Cursor != 0 || made.BytesStored != 0) {
+		if exists && (unmarshal(x.got.Bytes(), &made) != nil || made.Cursor != 0 || made.BytesStored != 0) {
 			w.violation("a new stream is not empty: %s", x.got.String())
 		}
 	case x.status == no:
@@ -156,7 +155,7 @@ func (o *own) look(w *world, g *server, x *exchange) {
 		return
 	}
 	var got weir.Stream
-	err := json.Unmarshal(x.got.Bytes(), &got)
+	err := unmarshal(x.got.Bytes(), &got)
 	if err != nil || got.ID != o.id || o.exact && (got.Cursor != o.count || got.BytesStored != int64(3*o.count)) {
 		w.violation("stream %s has %d batches, but its object is %s", o.id, o.count, x.got.String())
 	}
@@ -236,7 +235,7 @@ func (o *own) paged(c *client, g *server, x *exchange) {
 		c.w.violation("page of %s: %d %s, but the model says that it exists: %v", o.id, x.status, x.got.String(), o.exists)
 	}
 	var p page
-	if x.status == 200 && (json.Unmarshal(x.got.Bytes(), &p) != nil || o.exact && (p.Cursor != o.count || len(p.Batches) != int(min(o.count, 2)))) {
+	if x.status == 200 && (unmarshal(x.got.Bytes(), &p) != nil || o.exact && (p.Cursor != o.count || len(p.Batches) != int(min(o.count, 2)))) {
 		c.w.violation("stream %s has %d batches, but its first page is %s", o.id, o.count, x.got.String())
 	}
 }
@@ -257,7 +256,7 @@ func (c *client) list(g *server, o *own) {
 			More bool   `json:"has_more"`
 			Next string `json:"next_cursor"`
 		}
-		if err := json.Unmarshal(x.got.Bytes(), &page); err != nil {
+		if err := unmarshal(x.got.Bytes(), &page); err != nil {
 			c.w.violation("the list of streams is %s: %v", x.got.String(), err)
 			return
 		}
@@ -317,11 +316,7 @@ func (w *world) overdue(list []*waiter) {
 		return
 	}
 	w.checked = time.Now()
-	busy, disk := map[*client]bool{}, false
-	for _, waiting := range list {
-		disk = disk || waiting.disk
-		busy[waiting.client] = true
-	}
+	disk := slices.ContainsFunc(list, func(o *waiter) bool { return o.disk })
 	var open []*exchange
 	for _, g := range w.processes() {
 		open = append(open, g.requests()...)
@@ -329,7 +324,7 @@ func (w *world) overdue(list []*waiter) {
 	for _, x := range open {
 		why := ""
 		switch {
-		case busy[x.client]:
+		case slices.ContainsFunc(list, func(o *waiter) bool { return o.client == x.client }):
 		case w.model.isLate(x):
 			why = fmt.Sprintf("a request that had to end at %v goes on", x.until.Sub(w.scheduler.start))
 		case w.model.outlived(x):
@@ -394,7 +389,7 @@ func (c *client) follow(g *server, o *own) {
 			c.w.violation("stream %s: %s", o.id, frame)
 		}
 		var d struct{ Seq weir.Seq }
-		if data, ok := field(frame, "data"); ok && json.Unmarshal([]byte(data), &d) == nil && d.Seq > 0 {
+		if data, ok := field(frame, "data"); ok && unmarshal([]byte(data), &d) == nil && d.Seq > 0 {
 			if d.Seq != seen+1 && seen > 0 {
 				c.w.violation("stream %s: batch %d follows batch %d", o.id, d.Seq, seen)
 			}

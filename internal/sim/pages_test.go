@@ -1,12 +1,13 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"weir"
 )
@@ -24,14 +25,14 @@ type query struct {
 
 // page is the response to a query.
 type page struct {
-	Batches []json.RawMessage
-	Next    weir.Seq
-	Cursor  weir.Seq
+	Batches []jsontext.Value `json:"batches"`
+	Next    weir.Seq         `json:"next"`
+	Cursor  weir.Seq         `json:"cursor"`
 	Gap     *struct {
 		From, To weir.Seq
 		Reason   string
-	}
-	Closed bool
+	} `json:"gap"`
+	Closed bool `json:"closed"`
 }
 
 // reading is a page that a client has read.
@@ -87,7 +88,7 @@ func (c *client) page(g *server, s *stream) {
 		return
 	}
 	var p page
-	if err := json.Unmarshal(x.got.Bytes(), &p); err != nil || x.status != 200 {
+	if err := unmarshal(x.got.Bytes(), &p); err != nil || x.status != 200 {
 		c.w.violation("stream %s: page %s: %d %.200s", s.id, q, x.status, x.got.String())
 		return
 	}
@@ -193,8 +194,8 @@ func (r *reading) check() {
 // vanished reports whether the batches of a page may have been evicted while the page was being
 // read. Then the page is empty, unless the query names a sequence or starts at the head.
 func (r *reading) vanished() bool {
-	for seq := range r.acked {
-		if r.start != "from" && r.start != "head" && seq >= r.before.low && r.evictable(seq) {
+	for _, seq := range r.acked.from(r.before.low) {
+		if r.start != "from" && r.start != "head" && r.evictable(seq) {
 			return true
 		}
 	}
@@ -242,7 +243,7 @@ func (r *reading) leavesOut() {
 		(&passage{start, r.Next, r.got}).keep(r.stream)
 	}
 	newest := 0 // number of acknowledged batches from the first batch of the page upwards
-	for _, seq := range slices.Sorted(maps.Keys(r.before.acked)) {
+	for _, seq := range r.before.acked.all() {
 		if seq >= r.first {
 			newest++
 		}
@@ -281,7 +282,7 @@ func (r *reading) endsEarly() {
 	for closed, ok := r.refused[next]; ok && closed.Before(r.before.time); closed, ok = r.refused[next] {
 		next++ // skips a closed gap
 	}
-	if len(r.got) >= r.limit || !r.before.acked[next] || r.evictable(next) || r.server.hurt.Load() {
+	if len(r.got) >= r.limit || !r.before.acked.has(next) || r.evictable(next) || r.server.hurt.Load() {
 		return
 	}
 	if stored, known := r.times[next]; r.start == "since" && (!known || stored.Before(r.since)) {
@@ -297,11 +298,9 @@ func (r *reading) checkClosed() {
 		r.w.violation("stream %s: page %s reaches the end of a closed stream, but does not say so", r.id, r)
 	case r.Closed:
 		r.isClosed(r.server)
-		for seq := range r.acked {
-			if seq >= r.Next {
-				r.w.violation("stream %s: page %s is the last of a closed stream, but batch %d was acknowledged", r.id, r, seq)
-				return
-			}
+		for _, seq := range r.acked.from(r.Next) {
+			r.w.violation("stream %s: page %s is the last of a closed stream, but batch %d was acknowledged", r.id, r, seq)
+			return
 		}
 	}
 }
@@ -309,7 +308,7 @@ func (r *reading) checkClosed() {
 // keep checks that a passage has all acknowledged batches. It remembers the passage, so that
 // batches which are acknowledged later can be checked too.
 func (p *passage) keep(s *stream) {
-	for _, seq := range slices.Sorted(maps.Keys(s.acked)) {
+	for _, seq := range s.acked.between(p.start, p.next) {
 		p.lacks(s, seq)
 	}
 	if s.passages = append(s.passages, p); len(s.passages) > mostPassages {

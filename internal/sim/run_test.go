@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,10 +49,7 @@ var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "pu
 
 // simulate runs one simulation. It returns the violation and a checksum of the history.
 func simulate(t *testing.T, c config) (violation string, sum uint64) {
-	// Two garbage collections empty all pools. Otherwise the history would depend on what earlier
-	// simulations have left in them.
-	runtime.GC()
-	runtime.GC()
+	collect()
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, c.seed)
 		c.nodes = cmp.Or(c.nodes, nodesOf(c.seed))
@@ -60,6 +58,18 @@ func simulate(t *testing.T, c config) (violation string, sum uint64) {
 		sum = w.sum
 	})
 	return violation, sum
+}
+
+// heapLimit is the size of the heap from which on a garbage collection takes place before the next
+// simulation.
+const heapLimit = 48 << 20
+
+// collect collects garbage if there is much of it.
+func collect() {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	if metrics.Read(sample); sample[0].Value.Uint64() > reserved+heapLimit {
+		runtime.GC()
+	}
 }
 
 // nodesOf returns the number of nodes if the flag -nodes does not say it. One simulation in four has
@@ -117,6 +127,9 @@ func TestSim(t *testing.T) {
 	}
 }
 
+// reserved is the size of memory that is never touched.
+const reserved = 1 << 30
+
 // work runs the simulations of a worker process. It prints a line at the start of each simulation,
 // so that the parent knows which one made the process panic, and a line for each violation.
 func work(t *testing.T) {
@@ -130,7 +143,7 @@ func work(t *testing.T) {
 	// The runtime gives memory back to the operating system if the heap is far larger than what it
 	// held at the last garbage collection, and the next simulation would fetch it again. Memory that
 	// is never touched costs nothing, and makes the difference small.
-	reserve := make([]byte, 1<<30)
+	reserve := make([]byte, reserved)
 	defer runtime.KeepAlive(reserve)
 	defer deepen()()
 	begun := time.Now()

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"encoding/base64"
-	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +36,7 @@ func (s *stream) decode(text []byte) (delivery, bool) {
 }
 
 func (s *stream) parse(text []byte) (d delivery, ok bool) {
-	err := json.Unmarshal(text, &d)
+	err := unmarshal(text, &d)
 	if s.mode == weir.Raw {
 		data, broken := base64.StdEncoding.DecodeString(d.Data)
 		d.payload = string(data)
@@ -146,10 +144,8 @@ func (sub *subscriber) hello(id string) {
 
 // skipped checks that the acknowledged batches of a range were evicted.
 func (sub *subscriber) skipped(from, to weir.Seq, why string) {
-	for _, seq := range slices.Sorted(maps.Keys(sub.s.acked)) {
-		if from <= seq && seq < to {
-			sub.s.evicted(seq+1, why)
-		}
+	for _, seq := range sub.s.acked.between(from, to) {
+		sub.s.evicted(seq+1, why)
 	}
 }
 
@@ -159,11 +155,9 @@ func (sub *subscriber) pass(to weir.Seq, what string) {
 	if to < sub.pos {
 		s.w.violation("stream %s: a subscriber that wants %d received %s %d", s.id, sub.pos, what, to)
 	}
-	for seq := range s.acked {
-		if sub.pos <= seq && seq < to {
-			s.w.violation("stream %s: a subscriber that wants %d received %s %d, without %d", s.id, sub.pos, what, to, seq)
-			break
-		}
+	for _, seq := range s.acked.between(sub.pos, to) {
+		s.w.violation("stream %s: a subscriber that wants %d received %s %d, without %d", s.id, sub.pos, what, to, seq)
+		break
 	}
 	sub.pos = max(sub.pos, to)
 }
@@ -187,7 +181,7 @@ func (sub *subscriber) gap(data, id string) {
 		From, To weir.Seq
 		Reason   string
 	}
-	if err := json.Unmarshal([]byte(data), &g); err != nil || g.Reason != "evicted" || id != g.To.String() || g.To < g.From {
+	if err := unmarshal([]byte(data), &g); err != nil || g.Reason != "evicted" || id != g.To.String() || g.To < g.From {
 		s.w.violation("stream %s: gap %s with id %s: %v", s.id, data, id, err)
 		return
 	}

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"weir"
 )
@@ -101,11 +102,16 @@ func (x *exchange) String() string {
 // code returns the code in an error response.
 func (x *exchange) code() weir.Code {
 	if x.status >= 400 && x.refusal == "" {
-		var refusal struct{ Error struct{ Code weir.Code } }
-		_ = json.Unmarshal(x.got.Bytes(), &refusal)
-		x.refusal = refusal.Error.Code
+		_, rest, _ := bytes.Cut(x.got.Bytes(), []byte(`"code":"`))
+		code, _, _ := bytes.Cut(rest, []byte(`"`))
+		x.refusal = weir.Code(code)
 	}
 	return x.refusal
+}
+
+// unmarshal reads JSON. It takes half of the time of encoding/json.
+func unmarshal(text []byte, value any) error {
+	return json.Unmarshal(text, value, json.MatchCaseInsensitiveNames(true))
 }
 
 // leave makes the client hang up.

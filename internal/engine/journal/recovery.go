@@ -184,7 +184,7 @@ func (r *recovery) readManifest() error {
 	if last == nil {
 		return r.tail.Damage(segments.DataStart, "manifest", segments.ErrMissing)
 	}
-	m, err := (&segments.Window{Seg: &r.tail.Segment}).Record(*last)
+	m, err := (&segments.Window{Seg: &r.tail.Segment, Ahead: 1}).Record(*last) // reads this record only
 	if err != nil {
 		return err
 	}
