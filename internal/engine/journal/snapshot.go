@@ -87,19 +87,23 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 
 // damagedSnapshot takes all segment files as they are.
 func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
-	c, err := openCheckup(fs, CheckOptions{})
+	j := newJournal(fs, Options{})
+	_, err := j.dir.TakeDamaged()
+	if err == nil {
+		_, err = j.dir.OpenSegments(func(number uint64) *segments.Segment {
+			s := j.newSegment(number)
+			j.store.addSegment(s)
+			return &s.Segment
+		})
+	}
 	if err != nil {
+		j.closeAll()
 		return nil, errors.Join(why, err)
 	}
-	if err := c.openAll(); err != nil {
-		c.close()
-		return nil, errors.Join(why, err)
-	}
-	s := &Snapshot{j: c.j, Format: c.j.dir.FormatText(), offline: true, damages: []error{why}}
-	for _, n := range c.numbers {
-		c.j.store.addSegment(c.segments[n])
-		c.segments[n].acquire()
-		s.parts = append(s.parts, heldPart{Part: segments.Part{Raw: true}, seg: c.segments[n], held: true})
+	s := &Snapshot{j: j, Format: j.dir.FormatText(), offline: true, damages: []error{why}}
+	for _, seg := range j.store.allSegments() {
+		seg.acquire()
+		s.parts = append(s.parts, heldPart{Part: segments.Part{Raw: true}, seg: seg, held: true})
 	}
 	return s, nil
 }

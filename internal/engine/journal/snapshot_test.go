@@ -16,6 +16,7 @@ import (
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -27,7 +28,7 @@ func restoreSnapshot(s *Snapshot) (*faulty.FS, error) {
 
 func restoreInto(dir disk.FS, s *Snapshot) error {
 	defer s.Close()
-	r, err := NewRestore(dir)
+	r, err := repair.NewRestore(dir)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 			return errors.Join(err, r.Abort())
 		}
 	}
-	report, err := r.Finish(CheckOptions{})
+	report, err := r.Finish(repair.CheckOptions{})
 	if err != nil {
 		return errors.Join(err, r.Abort())
 	}

@@ -109,9 +109,17 @@ func (s *Segment) Fits(n, records int, reserve int64) bool {
 	return s.End+FrameSize+int64(n)+index+footerSize+reserve <= s.size
 }
 
-// Free returns how many bytes are left between the groups and where the keys and the index will be.
-func (s *Segment) Free() int64 {
-	return s.size - footerSize - int64(len(s.Slots)) - keySpace(s.keys.len()) - s.End
+// Fill fills the space between the groups and where the keys and the index will be with zeros. A
+// file with holes would need more space when it is recycled.
+func (s *Segment) Fill() error {
+	free := s.size - footerSize - int64(len(s.Slots)) - keySpace(s.keys.len()) - s.End
+	zeros := make([]byte, min(copyStep, max(0, free)))
+	for off := s.End; free > 0; off, free = off+copyStep, free-copyStep {
+		if err := s.File.WriteAt(off, zeros[:min(free, copyStep)]); err != nil {
+			return fmt.Errorf("fill %s: %w", s.Name, err)
+		}
+	}
+	return nil
 }
 
 // Mark writes the watermark. The watermark says that everything below the offset end was synced,
