@@ -75,7 +75,7 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
-		if errors.Is(err, engine.ErrDamaged) {
+		if directory.Unusable(err) {
 			return damagedSnapshot(fs, err)
 		}
 		return nil, err
@@ -177,7 +177,11 @@ func (s *Snapshot) Copy(w io.Writer, i int) error {
 	}
 	p := &s.parts[i-1]
 	defer s.release(p)
-	return p.seg.Copy(w, p.Part, func(err error) { s.damages = append(s.damages, err) })
+	return p.seg.Copy(w, p.Part, func(err error) {
+		if len(s.damages) == 0 || s.damages[0].Error() != err.Error() { // the first may be why the journal cannot be opened
+			s.damages = append(s.damages, err)
+		}
+	})
 }
 
 // Skip releases file i of Files without copying it.

@@ -224,24 +224,23 @@ func (s *Segment) Index() ([]byte, error) {
 // sector is the unit in which unreadable parts of a disk are skipped.
 const sector = 4096
 
-// readable fills b from off and replaces unreadable sectors with zeros. It returns the offset and
-// error of the first unreadable sector.
-func (s *Segment) readable(b []byte, off int64) (int64, error) {
-	if s.Read(b, off) == nil {
-		return 0, nil
-	}
-	at, fault := int64(0), error(nil)
-	for len(b) > 0 {
+// readable fills b from off and replaces unreadable sectors with zeros. It calls the function bad with
+// the bounds and the error of each unreadable sector. It returns the error of the first attempt, which
+// is to read all of b at once, or engine.ErrClosed.
+func (s *Segment) readable(b []byte, off int64, bad func(from, to int64, err error)) error {
+	first := s.Read(b, off)
+	for first != nil && len(b) > 0 {
 		piece := b[:min(sector-int(off%sector), len(b))] // one sector at a time, because the sectors around a bad one may be readable
-		if err := s.Read(piece, off); err != nil {
+		next := off + int64(len(piece))
+		if err := s.Read(piece, off); errors.Is(err, engine.ErrClosed) {
+			return err
+		} else if err != nil {
 			clear(piece)
-			if fault == nil {
-				at, fault = off, err
-			}
+			bad(off, next, err)
 		}
-		b, off = b[len(piece):], off+int64(len(piece))
+		b, off = b[len(piece):], next
 	}
-	return at, fault
+	return first
 }
 
 // ProvedEnd returns the offset where the groups of a sealed segment end. The footer and the final
