@@ -12,7 +12,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/disk"
 	"weir/internal/engine"
-	"weir/internal/engine/journal"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/hub"
 )
 
@@ -43,11 +43,11 @@ func IsNode(data string) bool {
 
 // Check verifies every record of a data directory that no server is using. It changes nothing. The
 // function progress may be nil.
-func Check(data string, progress func(done, total int64)) (*journal.Report, error) {
+func Check(data string, progress func(done, total int64)) (*repair.Report, error) {
 	if !HasJournal(data) {
 		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
 	}
-	r, err := journal.Check(disk.OS(Journal(data)), checkOptions(progress))
+	r, err := repair.Check(disk.OS(Journal(data)), checkOptions(progress))
 	if err != nil {
 		return nil, explain("check", data, err)
 	}
@@ -65,8 +65,8 @@ func explain(doing, data string, err error) error {
 
 // checkOptions returns options for a check of all documents. Package hub checks the documents of
 // streams, and package access checks those of projects and keys.
-func checkOptions(progress func(done, total int64)) journal.CheckOptions {
-	return journal.CheckOptions{
+func checkOptions(progress func(done, total int64)) repair.CheckOptions {
+	return repair.CheckOptions{
 		Progress: progress,
 		Document: func(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error {
 			if _, ok := hub.StreamOf(d.Key); ok {

@@ -13,13 +13,13 @@ import (
 	"weir/internal/access"
 	"weir/internal/disk"
 	"weir/internal/engine"
-	"weir/internal/engine/journal"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/hub"
 )
 
 // Repaired is the result of a repair.
 type Repaired struct {
-	*journal.Repair
+	*repair.Result
 	Directory string       `json:"directory"` // directory with the files that were set aside; empty if there are none
 	Revoked   []access.Key `json:"revoked"`   // keys that a lost record may have revoked
 }
@@ -38,7 +38,7 @@ func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	result := &Repaired{Revoked: []access.Key{}}
 	now := weir.TimeOf(time.Now())
 	var err error
-	result.Repair, err = journal.RepairJournal(disk.OS(Journal(data)), journal.RepairOptions{
+	result.Result, err = repair.Run(disk.OS(Journal(data)), repair.Options{
 		CheckOptions: checkOptions(progress),
 		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error) {
 			if _, ok := hub.StreamOf(d.Key); !ok {

@@ -6,13 +6,14 @@ import (
 
 	"weir/internal/access"
 	"weir/internal/engine/journal"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/hub"
 )
 
 // Report is the result of a check, and Damage is one piece of damage in it.
 type (
-	Report = journal.Report
-	Damage = journal.Damage
+	Report = repair.Report
+	Damage = repair.Damage
 )
 
 // Counts returns the numbers of streams, projects and keys in a report.
@@ -20,13 +21,13 @@ func Counts(r *Report) (streams, projects, keys int) {
 	return r.Documents[hub.DocumentKind], r.Documents[access.ProjectKind], r.Documents[access.KeyKind]
 }
 
-// outcomes has a text for each journal.Fate. The text says whether the damaged data is lost.
-var outcomes = map[journal.Fate]string{
-	journal.Dead:    "nothing is lost: the data was no longer in use",
-	journal.Intact:  "nothing is lost: it can be rebuilt",
-	journal.Mended:  "one bit is wrong and can be corrected",
-	journal.Lost:    "lost",
-	journal.Unknown: "content unknown",
+// outcomes has a text for each repair.Fate. The text says whether the damaged data is lost.
+var outcomes = map[repair.Fate]string{
+	repair.Dead:    "nothing is lost: the data was no longer in use",
+	repair.Intact:  "nothing is lost: it can be rebuilt",
+	repair.Mended:  "one bit is wrong and can be corrected",
+	repair.Lost:    "lost",
+	repair.Unknown: "content unknown",
 }
 
 // Describe returns a line about one piece of damage: the file, the offset, what was stored there,

@@ -14,7 +14,7 @@ import (
 
 	"weir/internal/backup"
 	"weir/internal/disk"
-	"weir/internal/engine/journal"
+	"weir/internal/engine/journal/repair"
 )
 
 // Source is a backup to restore. If reading a source fails, Restore adds the name of the source to
@@ -29,7 +29,7 @@ type Source struct {
 // The directory must be empty or missing. Restore verifies every checksum of the backups and every
 // record of the journal before a server can use the directory. If Restore fails, it removes the
 // files that it created.
-func Restore(ctx context.Context, sources []Source, data string) (*backup.Head, *journal.Report, error) {
+func Restore(ctx context.Context, sources []Source, data string) (*backup.Head, *repair.Report, error) {
 	into, err := newRestoration(data)
 	if err != nil {
 		return nil, nil, err
@@ -56,7 +56,7 @@ func Restore(ctx context.Context, sources []Source, data string) (*backup.Head, 
 	if err == nil && sources[0].Wanted == nil { // the backup was read as a stream, without OpenChain, so its head is not checked yet
 		_, _, err = backup.Chain([]*backup.Summary{{Head: newest}})
 	}
-	var report *journal.Report
+	var report *repair.Report
 	if err == nil {
 		report, err = into.journal.Finish(checkOptions(nil))
 	}
@@ -86,7 +86,7 @@ func (c *cancelable) Read(b []byte) (int, error) {
 // the field journal has succeeded.
 type restoration struct {
 	data    string
-	journal *journal.Restore
+	journal *repair.Restore
 	files   []string // files that were created beside the journal
 	dirs    []string // directories that were created, outer ones first
 }
@@ -108,7 +108,7 @@ func newRestoration(data string) (*restoration, error) {
 	if err := r.mkdir(Journal(data)); err != nil {
 		return nil, errors.Join(err, r.abort())
 	}
-	if r.journal, err = journal.NewRestore(disk.OS(Journal(data))); err != nil {
+	if r.journal, err = repair.NewRestore(disk.OS(Journal(data))); err != nil {
 		return nil, errors.Join(fmt.Errorf("restore into %s: %w", data, err), r.abort())
 	}
 	return r, nil

@@ -16,6 +16,7 @@ import (
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/journal"
+	"weir/internal/engine/journal/repair"
 )
 
 // acknowledged describes what the server acknowledged to the publishers of a stream before the disk
@@ -101,7 +102,7 @@ func TestRepairOfMissingFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	report, err := journal.Check(fs, journal.CheckOptions{})
+	report, err := repair.Check(fs, repair.CheckOptions{})
 	if err != nil || len(report.Damages) > 0 {
 		t.Fatal(report, err)
 	}
@@ -118,7 +119,7 @@ func TestRepairOfMissingFiles(t *testing.T) {
 		if err := errors.Join(after.Remove(name), after.SyncDir()); err != nil {
 			t.Fatal(err)
 		}
-		report, err := journal.Check(after, journal.CheckOptions{})
+		report, err := repair.Check(after, repair.CheckOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,8 +230,8 @@ func verifyRepaired(t *testing.T, what string, fs *faulty.FS, all []acknowledged
 	check := func(d engine.Document, note []byte, entries iter.Seq[*engine.Header]) error {
 		return CheckStream(d, note, entries)
 	}
-	r, err := journal.RepairJournal(fs, journal.RepairOptions{
-		CheckOptions: journal.CheckOptions{Document: check},
+	r, err := repair.Run(fs, repair.Options{
+		CheckOptions: repair.CheckOptions{Document: check},
 		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error) {
 			return MendStream(d, low, note, entries, unknown, weir.TimeOf(time.Now()))
 		},

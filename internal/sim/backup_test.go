@@ -11,6 +11,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine/journal"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/hub"
 )
 
@@ -46,7 +47,7 @@ func (c *client) backup(g *server) {
 }
 
 func restore(snap *journal.Snapshot, fs *faulty.FS) error {
-	r, err := journal.NewRestore(fs)
+	r, err := repair.NewRestore(fs)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func restore(snap *journal.Snapshot, fs *faulty.FS) error {
 			return err
 		}
 	}
-	report, err := r.Finish(journal.CheckOptions{})
+	report, err := r.Finish(repair.CheckOptions{})
 	if err == nil && (len(report.Damages) > 0 || len(snap.Damages()) > 0) {
 		err = fmt.Errorf("the copy or the snapshot is damaged: %+v, %v", report.Damages, snap.Damages())
 	}

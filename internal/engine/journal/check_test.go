@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,13 +13,15 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
 func TestCheckOfUndamagedJournal(t *testing.T) {
 	fs, h := offline(t)
 	before := fs.Files()
-	r, err := Check(fs, CheckOptions{})
+	r, err := repair.Check(fs, repair.CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +46,10 @@ func TestCheckOfUndamagedJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	if _, err := Check(fs, CheckOptions{}); !errors.Is(err, disk.ErrLocked) {
+	if _, err := repair.Check(fs, repair.CheckOptions{}); !errors.Is(err, disk.ErrLocked) {
 		t.Errorf("check while the journal is open: %v", err)
 	}
-	if _, err := Check(faulty.New(), CheckOptions{}); !errors.Is(err, ErrForeign) {
+	if _, err := repair.Check(faulty.New(), repair.CheckOptions{}); !errors.Is(err, ErrForeign) {
 		t.Errorf("check of an empty directory: %v", err)
 	}
 }
@@ -58,7 +61,7 @@ func TestCheckAfterCrash(t *testing.T) {
 		if i%5 > 0 {
 			continue
 		}
-		r, err := Check(im.fs, CheckOptions{})
+		r, err := repair.Check(im.fs, repair.CheckOptions{})
 		if errors.Is(err, ErrForeign) {
 			continue // the crash came before the journal was created
 		}
@@ -77,28 +80,52 @@ type planted struct {
 }
 
 // recordsOf returns all records of a journal, in the order of their positions.
-func recordsOf(t *testing.T, fs *faulty.FS) []planted {
+func recordsOf(t *testing.T, fs *faulty.FS) (all []planted) {
 	t.Helper()
-	c, err := openCheckup(fs, CheckOptions{})
+	segmentsOf(t, fs, func(sl segments.Slot, r *segments.Record, n uint64) {
+		r.Payload = bytes.Clone(r.Payload)
+		all = append(all, planted{segments.Name(n), int64(sl.Off), int64(sl.Head) + int64(sl.Size), *r})
+	})
+	return all
+}
+
+// segmentsOf inspects the segments of an undamaged journal, which its newest manifest lists. It
+// calls the function visit with each record and the number of its segment.
+func segmentsOf(t *testing.T, fs *faulty.FS, visit func(segments.Slot, *segments.Record, uint64)) (listed []*segments.Inspection) {
+	t.Helper()
+	d, all := directory.Directory{FS: fs}, map[uint64]*segments.Segment{}
+	err := d.ReadFormat()
+	if err == nil {
+		_, err = d.OpenSegments(func(number uint64) *segments.Segment {
+			all[number] = new(segments.Segment)
+			return all[number]
+		})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
-	if _, err := c.run(); err != nil {
-		t.Fatal(err)
-	}
-	var all []planted
-	for _, n := range c.listed {
-		_, err := c.inspect(n, func(sl segments.Slot, r *segments.Record) {
-			r.Payload = bytes.Clone(r.Payload)
-			all = append(all, planted{segments.Name(n), int64(sl.Off), int64(sl.Head) + int64(sl.Size), *r})
-		})
+	inspect := func(n uint64, visit func(segments.Slot, *segments.Record, uint64)) *segments.Inspection {
+		x, err := all[n].Inspect(0, make([]byte, d.Size), func(sl segments.Slot, r *segments.Record) { visit(sl, r, n) })
 		if err != nil {
 			t.Fatal(err)
 		}
+		return x
 	}
-	return all
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(all))) {
+		if newest := inspect(n, func(segments.Slot, *segments.Record, uint64) {}); newest.Manifest > 0 && listed == nil {
+			for _, n := range newest.List {
+				listed = append(listed, inspect(n, visit))
+			}
+		}
+	}
+	for _, s := range all {
+		s.File.Close()
+	}
+	return listed
 }
+
+// anyRecord is a visitor for segmentsOf that does nothing.
+func anyRecord(segments.Slot, *segments.Record, uint64) {}
 
 // stories returns a closed journal with records of every kind. Some records are in sealed segments
 // and some in the newest segment, and some are no longer needed. The watermark of the newest
@@ -139,7 +166,7 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 			}
 			after := fs.Crash(faulty.LoseNothing, nil)
 			after.Flip(p.file, off, uint(rng.IntN(8)))
-			r, err := Check(after, CheckOptions{})
+			r, err := repair.Check(after, repair.CheckOptions{})
 			if err != nil || len(r.Damages) != 1 {
 				t.Fatalf("flipped a bit of %s at %d (%s): report %+v, error %v", p.file, off, p.r.Kind.String(), r, err)
 			}
@@ -163,24 +190,17 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 // write). A check detects this by the numbers of the groups in the next segment.
 func TestCheckSegmentWithLostEnd(t *testing.T) {
 	fs, h := stories(t)
-	c, err := openCheckup(fs, CheckOptions{})
-	if err == nil {
-		_, err = c.run()
+	listed := segmentsOf(t, fs, anyRecord)
+	x := listed[len(listed)-2]
+	n := x.Seg.Number
+	if listed[len(listed)-1].Seg.Number != n+1 {
+		t.Fatalf("segment %d is not followed by the next number", n)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := c.listed[len(c.listed)-2]
-	x, err := c.inspect(n, func(segments.Slot, *segments.Record) {})
-	if err != nil || c.listed[len(c.listed)-1] != n+1 {
-		t.Fatal(c.listed, err)
-	}
-	c.close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	spoil(t, fs, segments.Name(n), x.End-8000, small.SegmentSize, rng)
 	spoil(t, fs, segments.Name(n), watermarkAt, watermarkLen, rng)
 	r, _ := repairAndVerify(t, "lost end", fs, h, false)
-	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
+	if !slices.ContainsFunc(r.Before.Damages, func(d repair.Damage) bool { return strings.Contains(d.Why, "are missing") }) {
 		t.Errorf("damages %+v, want one that says which groups are missing", r.Before.Damages)
 	}
 }

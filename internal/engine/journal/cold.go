@@ -100,7 +100,7 @@ func (r *reclaimer) beginCold() bool {
 	}
 	r.warm = time.Now().Add(calm) // no other attempt before this time; reset below if this attempt succeeds
 	number, old := r.j.prepare.reserve(!r.j.opts.Compress)
-	s := r.j.newSegment(number, nil)
+	s := r.j.newSegment(number)
 	if old != nil {
 		if r.j.dir.FS.Rename(old.Name, coldFile) != nil {
 			r.j.prepare.give(old)
@@ -113,7 +113,7 @@ func (r *reclaimer) beginCold() bool {
 		return false
 	}
 	if r.j.opts.Compress {
-		s.Pack(&r.j.cache)
+		s.Pack(&r.j.dir.Cache)
 	}
 	r.cold = &cold{seg: s, group: &group{j: r.j}, next: 1, zeroed: old != nil || r.j.opts.Compress}
 	r.cold.group.begin(s)
@@ -151,14 +151,7 @@ func (r *reclaimer) sealCold() {
 	if k.group.Records > 0 && !r.writeCold() {
 		return
 	}
-	free := k.seg.Free()
-	for ; !k.zeroed && free > 0; free -= zeroStep { // fill the rest with zeros: a file with holes would need more space when it is recycled
-		if k.seg.File.WriteAt(k.seg.End+max(free-zeroStep, 0), zeros[:min(free, zeroStep)]) != nil {
-			r.dropCold()
-			return
-		}
-	}
-	if k.seg.Seal(k.next, nil) != nil {
+	if !k.zeroed && k.seg.Fill() != nil || k.seg.Seal(k.next, nil) != nil {
 		r.dropCold()
 		return
 	}

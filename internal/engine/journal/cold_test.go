@@ -14,6 +14,7 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -55,7 +56,7 @@ func verifyAndCheck(fs *faulty.FS, h *history) error {
 	if err := openAndVerify(fs, h); err != nil {
 		return err
 	}
-	r, err := Check(fs, CheckOptions{})
+	r, err := repair.Check(fs, repair.CheckOptions{})
 	if err == nil && (len(r.Damages) > 0 || r.Orphans > 0) {
 		err = fmt.Errorf("damages %+v, %d orphans", r.Damages, r.Orphans)
 	}

@@ -16,6 +16,7 @@ import (
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -85,7 +86,7 @@ func verifyOld(fs *faulty.FS, last weir.Seq) (err error) {
 // format. A crash at any time during the conversion leaves a journal that opens. Records of both
 // formats can be read afterwards.
 func TestFormat1(t *testing.T) {
-	if r, err := Check(oldJournal(t), CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 120 || r.ClosedGaps != 1 {
+	if r, err := repair.Check(oldJournal(t), repair.CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 120 || r.ClosedGaps != 1 {
 		t.Fatalf("report %+v, error %v", r, err)
 	}
 	fs := oldJournal(t)
@@ -121,7 +122,7 @@ func TestFormat1(t *testing.T) {
 	if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, "weir journal 4\n") || len(fs.Files()[directory.EndFile]) != endLen {
 		t.Errorf("the format file is %q, want version 4; the file end has %d bytes, want %d", text, len(fs.Files()[directory.EndFile]), endLen)
 	}
-	if r, err := Check(fs, CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {
+	if r, err := repair.Check(fs, repair.CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {
 		t.Fatalf("report %+v, error %v", r, err)
 	}
 	if err := verifyOld(fs, 220); err != nil {
@@ -135,7 +136,7 @@ func TestFormat1LostTail(t *testing.T) {
 	for _, name := range []string{segments.Name(2), segments.Name(3)} {
 		fs := oldJournal(t)
 		put(fs, name, nil)
-		r, err := RepairJournal(fs, RepairOptions{})
+		r, err := repair.Run(fs, repair.Options{})
 		if err != nil || r.Before.MayBeLost == 0 || len(r.After.Damages) > 0 {
 			t.Errorf("%s: report %+v, error %v", name, r, err)
 		}

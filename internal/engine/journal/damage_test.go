@@ -18,6 +18,7 @@ import (
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/repair"
 )
 
 var (
@@ -285,12 +286,12 @@ func (v *victim) judge(fs *faulty.FS, hook func() func(faulty.Call) error) (stri
 		return "", fmt.Errorf("opened without a repair: %w", err)
 	}
 	fs.OnCall(hook())
-	o := RepairOptions{}
+	o := repair.Options{}
 	o.Stale = func(engine.Document) ([]byte, error) { return []byte("suspended"), nil }
 	o.Mend = func(_ engine.Document, _ weir.Seq, note []byte, entries iter.Seq[*engine.Header], unknown int) ([]byte, []engine.Header, error) {
 		return note, nil, nil
 	}
-	r, err := RepairJournal(fs, o)
+	r, err := repair.Run(fs, o)
 	if err != nil {
 		if refused(err) {
 			return "refused", nil
@@ -330,7 +331,7 @@ func refused(err error) bool {
 
 // excused verifies a journal whose repair reported a loss. Everything that is missing must have
 // been reported, and nothing that was changed or deleted may return.
-func (v *victim) excused(fs *faulty.FS, r *Repair) error {
+func (v *victim) excused(fs *faulty.FS, r *repair.Result) error {
 	j, err := Open(fs, small)
 	if err != nil {
 		return fmt.Errorf("open after the repair: %w", err)

@@ -10,6 +10,7 @@ import (
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -113,7 +114,7 @@ func TestLostFormat(t *testing.T) {
 			if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) && !errors.Is(err, ErrForeign) {
 				t.Errorf("open without a format file: %v", err)
 			}
-			r, err := RepairJournal(after, RepairOptions{})
+			r, err := repair.Run(after, repair.Options{})
 			if err != nil || r.Before.MayBeLost > 0 || len(r.Before.Damages) == 0 || len(r.After.Damages) > 0 {
 				t.Fatalf("report %+v, error %v", r, err)
 			}
@@ -143,7 +144,7 @@ func TestCheckWithoutPermission(t *testing.T) {
 			}
 			return nil
 		})
-		if r, err := Check(fs, CheckOptions{}); !errors.Is(err, syscall.EACCES) {
+		if r, err := repair.Check(fs, repair.CheckOptions{}); !errors.Is(err, syscall.EACCES) {
 			t.Errorf("%s: report %+v, error %v", name, r, err)
 		}
 	}

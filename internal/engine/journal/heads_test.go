@@ -63,7 +63,7 @@ func keyed(t *testing.T, fs *faulty.FS, n, payload int) (*Journal, engine.LogID)
 
 // When a log is opened, the journal reads only the keys that the judge needs, with few reads.
 func TestKeysAreReadInRuns(t *testing.T) {
-	const n = 3000
+	const n, headBridge, headRun = 3000, 4 << 10, 256 << 10 // the last two as in index.HeadReader
 	for _, payload := range []int{10, 500, headBridge + 1} {
 		fs := faulty.New()
 		count := n

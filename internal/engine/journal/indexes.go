@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"weir"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
@@ -70,13 +69,10 @@ func (r *recovery) readIndexes() (err error) {
 	for i := range f.rest {
 		st := &f.rest[i]
 		if st.rec.Kind == segments.KindMark {
-			r.applyMark(st.rec.Log, st.rec.Time, weir.Seq(st.rec.Seq), st.rec.Payload, st.at)
+			r.applyMark(&st.rec, st.at)
 			continue
 		}
-		r.applyRecord(st.at.Place, &st.rec)
-		if old, ok := r.first[st.rec.Key]; st.first > 0 && (!ok || st.first < old) {
-			r.first[st.rec.Key] = st.first
-		}
+		r.applyDeletion(&st.rec, st.at, st.first)
 	}
 	r.keepDocuments(f.docs)
 	return nil
@@ -227,12 +223,10 @@ func (r *recovery) keepDocuments(sorted []index.ByKey) {
 		}
 		r.j.commit.next = max(r.j.commit.next, uint64(c.Revision)+1)
 		if t := r.deleted[c.Name()]; t != nil {
-			first := cmp.Or(r.first[c.Name()], c.First)
-			r.first[c.Name()] = min(first, c.First)
-			if t.revision > c.Revision {
+			if t.first = older(t.first, c.First); t.revision > c.Revision {
 				continue // the method settle keeps the deletion
 			}
-			c.First = r.first[c.Name()]
+			c.First = t.first
 			delete(r.deleted, c.Name())
 		}
 		s.docs.Load(c)

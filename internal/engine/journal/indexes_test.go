@@ -3,12 +3,12 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -81,16 +81,10 @@ func TestSupersededStatesAreNotRead(t *testing.T) {
 // groups of the segment. If a group is damaged too, the journal is refused.
 func TestIndexIsRebuilt(t *testing.T) {
 	fs, h := manyStates(t)
-	c, err := openCheckup(fs, CheckOptions{})
-	if err == nil {
-		_, err = c.run()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	sealed := slices.Clone(c.listed[:len(c.listed)-1])
-	c.close()
-	for _, n := range sealed {
+	listed := segmentsOf(t, fs, anyRecord)
+	sealed := listed[:len(listed)-1]
+	for _, x := range sealed {
+		n := x.Seg.Number
 		for _, back := range []int64{1, footerLen - 10, footerLen + 1, footerLen + 5*segments.SlotSize} {
 			what := fmt.Sprintf("%d bytes before the end of %s", back, segments.Name(n))
 			after := fs.Crash(faulty.LoseNothing, nil)
@@ -100,7 +94,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 			if err := openAndVerify(after, h); err != nil {
 				t.Errorf("damage at %s: opening returned %v, want success", what, err)
 			}
-			if r, err := Check(after, CheckOptions{}); err != nil || len(r.Damages) > 0 {
+			if r, err := repair.Check(after, repair.CheckOptions{}); err != nil || len(r.Damages) > 0 {
 				t.Errorf("damage at %s: the index was not written again: %+v, %v", what, r, err)
 			}
 			if err := openAndVerify(twice, h); !errors.Is(err, engine.ErrDamaged) {

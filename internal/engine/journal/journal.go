@@ -14,7 +14,6 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
-	"weir/internal/engine/journal/blocks"
 	"weir/internal/engine/journal/directory"
 	"weir/internal/shrink"
 )
@@ -61,7 +60,6 @@ type Journal struct {
 	announce announcer
 	scrub    scrubber
 	counts   counters
-	cache    blocks.Cache           // decoded blocks of cold segments
 	waiters  waiters                // the channels on which callers wait for outcomes, for reuse
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 

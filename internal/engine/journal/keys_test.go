@@ -94,5 +94,5 @@ func seedOf(t *testing.T, fs disk.FS, number uint64) uint32 {
 		t.Fatal(err)
 	}
 	defer j.closeAll()
-	return j.newSegment(number, nil).Seed
+	return j.newSegment(number).Seed
 }

@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine/journal/blocks"
 	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/index"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -116,11 +117,11 @@ func TestPackedDamage(t *testing.T) {
 			t.Errorf("entry %d of %s: error %v; findings %+v", seq, key, err, j.Stats().Scrub.Findings)
 		}
 		j.Close()
-		r, err := RepairJournal(fs, RepairOptions{})
+		r, err := repair.Run(fs, repair.Options{})
 		if err != nil || r.Lossless() || r.Before.MayBeLost > 0 || len(r.After.Damages) > 0 {
 			t.Fatalf("repair: %+v, error %v", r, err)
 		}
-		if !slices.ContainsFunc(r.Losses, func(l Loss) bool { return l.Document == key && l.From <= seq && seq <= l.To }) {
+		if !slices.ContainsFunc(r.Losses, func(l repair.Loss) bool { return l.Document == key && l.From <= seq && seq <= l.To }) {
 			t.Errorf("the losses %+v do not include entry %d of %s", r.Losses, seq, key)
 		}
 		if err := (&victim{fs: fs, h: h}).excused(fs, r); err != nil {
@@ -147,15 +148,5 @@ func TestPackedFormat(t *testing.T) {
 		if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, step.want) {
 			t.Errorf("compression %v: format %q, want %q", step.compress, text, step.want)
 		}
-	}
-}
-
-// The groups of a cold segment are numbered from 1. So the number of the first group in the next
-// segment does not prove that a segment without a valid group was empty.
-func TestLostColdSegment(t *testing.T) {
-	c := &checkup{harmed: map[uint64]*segments.Inspection{}, recovery: &recovery{}}
-	c.checkEnd(&segments.Inspection{Seg: &segments.Segment{Number: 5}}, 6, 1)
-	if len(c.holes) != 1 || c.holes[0].Fate != Unknown {
-		t.Errorf("damages %+v, want one with unknown content", c.holes)
 	}
 }

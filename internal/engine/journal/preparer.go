@@ -224,7 +224,7 @@ func (p *preparer) make() (err error) {
 			p.giveBack(number)
 		}
 	}()
-	s := p.j.newSegment(number, nil)
+	s := p.j.newSegment(number)
 	if old != nil {
 		err = p.recycle(old, s)
 	} else {

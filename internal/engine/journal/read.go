@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"weir"
@@ -84,12 +83,6 @@ func (l *log) spot(it index.Item) spot {
 	return spot{it, seg}
 }
 
-// decode decodes the record at a spot into *r. It returns an error if the record is not the entry
-// that the index expects there.
-func (l *log) decode(s *spot, b []byte, r *segments.Record) error {
-	return l.verify(s, r, r.Decode(b, s.seg.Seed))
-}
-
 // load reads the record at a spot, either whole or only the part before its payload. A closed gap
 // is always read whole: it is short, and its payload holds the first sequence of the gap.
 func (l *log) load(ctx context.Context, s spot, payload bool) (segments.Record, error) {
@@ -109,22 +102,11 @@ func (l *log) load(ctx context.Context, s spot, payload bool) (segments.Record, 
 	}
 	var r segments.Record
 	if payload {
-		err = l.decode(&s, buf, &r)
+		err = s.Decode(buf, &s.seg.Segment, l.id, &r)
 	} else {
-		err = l.verify(&s, &r, r.DecodeHead(buf, s.seg.Seed))
+		err = s.Verify(&s.seg.Segment, l.id, &r, r.DecodeHead(buf, s.seg.Seed))
 	}
 	return r, err
-}
-
-// verify returns engine.ErrDamaged if decoding failed or the record is not the expected entry.
-func (l *log) verify(s *spot, r *segments.Record, err error) error {
-	if err == nil && (r.Kind != s.Kind || r.Log != uint64(l.id) || r.Seq != uint64(s.Seq) || r.Length != s.Size) {
-		err = segments.ErrChecksum
-	}
-	if err != nil {
-		return s.seg.Damage(int64(s.Place.Off), fmt.Sprintf("entry %d of log %d", s.Seq, l.id), err)
-	}
-	return nil
 }
 
 // Headers implements engine.Log.
@@ -279,7 +261,7 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segmen
 	}
 	for i := range spots {
 		s := &spots[i]
-		if err := l.decode(s, buf[s.Place.Off-start:][:s.Length()], r); err != nil {
+		if err := s.Decode(buf[s.Place.Off-start:][:s.Length()], &s.seg.Segment, l.id, r); err != nil {
 			return false, err
 		}
 		if !visit(r) {

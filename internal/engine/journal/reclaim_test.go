@@ -185,7 +185,9 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 		t.Fatalf("document a is in segment %d, want segment 1, which must be full", old.At.Segment)
 	}
 	o := w.j.reclaim.newCopy()
-	c, err := w.j.reclaim.load(before, segments.Slot{Off: old.At.Off, Head: segments.RecordSize + 1, Size: 1, Kind: segments.KindDocument})
+	c, err := w.j.reclaim.load(before, segments.Slot{
+		Off: old.At.Off, Head: segments.RecordSize + 1, Size: 1, Kind: segments.KindDocument, Log: uint64(old.Created), Seq: uint64(old.Revision),
+	})
 	if err != nil || c == nil {
 		t.Fatal(c, err)
 	}

@@ -284,12 +284,9 @@ func (r *reclaimer) load(s *segment, sl segments.Slot) (*copied, error) {
 			return nil, nil
 		}
 	}
-	buf := make([]byte, int(sl.Head)+int(sl.Size))
-	if err := s.Read(buf, int64(sl.Off)); err != nil {
-		return nil, err
-	}
-	c := &copied{from: at}
-	if err := c.record.Decode(buf, s.Seed); err != nil {
+	rec, err := (&segments.Window{Seg: &s.Segment, Ahead: 1}).Record(sl)
+	c := &copied{record: rec, from: at}
+	if err != nil {
 		return nil, err
 	}
 	if !r.j.store.current(at, &c.record) {

@@ -27,12 +27,8 @@ type recovery struct {
 	unused           []*segment          // segments above the tail
 	stale            []string            // files that an interrupted preparation, copy, repair or restore has left
 	rebuilt          []*segment          // full segments whose index was built from their groups
-	marks            map[uint64]int64    // revision of each log's mark (the record of its last trim)
-	first            map[string]uint32   // segment with the oldest state of each document
 	deleted          map[string]*tombstone
-	dropped          map[uint64]string // keys of deleted documents by their logs; nil unless a check needs this map
-	over             map[uint64]bool   // logs whose deletion is in the tail; their entries are not read into memory
-	docs             map[string]*index.Document
+	over             map[uint64]bool // logs whose deletion is in the tail; their entries are not read into memory
 	logs             map[uint64]*log
 	last             *log // the log that was used last
 }
@@ -64,54 +60,34 @@ func (j *Journal) recover() error {
 
 func newRecovery(j *Journal) *recovery {
 	return &recovery{
-		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
-		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*index.Document{}, logs: map[uint64]*log{},
+		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{},
+		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, logs: map[uint64]*log{},
 	}
 }
 
 // openFiles is step 4: open every file with a segment name and check its header.
 func (r *recovery) openFiles() error {
-	return r.openEach(func(s *segment) error {
-		err := s.CheckHeader()
-		if errors.Is(err, engine.ErrDamaged) {
-			r.bad[s.Number], err = err, nil
-		}
-		return err
+	others, err := r.j.dir.OpenSegments(func(number uint64) *segments.Segment {
+		s := r.j.newSegment(number)
+		r.segments[number] = s
+		r.numbers = append(r.numbers, number)
+		return &s.Segment
 	})
-}
-
-// openEach opens every file with a segment name and calls the function check with it.
-func (r *recovery) openEach(check func(*segment) error) error {
-	names, err := r.j.dir.List()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
+	for _, name := range others {
 		if name == temporary || name == coldFile || disk.Staged(name) {
 			r.stale = append(r.stale, name)
 		}
-		number, ok := segments.NumberOf(name)
-		if !ok {
-			continue
-		}
-		f, err := r.j.dir.FS.Open(name)
-		if err != nil {
-			return fmt.Errorf("open %s: %w", name, err)
-		}
-		s := r.j.newSegment(number, f)
-		if err := s.Unpack(&r.j.cache); err != nil {
-			f.Close()
-			return err
-		}
-		r.j.dir.Compress = r.j.dir.Compress || s.Packed() != nil // even if the version in the format file is lost
-		r.segments[number] = s
-		r.numbers = append(r.numbers, number)
-		if err := check(s); err != nil {
-			return err
-		}
 	}
 	slices.Sort(r.numbers)
-	return nil
+	for _, number := range r.numbers {
+		if err == nil {
+			err = r.segments[number].CheckHeader()
+		}
+		if errors.Is(err, engine.ErrDamaged) {
+			r.bad[number], err = err, nil
+		}
+	}
+	return err
 }
 
 // findTail is step 5: search from the highest segment number downwards. The first segment that
@@ -246,43 +222,33 @@ func (r *recovery) insert(at index.Place, sl segments.Slot) {
 	})
 }
 
-// applyRecord applies a mark, a document or a deletion.
-func (r *recovery) applyRecord(at index.Place, rec *segments.Record) {
-	where := index.Extent{Place: at, Bytes: rec.Bytes()}
-	switch next := &r.j.commit.next; rec.Kind {
-	case segments.KindMark:
-		r.applyMark(rec.Log, rec.Time, weir.Seq(rec.Seq), slices.Clone(rec.Payload), where)
-	case segments.KindDocument:
-		*next = max(*next, rec.Seq+1)
-		if _, ok := r.first[rec.Key]; !ok {
-			r.first[rec.Key] = at.Segment
-		}
-		if d := r.docs[rec.Key]; d == nil || uint64(d.Revision) <= rec.Seq {
-			r.docs[rec.Key] = &index.Document{At: where, Document: engine.Document{
-				Key: rec.Key, Value: slices.Clone(rec.Payload), Created: engine.LogID(rec.Log), Revision: engine.Revision(rec.Seq),
-			}}
-		}
-	case segments.KindDeleted:
-		if r.dropped != nil {
-			r.dropped[rec.Log] = rec.Key
-		}
-		*next = max(*next, rec.Seq+1)
-		if t := r.deleted[rec.Key]; t == nil || uint64(t.revision) <= rec.Seq {
-			r.deleted[rec.Key] = &tombstone{
-				created: engine.LogID(rec.Log), revision: engine.Revision(rec.Seq), birth: rec.Count, at: where,
-			}
-		}
+// applyDeletion applies the deletion of a document. Of several deletions it keeps the newest. The
+// parameter first is the segment with the oldest state of the document, or 0 if there is none.
+func (r *recovery) applyDeletion(rec *segments.Record, at index.Extent, first uint32) {
+	r.j.commit.next = max(r.j.commit.next, rec.Seq+1)
+	t := r.deleted[rec.Key]
+	if t == nil {
+		t = &tombstone{}
+		r.deleted[rec.Key] = t
+	}
+	if t.first = older(t.first, first); uint64(t.revision) <= rec.Seq {
+		t.created, t.revision, t.birth, t.at = engine.LogID(rec.Log), engine.Revision(rec.Seq), rec.Count, at
 	}
 }
 
-func (r *recovery) applyMark(id uint64, revision int64, low weir.Seq, note []byte, at index.Extent) {
-	r.j.commit.next = max(r.j.commit.next, uint64(revision)+1)
-	if revision < r.marks[id] {
-		return
+// older returns the lower of two segment numbers. 0 stands for no segment.
+func older(a, b uint32) uint32 {
+	if a == 0 || b > 0 && b < a {
+		return b
 	}
-	r.marks[id] = revision
-	l := r.log(id)
-	l.low, l.note, l.mark = low, note, at
+	return a
+}
+
+// applyMark applies the newest mark of a log.
+func (r *recovery) applyMark(rec *segments.Record, at index.Extent) {
+	r.j.commit.next = max(r.j.commit.next, uint64(rec.Time)+1)
+	l := r.log(rec.Log)
+	l.low, l.note, l.mark = weir.Seq(rec.Seq), rec.Payload, at
 }
 
 func (r *recovery) log(id uint64) *log {
@@ -303,19 +269,10 @@ func (r *recovery) log(id uint64) *log {
 func (r *recovery) settle() error {
 	s := &r.j.store
 	for key, t := range r.deleted {
-		if d := r.docs[key]; d != nil && d.Revision < t.revision {
-			delete(r.docs, key)
-		}
-		if first, ok := r.first[key]; ok && r.docs[key] == nil { // keep the deletion while an older state on disk could reappear
-			t.first = first
+		if t.first > 0 { // keep the deletion while an older state on disk could reappear
 			s.deleted.Set(key, t)
 			s.keep(t.at)
 		}
-	}
-	for key, d := range r.docs {
-		d.First = r.first[key]
-		s.put(d)
-		r.adopt(d.Created)
 	}
 	switch t := r.tail; {
 	case t == nil:

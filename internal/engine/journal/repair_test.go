@@ -16,6 +16,7 @@ import (
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -76,10 +77,10 @@ func verifyRepaired(fs *faulty.FS, h *history, lostDocs []string, unknown bool) 
 // repairAndVerify repairs a journal and verifies the repaired journal. It returns the result of the
 // repair and the number of lost entries. The parameter unknown means that the repair cannot tell
 // which records were lost.
-func repairAndVerify(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
+func repairAndVerify(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*repair.Result, int) {
 	t.Helper()
 	before := fs.Files()
-	r, err := RepairJournal(fs, RepairOptions{})
+	r, err := repair.Run(fs, repair.Options{})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -158,7 +159,7 @@ func TestRepairBitFlips(t *testing.T) {
 		if found++; lost > 0 || len(r.Losses)+len(r.Documents) > 0 {
 			for _, d := range r.Before.Damages {
 				// A batch may be lost: its payload may be too long to search for the flipped bit.
-				if d.Fate == Lost && d.What == "batch" {
+				if d.Fate == repair.Lost && d.What == "batch" {
 					lost = 0
 				}
 			}
@@ -225,16 +226,9 @@ func spoil(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *ran
 // A segment file is missing. The check reports it, and after the repair the rest can be read.
 func TestRepairMissingSegment(t *testing.T) {
 	fs, h := stories(t)
-	c, err := openCheckup(fs, CheckOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.run(); err != nil {
-		t.Fatal(err)
-	}
-	listed := c.listed
-	c.close()
-	for _, n := range listed[:len(listed)-1] {
+	listed := segmentsOf(t, fs, anyRecord)
+	for _, x := range listed[:len(listed)-1] {
+		n := x.Seg.Number
 		after := fs.Crash(faulty.LoseNothing, nil)
 		if err := errors.Join(after.Remove(segments.Name(n)), after.SyncDir()); err != nil {
 			t.Fatal(err)
@@ -271,7 +265,7 @@ func TestRepairInterrupted(t *testing.T) {
 		unknown := whole.Before.MayBeLost > 0
 		images := func(fs *faulty.FS) []image {
 			return crashImagesOf(fs, h, func() {
-				if _, err := RepairJournal(fs, RepairOptions{}); err != nil {
+				if _, err := repair.Run(fs, repair.Options{}); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -354,7 +348,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := RepairJournal(bad, RepairOptions{}); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
+	if _, err := repair.Run(bad, repair.Options{}); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
 		t.Fatalf("the disk corrupted %q: the repair returned %v, want an error that names this file", spoilt, err)
 	}
 	bad.OnCall(nil)
@@ -379,7 +373,7 @@ func TestRepairUnreadable(t *testing.T) {
 			}
 			return nil
 		})
-		r, err := RepairJournal(after, RepairOptions{})
+		r, err := repair.Run(after, repair.Options{})
 		if err != nil {
 			t.Fatalf("%s is unreadable at %d: repair: %v", bad, from, err)
 		}
@@ -405,7 +399,7 @@ func TestRepairWithoutSpace(t *testing.T) {
 	before := fs.Files()
 	for _, space := range []int64{0, 1000, endLen + 200, small.SegmentSize} {
 		fs.Capacity(fs.Size() + space)
-		if _, err := RepairJournal(fs, RepairOptions{}); !errors.Is(err, syscall.ENOSPC) {
+		if _, err := repair.Run(fs, repair.Options{}); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("with space for %d bytes, the repair returned %v, want %v", space, err, syscall.ENOSPC)
 		}
 		if !maps.EqualFunc(before, fs.Files(), bytes.Equal) {

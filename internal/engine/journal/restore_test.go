@@ -10,6 +10,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine/journal/directory"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -153,7 +154,7 @@ func TestRestoreFullDisk(t *testing.T) {
 
 func TestRestoreRefuses(t *testing.T) {
 	source, _ := offline(t)
-	if _, err := NewRestore(source); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), ".seg") {
+	if _, err := repair.NewRestore(source); !errors.Is(err, repair.ErrNotEmpty) || !strings.Contains(err.Error(), ".seg") {
 		t.Errorf("restore into a directory that holds a journal: %v", err)
 	}
 	used := faulty.New()
@@ -161,11 +162,11 @@ func TestRestoreRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewRestore(used); !errors.Is(err, disk.ErrLocked) {
+	if _, err := repair.NewRestore(used); !errors.Is(err, disk.ErrLocked) {
 		t.Errorf("restore into a directory in use: %v", err)
 	}
 	lock.Close()
-	r, err := NewRestore(used)
+	r, err := repair.NewRestore(used)
 	if err != nil {
 		t.Fatal(err)
 	}

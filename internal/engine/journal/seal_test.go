@@ -9,6 +9,7 @@ import (
 
 	"weir"
 	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -121,7 +122,7 @@ func TestCrashWhileSealing(t *testing.T) {
 		if faulty.LeftOut(i) {
 			continue
 		}
-		report, err := Check(im.fs, CheckOptions{})
+		report, err := repair.Check(im.fs, repair.CheckOptions{})
 		if err != nil || len(report.Damages) > 0 {
 			t.Fatalf("%s: check: %v, %+v", im.at, err, report)
 		}
@@ -157,9 +158,9 @@ func TestDamageWhileSealing(t *testing.T) {
 			j.Close()
 			t.Errorf("%s: Open accepts the journal", name)
 		}
-		report, err := Check(hurt, CheckOptions{})
-		if err != nil || !slices.ContainsFunc(report.Damages, func(d Damage) bool {
-			return d.Fate == Lost || d.Fate == Unknown || d.Fate == Mended
+		report, err := repair.Check(hurt, repair.CheckOptions{})
+		if err != nil || !slices.ContainsFunc(report.Damages, func(d repair.Damage) bool {
+			return d.Fate == repair.Lost || d.Fate == repair.Unknown || d.Fate == repair.Mended
 		}) {
 			t.Errorf("%s: the check reports no loss: %v, %+v", name, err, report)
 		}
@@ -188,7 +189,7 @@ func TestCrashBeforeFirstGroup(t *testing.T) {
 	after := fs.Crash(faulty.LoseAll, nil)
 	fs.OnCall(nil)
 	w.j.Close()
-	if report, err := Check(after, CheckOptions{}); err != nil || len(report.Damages) > 0 {
+	if report, err := repair.Check(after, repair.CheckOptions{}); err != nil || len(report.Damages) > 0 {
 		t.Fatalf("check: %v, %+v", err, report)
 	}
 	j, err := Open(after, small)

@@ -3,7 +3,6 @@ package journal
 import (
 	"sync/atomic"
 
-	"weir/internal/disk"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -25,11 +24,10 @@ type segment struct {
 	moving bool // used by the reclaimer only: entries were copied to a cold segment that is not adopted yet (see cold.go)
 }
 
-// newSegment returns a segment that the journal holds. The parameter file may be nil, if the caller
-// sets the field later.
-func (j *Journal) newSegment(number uint64, file disk.File) *segment {
+// newSegment returns a segment that the journal holds. The caller sets its file.
+func (j *Journal) newSegment(number uint64) *segment {
 	s := &segment{onRelease: j.prepare.give}
-	s.Init(file, j.dir.Salt, number, j.dir.Size)
+	s.Init(nil, j.dir.Salt, number, j.dir.Size)
 	s.refs.Store(1)
 	return s
 }

@@ -75,7 +75,7 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	}
 	if err := j.recover(); err != nil {
 		j.closeAll()
-		if errors.Is(err, engine.ErrDamaged) {
+		if directory.Unusable(err) {
 			return damagedSnapshot(fs, err)
 		}
 		return nil, err
@@ -87,19 +87,23 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 
 // damagedSnapshot takes all segment files as they are.
 func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
-	c, err := openCheckup(fs, CheckOptions{})
+	j := newJournal(fs, Options{})
+	_, err := j.dir.TakeDamaged()
+	if err == nil {
+		_, err = j.dir.OpenSegments(func(number uint64) *segments.Segment {
+			s := j.newSegment(number)
+			j.store.addSegment(s)
+			return &s.Segment
+		})
+	}
 	if err != nil {
+		j.closeAll()
 		return nil, errors.Join(why, err)
 	}
-	if err := c.openAll(); err != nil {
-		c.close()
-		return nil, errors.Join(why, err)
-	}
-	s := &Snapshot{j: c.j, Format: c.j.dir.FormatText(), offline: true, damages: []error{why}}
-	for _, n := range c.numbers {
-		c.j.store.addSegment(c.segments[n])
-		c.segments[n].acquire()
-		s.parts = append(s.parts, heldPart{Part: segments.Part{Raw: true}, seg: c.segments[n], held: true})
+	s := &Snapshot{j: j, Format: j.dir.FormatText(), offline: true, damages: []error{why}}
+	for _, seg := range j.store.allSegments() {
+		seg.acquire()
+		s.parts = append(s.parts, heldPart{Part: segments.Part{Raw: true}, seg: seg, held: true})
 	}
 	return s, nil
 }
@@ -173,7 +177,11 @@ func (s *Snapshot) Copy(w io.Writer, i int) error {
 	}
 	p := &s.parts[i-1]
 	defer s.release(p)
-	return p.seg.Copy(w, p.Part, func(err error) { s.damages = append(s.damages, err) })
+	return p.seg.Copy(w, p.Part, func(err error) {
+		if len(s.damages) == 0 || s.damages[0].Error() != err.Error() { // the first may be why the journal cannot be opened
+			s.damages = append(s.damages, err)
+		}
+	})
 }
 
 // Skip releases file i of Files without copying it.

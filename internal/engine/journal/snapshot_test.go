@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -15,8 +13,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
-	"weir/internal/engine/journal/directory"
-	"weir/internal/engine/journal/segments"
+	"weir/internal/engine/journal/repair"
 )
 
 // restoreSnapshot copies a snapshot into an empty directory and checks the restored journal.
@@ -27,7 +24,7 @@ func restoreSnapshot(s *Snapshot) (*faulty.FS, error) {
 
 func restoreInto(dir disk.FS, s *Snapshot) error {
 	defer s.Close()
-	r, err := NewRestore(dir)
+	r, err := repair.NewRestore(dir)
 	if err != nil {
 		return err
 	}
@@ -43,7 +40,7 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 			return errors.Join(err, r.Abort())
 		}
 	}
-	report, err := r.Finish(CheckOptions{})
+	report, err := r.Finish(repair.CheckOptions{})
 	if err != nil {
 		return errors.Join(err, r.Abort())
 	}
@@ -291,143 +288,5 @@ func TestSnapshotOffline(t *testing.T) {
 	j.Close()
 	if _, err := j.Snapshot(background); !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("snapshot of a closed journal: %v", err)
-	}
-}
-
-// A damaged journal can be backed up, and the damage is reported.
-func TestSnapshotReportsDamage(t *testing.T) {
-	fs, w, s := held(t)
-	s.Close()
-	defer w.j.Close()
-	first := w.j.store.allSegments()[0]
-	fs.Flip(first.Name, segments.DataStart+2000, 4)
-	s, err := w.j.Snapshot(background)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	for i := range s.Files() {
-		if err := s.Copy(io.Discard, i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var damage *DamageError
-	if d := s.Damages(); len(d) != 1 || !errors.As(d[0], &damage) || damage.File != first.Name {
-		t.Errorf("the snapshot reported the damages %v, want one, in the file with the flipped bit", d)
-	}
-}
-
-// Data that the disk cannot read is replaced with zeros in the copy and reported. Everything else
-// is in the backup.
-func TestSnapshotUnreadable(t *testing.T) {
-	fs, _ := stories(t)
-	j, err := Open(fs, small)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	take := func() *Snapshot {
-		s, err := j.Snapshot(background)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	// The unreadable sector contains the header, batches or the footer.
-	for _, from := range []int64{0, 8192, small.SegmentSize - 4096} {
-		before, s := take(), take()
-		for before.Files()[1].Name != s.Files()[1].Name { // try again, because a segment was freed in between
-			before.Close()
-			before, s = s, take()
-		}
-		bad := s.Files()[1].Name
-		var want bytes.Buffer
-		if err := before.Copy(&want, 1); err != nil {
-			t.Fatal(err)
-		}
-		before.Close()
-		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Read && c.Name == bad && c.Off < from+4096 && c.Off+int64(c.Len) > from {
-				return syscall.EIO
-			}
-			return nil
-		})
-		var got bytes.Buffer
-		err = s.Copy(&got, 1)
-		fs.OnCall(nil)
-		s.Close()
-		if err != nil || len(s.Damages()) == 0 || !strings.Contains(fmt.Sprint(s.Damages()), "input/output error") || got.Len() != want.Len() {
-			t.Fatalf("unreadable at %d of %s: error %v, damages %q, copied %d bytes, want %d", from, bad, err, s.Damages(), got.Len(), want.Len())
-		}
-		clear(want.Bytes()[from:min(from+4096, int64(want.Len()))])
-		// If the footer is unreadable, the copy also contains the unused space of the segment. Then
-		// only the length can be compared.
-		if from < small.SegmentSize-4096 && !bytes.Equal(got.Bytes(), want.Bytes()) {
-			t.Errorf("at %d of %s: the copy differs outside the unreadable sector", from, bad)
-		}
-	}
-}
-
-// backedUp takes a backup of a directory that cannot be opened, restores it and repairs the copy.
-func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
-	t.Helper()
-	s, err := OpenSnapshot(dir)
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-	copied, err := restoreSnapshot(s)
-	if err != nil && !strings.Contains(err.Error(), "the restored journal is damaged") {
-		t.Fatalf("%s: %v", what, err)
-	}
-	if len(s.Damages()) == 0 {
-		t.Errorf("%s: no damage reported", what)
-	}
-	repairAndVerify(t, what, copied, h, false)
-	if lock, err := dir.Lock(directory.LockFile); err != nil {
-		t.Errorf("%s: the directory is still locked after the backup: %v", what, err)
-	} else {
-		lock.Close()
-	}
-}
-
-// A journal that is too damaged to be opened can be backed up, and the restored copy can be
-// repaired.
-func TestSnapshotOfUnopenableJournal(t *testing.T) {
-	fs, h := stories(t)
-	names := segmentFiles(fs)
-	refused := 0
-	for _, name := range names {
-		// The damage is in the header, in the footer or in a group.
-		for _, off := range []int64{10, small.SegmentSize - 20, segments.DataStart + 3} {
-			dir := fs.Crash(faulty.LoseNothing, nil)
-			dir.Flip(name, off, 2)
-			if j, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
-				j.Close() // Open succeeds: the damage is in a ready segment, which holds no data
-				continue
-			}
-			refused++
-			backedUp(t, fmt.Sprintf("%s damaged at %d", name, off), dir, h)
-		}
-	}
-	if refused < 2 {
-		t.Errorf("Open refused only %d of the damaged journals", refused)
-	}
-	reported := 0
-	for _, name := range names {
-		missing := fs.Crash(faulty.LoseNothing, nil)
-		if err := errors.Join(missing.Remove(name), missing.SyncDir()); err != nil {
-			t.Fatal(err)
-		}
-		s, err := OpenSnapshot(missing)
-		if err != nil {
-			t.Fatalf("backup after %s was removed: %v", name, err)
-		}
-		if strings.Contains(fmt.Sprint(s.Damages()), name+": missing") {
-			reported++
-		}
-		s.Close()
-	}
-	if reported == 0 {
-		t.Error("the backups reported no missing file")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/repair"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -41,11 +42,11 @@ func without(t *testing.T, fs *faulty.FS, number uint64) *faulty.FS {
 func TestRepairSetsOrphansAside(t *testing.T) {
 	fs := without(t, threeFiles(t), 1)
 	before := fs.Files()
-	r, err := Check(fs, CheckOptions{})
+	r, err := repair.Check(fs, repair.CheckOptions{})
 	if err != nil || r.Orphans < 80 || r.MayBeLost < 500 {
 		t.Fatalf("report %+v, %v", r, err)
 	}
-	done, err := RepairJournal(fs, RepairOptions{})
+	done, err := repair.Run(fs, repair.Options{})
 	if err != nil || !slices.Equal(done.Aside, []string{segments.Name(2), segments.Name(3)}) {
 		t.Fatalf("set aside %+v, %v", done, err)
 	}
@@ -79,7 +80,7 @@ func TestDeletedLogIsNotOrphan(t *testing.T) {
 			want++
 		}
 	}
-	r, err := Check(without(t, fs, 1), CheckOptions{})
+	r, err := repair.Check(without(t, fs, 1), repair.CheckOptions{})
 	if err != nil || r.Orphans != want || want == 0 {
 		t.Fatalf("report %+v, %v, want %d orphans", r, err, want)
 	}
@@ -97,7 +98,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 	hold := func(what string, fs *faulty.FS) {
 		t.Helper()
 		var asked []string
-		o := RepairOptions{}
+		o := repair.Options{}
 		o.Stale = func(d engine.Document) ([]byte, error) {
 			asked = append(asked, d.Key)
 			if d.Key == "b" {
@@ -105,7 +106,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 			}
 			return nil, nil
 		}
-		r, err := RepairJournal(fs, o)
+		r, err := repair.Run(fs, o)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -128,7 +129,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 	}
 	hold("uninterrupted", fs.Crash(faulty.LoseNothing, nil))
 	work := fs.Crash(faulty.LoseNothing, nil)
-	o := RepairOptions{}
+	o := repair.Options{}
 	o.Stale = func(d engine.Document) ([]byte, error) {
 		if d.Key == "b" {
 			return []byte("suspended"), nil
@@ -136,7 +137,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 		return nil, nil
 	}
 	images := crashImagesOf(work, newHistory(), func() {
-		if _, err := RepairJournal(work, o); err != nil {
+		if _, err := repair.Run(work, o); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -93,8 +93,11 @@ func (x *File) length(i int) int { return int(min(Size, x.size-Start-int64(i)*Si
 // Size implements disk.File. It returns the size of the content.
 func (x *File) Size() (int64, error) { return x.size, nil }
 
-// Fault says what is wrong with the table of blocks. It returns nil if the table is valid.
-func (x *File) Fault() error { return x.fault }
+// Fault reads the table of blocks again, and says what is wrong with it. It returns nil if the table
+// is valid.
+func (x *File) Fault() error {
+	return (&File{File: x.File, seed: x.seed, size: x.size}).readTable(x.stored)
+}
 
 // Saved returns how much smaller the stored file is than its content.
 func (x *File) Saved() int64 { return x.size - x.stored }

@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/blocks"
 	"weir/internal/engine/journal/segments"
 )
 
@@ -49,8 +50,9 @@ type Directory struct {
 	FS       disk.FS
 	Size     int64 // size of each segment
 	Salt     [8]byte
-	Version  int  // version of the format
-	Compress bool // the journal may have compressed segments, so it needs compressedVersion
+	Version  int          // version of the format
+	Compress bool         // the journal may have compressed segments, so it needs compressedVersion
+	Cache    blocks.Cache // decoded blocks of compressed segments
 	Lock     io.Closer
 	End      Proof
 }
@@ -130,10 +132,22 @@ func (d *Directory) neverUsed() bool {
 	return err == nil && p.Latest.Segment == 0
 }
 
-// FindFormat reads the format of a journal that may be damaged. If the format file is unusable but
-// another file holds a copy of its content, FindFormat succeeds, and the result fault says what is
-// wrong with the format file.
-func (d *Directory) FindFormat() (fault, err error) {
+// TakeDamaged takes the lock of a journal that may be damaged, and reads its format. Unlike Identify,
+// it does not turn an empty directory into a journal. If the format file is unusable but another file
+// holds a copy of its content, TakeDamaged succeeds, and the result fault says what is wrong with the
+// format file.
+func (d *Directory) TakeDamaged() (fault, err error) {
+	if _, err := d.findFormat(); err != nil {
+		return nil, err
+	}
+	if err := d.Take(); err != nil {
+		return nil, err
+	}
+	return d.findFormat() // again: another process may have changed the directory before the lock was taken
+}
+
+// findFormat reads the format for TakeDamaged.
+func (d *Directory) findFormat() (fault, err error) {
 	names, err := d.List()
 	if disk.Installing(names) || err != nil {
 		return nil, err
@@ -146,6 +160,34 @@ func (d *Directory) FindFormat() (fault, err error) {
 		return nil, fault
 	}
 	return fault, nil
+}
+
+// OpenSegments opens every file with a segment name, as a segment that the function add returns. It
+// finds out how the segment is stored, but does not check its header. OpenSegments returns the names
+// of all other files. After an error, the caller closes the files that are open.
+func (d *Directory) OpenSegments(add func(number uint64) *segments.Segment) (others []string, err error) {
+	names, err := d.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		number, ok := segments.NumberOf(name)
+		if !ok {
+			others = append(others, name)
+			continue
+		}
+		f, err := d.FS.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", name, err)
+		}
+		s := add(number)
+		s.Init(f, d.Salt, number, d.Size)
+		if err := s.Unpack(&d.Cache); err != nil {
+			return nil, err
+		}
+		d.Compress = d.Compress || s.Packed() != nil // even if the version in the format file is lost
+	}
+	return others, nil
 }
 
 // Unusable reports whether err means that the content of a file cannot be used. After any other

@@ -13,6 +13,12 @@ type copier struct {
 	seg    *Segment
 	w      io.Writer
 	report func(error) // called with each damage
+	bad    int64       // end of the unreadable part that was reported last
+	seen   int         // number of damages and unreadable parts so far
+}
+
+func newCopier(s *Segment, w io.Writer, report func(error)) *copier {
+	return &copier{seg: s, w: w, report: report, bad: -1}
 }
 
 // Part says how much of a segment to copy.
@@ -29,23 +35,34 @@ func (s *Segment) Copy(w io.Writer, p Part, report func(error)) error {
 	if x := s.Packed(); x != nil {
 		return s.copyPacked(x, w, report)
 	}
-	return (&copier{s, w, report}).run(p)
+	return newCopier(s, w, report).run(p)
 }
 
-// copyPacked copies the stored blocks of a segment, and then checks its content.
+// copyPacked copies the stored blocks of a segment, and then checks its content. If the content is
+// damaged, copyPacked reports only that: a block that cannot be read would be reported twice.
 func (s *Segment) copyPacked(x *blocks.File, w io.Writer, report func(error)) error {
-	stored := &Segment{Name: s.Name, File: x.File}
 	size, err := x.File.Size()
 	if err != nil {
 		return err
 	}
-	if err := (&copier{stored, w, report}).raw(0, size); err != nil {
+	var stored, content []error
+	file := &Segment{Name: s.Name, File: x.File}
+	if err := newCopier(file, w, func(err error) { stored = append(stored, err) }).raw(0, size); err != nil {
 		return err
 	}
-	if x.Fault() != nil {
-		report(s.Damage(size, "table of blocks", x.Fault()))
+	if err := x.Fault(); err != nil {
+		content = append(content, s.Damage(size, "table of blocks", err))
 	}
-	return (&copier{s, io.Discard, report}).run(Part{})
+	if err := newCopier(s, io.Discard, func(err error) { content = append(content, err) }).run(Part{}); err != nil {
+		return err
+	}
+	if len(content) == 0 {
+		content = stored
+	}
+	for _, err := range content {
+		report(err)
+	}
+	return nil
 }
 
 // copyStep is the number of bytes copied at once in parts that are not checked.
@@ -58,7 +75,7 @@ func (c *copier) run(p Part) error {
 	if err := c.read(block, 0); err != nil {
 		return err
 	}
-	if err := checkHeader(block, c.seg.Seed, c.seg.Number, size); err != nil {
+	if err := checkHeader(block, c.seg.Seed, c.seg.Number, size); err != nil && c.seen == 0 {
 		c.damaged(0, "segment header", err)
 	}
 	if end > 0 { // unsealed segment: in the copy, the watermark says that all groups were synced
@@ -75,11 +92,11 @@ func (c *copier) run(p Part) error {
 	if err == nil {
 		_, err = c.seg.Index()
 	}
-	if err != nil {
-		if errors.Is(err, engine.ErrDamaged) && !p.Raw { // the method raw reports read errors
-			c.report(err)
-		}
+	if p.Raw && errors.Is(err, ErrChecksum) {
 		return c.raw(DataStart, size)
+	}
+	if err != nil {
+		return c.unchecked(DataStart, size, size-footerSize, "footer", err)
 	}
 	if err := c.groups(f.end); err != nil {
 		return err
@@ -101,17 +118,30 @@ func (c *copier) groups(end int64) error {
 		case g.err == nil:
 			_, err = c.w.Write(g.b)
 		case g.b == nil:
-			c.damaged(g.bad, "group", ErrChecksum)
-			return c.raw(g.off, end)
+			err = c.unchecked(g.off, end, g.bad, "group", g.err)
 		default:
-			if errors.Is(g.err, ErrChecksum) || errors.Is(g.err, errShort) { // the method raw reports read errors
-				c.damaged(g.bad, "record", g.err)
-			}
-			err = c.raw(g.off, g.off+int64(g.length))
+			err = c.unchecked(g.off, g.off+int64(g.length), g.bad, "record", g.err)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// unchecked copies a part that cannot be checked, and reports the reason why: damage to the thing at
+// the offset off. If data could not be read, the method raw reports which data that is. If raw can
+// read all of it, so that only the first attempt failed, unchecked reports that attempt.
+func (c *copier) unchecked(from, to, off int64, what string, why error) error {
+	seen := c.seen
+	if errors.Is(why, ErrChecksum) || why == errShort {
+		c.damaged(off, what, why)
+	}
+	if err := c.raw(from, to); err != nil {
+		return err
+	}
+	if c.seen == seen {
+		c.damaged(off, what, why)
 	}
 	return nil
 }
@@ -132,19 +162,29 @@ func (c *copier) raw(from, to int64) error {
 	return nil
 }
 
-// read fills b as far as the disk can be read. Unreadable data becomes zeros and is reported as
-// damage.
+// read fills b as far as the disk can be read. Unreadable data becomes zeros. Each unreadable part
+// is reported once, and so is an attempt that failed although the next one succeeded.
 func (c *copier) read(b []byte, off int64) error {
-	at, err := c.seg.readable(b, off)
+	seen := c.seen
+	err := c.seg.readable(b, off, func(from, to int64, err error) {
+		if c.seen++; from > c.bad {
+			c.damaged(from, "data", err)
+		}
+		c.bad = max(c.bad, (to+sector-1)/sector*sector)
+	})
 	if errors.Is(err, engine.ErrClosed) {
 		return err
 	}
-	if err != nil {
-		c.damaged(at, "data", err)
+	if err != nil && c.seen == seen {
+		c.damaged(off, "data", err)
 	}
 	return nil
 }
 
 func (c *copier) damaged(off int64, what string, err error) {
+	c.seen++
+	if d, ok := errors.AsType[*DamageError](err); ok {
+		off, what, err = d.Offset, d.What, d.Err
+	}
 	c.report(c.seg.Damage(off, what, err))
 }

@@ -55,14 +55,18 @@ func (s *Segment) Inspect(synced int64, buf []byte, visit func(Slot, *Record)) (
 		return nil, fmt.Errorf("size of %s: %w", s.Name, err)
 	}
 	clear(x.b)
-	if off, err := s.readable(x.b[:min(have, size)], 0); err != nil {
-		x.damage(off, "data", err, Intact)
-	}
+	s.readable(x.b[:min(have, size)], 0, func(off, _ int64, err error) {
+		if len(x.Holes) == 0 {
+			x.damage(off, "data", err, Intact)
+		}
+	})
 	if err := checkHeader(x.b, s.Seed, s.Number, size); err != nil {
 		x.damage(0, "segment header", err, Intact)
 	}
-	if p := s.Packed(); p != nil && p.Fault() != nil {
-		x.damage(size, "table of blocks", p.Fault(), Intact)
+	if p := s.Packed(); p != nil {
+		if err := p.Fault(); err != nil {
+			x.damage(size, "table of blocks", err, Intact)
+		}
 	}
 	if have != size {
 		x.damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size), Intact)

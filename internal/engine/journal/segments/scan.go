@@ -88,12 +88,11 @@ func (w *Window) Holds(off, n int64) bool { return off >= w.off && off+n <= w.of
 // Record reads the record that an index slot describes. The payload is valid until the next call.
 func (w *Window) Record(sl Slot) (Record, error) {
 	off, n := int64(sl.Off), int64(sl.Head)+int64(sl.Size)
+	if off+n > w.Seg.size {
+		return Record{}, w.Seg.Damage(off, "record", errShort)
+	}
 	if !w.Holds(off, n) {
-		size, err := w.Seg.File.Size()
-		if err != nil {
-			return Record{}, err
-		}
-		want := min(max(n, cmp.Or(w.Ahead, WindowSize)), size-off)
+		want := min(max(n, cmp.Or(w.Ahead, WindowSize)), w.Seg.size-off)
 		if int64(cap(w.Buf)) < want {
 			w.Buf = make([]byte, want)
 		}
@@ -106,11 +105,7 @@ func (w *Window) Record(sl Slot) (Record, error) {
 		}
 	}
 	var r Record
-	b := w.Buf[off-w.off:]
-	if int64(len(b)) < n {
-		return Record{}, w.Seg.Damage(off, "record", errShort)
-	}
-	err := r.Decode(b[:n], w.Seg.Seed)
+	err := r.Decode(w.Buf[off-w.off:][:n], w.Seg.Seed)
 	if err == nil && (r.Kind != sl.Kind || r.Log != sl.Log || r.Seq != sl.Seq) {
 		err = ErrChecksum
 	}

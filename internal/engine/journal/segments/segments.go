@@ -109,9 +109,17 @@ func (s *Segment) Fits(n, records int, reserve int64) bool {
 	return s.End+FrameSize+int64(n)+index+footerSize+reserve <= s.size
 }
 
-// Free returns how many bytes are left between the groups and where the keys and the index will be.
-func (s *Segment) Free() int64 {
-	return s.size - footerSize - int64(len(s.Slots)) - keySpace(s.keys.len()) - s.End
+// Fill fills the space between the groups and where the keys and the index will be with zeros. A
+// file with holes would need more space when it is recycled.
+func (s *Segment) Fill() error {
+	free := s.size - footerSize - int64(len(s.Slots)) - keySpace(s.keys.len()) - s.End
+	zeros := make([]byte, min(copyStep, max(0, free)))
+	for off := s.End; free > 0; off, free = off+copyStep, free-copyStep {
+		if err := s.File.WriteAt(off, zeros[:min(free, copyStep)]); err != nil {
+			return fmt.Errorf("fill %s: %w", s.Name, err)
+		}
+	}
+	return nil
 }
 
 // Mark writes the watermark. The watermark says that everything below the offset end was synced,
@@ -216,24 +224,23 @@ func (s *Segment) Index() ([]byte, error) {
 // sector is the unit in which unreadable parts of a disk are skipped.
 const sector = 4096
 
-// readable fills b from off and replaces unreadable sectors with zeros. It returns the offset and
-// error of the first unreadable sector.
-func (s *Segment) readable(b []byte, off int64) (int64, error) {
-	if s.Read(b, off) == nil {
-		return 0, nil
-	}
-	at, fault := int64(0), error(nil)
-	for len(b) > 0 {
+// readable fills b from off and replaces unreadable sectors with zeros. It calls the function bad with
+// the bounds and the error of each unreadable sector. It returns the error of the first attempt, which
+// is to read all of b at once, or engine.ErrClosed.
+func (s *Segment) readable(b []byte, off int64, bad func(from, to int64, err error)) error {
+	first := s.Read(b, off)
+	for first != nil && len(b) > 0 {
 		piece := b[:min(sector-int(off%sector), len(b))] // one sector at a time, because the sectors around a bad one may be readable
-		if err := s.Read(piece, off); err != nil {
+		next := off + int64(len(piece))
+		if err := s.Read(piece, off); errors.Is(err, engine.ErrClosed) {
+			return err
+		} else if err != nil {
 			clear(piece)
-			if fault == nil {
-				at, fault = off, err
-			}
+			bad(off, next, err)
 		}
-		b, off = b[len(piece):], off+int64(len(piece))
+		b, off = b[len(piece):], next
 	}
-	return at, fault
+	return first
 }
 
 // ProvedEnd returns the offset where the groups of a sealed segment end. The footer and the final

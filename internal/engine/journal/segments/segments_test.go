@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -35,8 +36,10 @@ func TestReadableBySector(t *testing.T) {
 		return nil
 	})
 	got := make([]byte, 4*sector)
-	if at, err := seg.readable(got, off); at != bad || !errors.Is(err, syscall.EIO) {
-		t.Errorf("the first unreadable sector is at %d, want %d; error %v", at, bad, err)
+	var found []int64
+	err = seg.readable(got, off, func(from, to int64, err error) { found = append(found, from, to) })
+	if !slices.Equal(found, []int64{bad, bad + sector}) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("the unreadable sectors are %d, want one from %d to %d; error %v", found, bad, bad+sector, err)
 	}
 	clear(content[bad : bad+sector])
 	if !bytes.Equal(got, content[off:off+4*sector]) {

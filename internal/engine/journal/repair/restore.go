@@ -1,4 +1,4 @@
-package journal
+package repair
 
 import (
 	"errors"
@@ -18,35 +18,35 @@ var ErrNotEmpty = errors.New("not empty")
 // disk.Stage), so the directory becomes a journal only when Finish succeeds. The lock is held until
 // then. A Restore must end with Finish, or with Abort if anything fails.
 type Restore struct {
-	j      *Journal
+	dir    directory.Directory
 	stage  *disk.Stage
 	format []byte
 }
 
 // NewRestore takes the lock of an empty directory. It returns ErrNotEmpty or disk.ErrLocked.
-func NewRestore(dir disk.FS) (*Restore, error) {
-	r := &Restore{j: newJournal(dir, Options{})}
+func NewRestore(fs disk.FS) (*Restore, error) {
+	r := &Restore{dir: directory.Directory{FS: fs}}
 	if err := r.empty(); err != nil {
 		return nil, err
 	}
-	lock, err := dir.Lock(directory.LockFile)
+	lock, err := fs.Lock(directory.LockFile)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
-	r.j.dir.Lock = lock
+	r.dir.Lock = lock
 	if err := r.empty(); err != nil { // a server may have created a journal before the lock was taken
 		lock.Close()
 		return nil, err
 	}
-	r.stage, err = disk.NewStage(dir)
-	if r.j.dir.FS = r.stage; err != nil {
+	r.stage, err = disk.NewStage(fs)
+	if r.dir.FS = r.stage; err != nil {
 		return nil, errors.Join(err, r.Abort())
 	}
 	return r, nil
 }
 
 func (r *Restore) empty() error {
-	names, err := r.j.dir.List()
+	names, err := r.dir.List()
 	for _, name := range names {
 		if name != directory.LockFile {
 			return fmt.Errorf("%w: the directory contains %s", ErrNotEmpty, name)
@@ -63,16 +63,16 @@ func (r *Restore) Add(name string, content io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if err := r.j.dir.ParseFormat(string(b)); err != nil {
+		if err := r.dir.ParseFormat(string(b)); err != nil {
 			return err
 		}
 		r.format = b
 		return nil
 	}
 	if _, ok := segments.NumberOf(name); !ok || r.format == nil {
-		return fmt.Errorf("%w: unexpected file %s", ErrForeign, name)
+		return fmt.Errorf("%w: unexpected file %s", directory.ErrForeign, name)
 	}
-	f, err := r.j.dir.FS.Create(name)
+	f, err := r.dir.FS.Create(name)
 	if err != nil {
 		return err
 	}
@@ -82,9 +82,9 @@ func (r *Restore) Add(name string, content io.Reader) error {
 // fill writes a segment to its full size, because syncs are cheaper on blocks that were written
 // before.
 func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
-	buf, release := segments.Buffer(int(min(zeroStep, r.j.dir.Size)))
+	buf, release := segments.Buffer(segments.ShortRun)
 	defer release()
-	packed, most := false, r.j.dir.Size
+	packed, most := false, r.dir.Size
 	for off := int64(0); off < most; off += int64(len(buf)) {
 		b := buf[:min(int64(len(buf)), most-off)]
 		n, err := io.ReadFull(content, b)
@@ -93,14 +93,14 @@ func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 		}
 		clear(b[n:])
 		if packed = packed || off == 0 && segments.IsPacked(b); packed {
-			b, most = b[:n], 2*r.j.dir.Size // incompressible content takes a little more space than it has bytes
+			b, most = b[:n], 2*r.dir.Size // incompressible content takes a little more space than it has bytes
 		}
 		if err := f.WriteAt(off, b); err != nil {
 			return err
 		}
 	}
 	if n, _ := io.ReadFull(content, buf[:1]); n > 0 {
-		return &DamageError{File: name, Offset: r.j.dir.Size, What: "segment", Err: errors.New("longer than a segment")}
+		return &segments.DamageError{File: name, Offset: r.dir.Size, What: "segment", Err: errors.New("longer than a segment")}
 	}
 	return f.SyncData()
 }
@@ -109,27 +109,27 @@ func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 // damage that the snapshot already had. Such damage does not make the restore fail.
 func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if r.format == nil {
-		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, directory.FormatFile)
+		return nil, fmt.Errorf("%w: file %s is missing", directory.ErrForeign, directory.FormatFile)
 	}
-	c := newCheckup(r.j, o)
+	c := newCheckup(&r.dir, o)
 	report, err := c.run()
 	c.closeFiles()
 	if err != nil {
 		return nil, err
 	}
-	if r.j.dir.Version >= 2 {
-		if err := r.j.dir.CreateEnd(c.ending()); err != nil {
+	if r.dir.Version >= 2 {
+		if err := r.dir.CreateEnd(c.ending()); err != nil {
 			return nil, err
 		}
-		r.j.dir.CloseEnd()
+		r.dir.CloseEnd()
 	}
-	if err := r.j.dir.Replace(directory.FormatFile, r.format); err != nil {
+	if err := r.dir.Replace(directory.FormatFile, r.format); err != nil {
 		return nil, fmt.Errorf("create %s: %w", directory.FormatFile, err)
 	}
 	if err := r.stage.Commit(); err != nil {
 		return nil, err
 	}
-	_ = r.j.dir.Lock.Close()
+	_ = r.dir.Lock.Close()
 	return report, nil
 }
 
@@ -140,5 +140,5 @@ func (r *Restore) Abort() error {
 	if gone := r.stage.FS.Remove(directory.LockFile); !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}
-	return errors.Join(err, r.stage.SyncDir(), r.j.dir.Lock.Close())
+	return errors.Join(err, r.stage.SyncDir(), r.dir.Lock.Close())
 }

@@ -1,4 +1,4 @@
-package journal
+package repair
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ func (c *checkup) judge() error {
 			c.judgeDocument(h)
 		case h.Slot.Kind == segments.KindManifest:
 			c.judgeManifest(h)
-		case h.Slot.Kind == segments.KindMark && c.marks[h.Slot.Log] < h.Slot.Time:
+		case h.Slot.Kind == segments.KindMark && c.log(h.Slot.Log).revision < h.Slot.Time:
 			l := c.log(h.Slot.Log)
 			l.low, l.note, l.mark = max(l.low, weir.Seq(h.Slot.Seq)), nil, index.Extent{}
 			c.lostMarks[h.Slot.Log] = true
@@ -34,9 +34,7 @@ func (c *checkup) judge() error {
 		owners[uint64(d.Created)] = key
 	}
 	c.findUnknown(owners)
-	if err := c.settle(); err != nil {
-		return err
-	}
+	c.settle()
 	c.report.Damages = []Damage{}
 	for _, h := range c.holes {
 		if h.Known {
@@ -54,7 +52,7 @@ func (c *checkup) judge() error {
 
 // skipRevision makes sure that the revision of a damaged record is not used again.
 func (c *checkup) skipRevision(h *segments.Hole) {
-	switch next := &c.j.commit.next; {
+	switch next := &c.next; {
 	case h.Known && h.Slot.Kind == segments.KindMark:
 		*next = max(*next, uint64(h.Slot.Time)+1)
 	case h.Known && !h.Slot.Kind.Entry():
@@ -162,7 +160,7 @@ func (c *checkup) judgeDocument(h *segments.Hole) {
 func (c *checkup) fate(h *segments.Hole, alive bool) Fate {
 	l, dead := c.logs[h.Slot.Log], !alive
 	if h.Slot.Kind == segments.KindMark {
-		dead = dead || c.marks[h.Slot.Log] >= h.Slot.Time
+		dead = dead || l != nil && l.revision >= h.Slot.Time
 	} else if l != nil {
 		_, copied := l.index.Find(weir.Seq(h.Slot.Seq))
 		dead = dead || copied || weir.Seq(h.Slot.Seq) < l.low

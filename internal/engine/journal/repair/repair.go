@@ -1,4 +1,4 @@
-package journal
+package repair
 
 import (
 	"encoding/binary"
@@ -11,12 +11,13 @@ import (
 	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
 
-// RepairOptions are the options of a repair, in addition to those of a check.
-type RepairOptions struct {
+// Options are the options of a repair, in addition to those of a check.
+type Options struct {
 	CheckOptions
 	// Mend decides what a log needs to continue without its lost entries. All entries below low are
 	// trimmed. The parameter note has the bytes that the last trim stored, and is nil if they are
@@ -37,8 +38,8 @@ type Loss struct {
 	To       weir.Seq `json:"to"`
 }
 
-// Repair is the result of a repair.
-type Repair struct {
+// Result is the result of a repair.
+type Result struct {
 	Before    *Report  `json:"before"`
 	After     *Report  `json:"after"`
 	Aside     []string `json:"aside"`     // files that were set aside: they are in the directory, with disk.AsidePrefix before their names
@@ -47,34 +48,31 @@ type Repair struct {
 }
 
 // Lossless reports whether the repair has proof that nothing was lost.
-func (r *Repair) Lossless() bool {
+func (r *Result) Lossless() bool {
 	gone := slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return d.Fate == Lost || d.Fate == Unknown })
 	return !gone && len(r.Losses)+len(r.Documents)+r.Before.Orphans+r.Before.MayBeLost == 0
 }
 
-// RepairJournal checks a journal. If it is damaged, RepairJournal builds a new journal beside it.
-// Undamaged sealed segments stay. Records of other segments are written to new segments if they are
-// still needed, and markers take the place of lost entries. When the whole new journal has been
-// checked, it replaces the old one in a single step. Until then the old journal is unchanged, so an
-// interrupted repair can be run again. Damaged files are set aside.
-func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
-	c, err := openCheckup(dir, o.CheckOptions)
+// Run checks a journal. If it is damaged, Run builds a new journal beside it. Undamaged sealed
+// segments stay. Records of other segments are written to new segments if they are still needed, and
+// markers take the place of lost entries. When the whole new journal has been checked, it replaces
+// the old one in a single step. Until then the old journal is unchanged, so an interrupted repair can
+// be run again. Damaged files are set aside.
+func Run(fs disk.FS, o Options) (*Result, error) {
+	c, err := openCheckup(fs, o.CheckOptions)
 	if err != nil {
 		return nil, err
 	}
-	lock := c.j.dir.Lock
-	c.j.dir.Lock = nil // the lock must outlive the journal that writes the new segments
-	defer lock.Close()
 	defer c.close()
 	before, err := c.run()
 	if err != nil {
 		return nil, err
 	}
-	p := &repair{checkup: c, o: o, result: Repair{Before: before, After: before, Losses: []Loss{}, Aside: []string{}, Documents: []string{}}}
+	p := &repair{checkup: c, o: o, result: Result{Before: before, After: before, Losses: []Loss{}, Aside: []string{}, Documents: []string{}}}
 	if len(c.holes) == 0 {
 		return &p.result, nil
 	}
-	stage, err := disk.NewStage(dir)
+	stage, err := disk.NewStage(fs)
 	for _, step := range []func(*disk.Stage) error{p.build, p.verify, (*disk.Stage).Commit} {
 		if err == nil {
 			err = step(stage)
@@ -88,11 +86,11 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 
 // verify checks the new journal before it replaces the old one.
 func (p *repair) verify(stage *disk.Stage) error {
-	j := newJournal(stage, Options{})
-	if err := j.dir.ReadFormat(); err != nil {
+	dir := &directory.Directory{FS: stage}
+	if err := dir.ReadFormat(); err != nil {
 		return err
 	}
-	c := newCheckup(j, p.o.CheckOptions)
+	c := newCheckup(dir, p.o.CheckOptions)
 	defer c.close()
 	err := c.readProof()
 	if err == nil {
@@ -100,7 +98,7 @@ func (p *repair) verify(stage *disk.Stage) error {
 	}
 	if err == nil && len(c.holes) > 0 {
 		h := c.holes[0]
-		err = fmt.Errorf("read back repaired data (the journal is unchanged): %w", &DamageError{File: h.File, Offset: h.Offset, What: h.What, Err: errors.New(h.Why)})
+		err = fmt.Errorf("read back repaired data (the journal is unchanged): %w", &segments.DamageError{File: h.File, Offset: h.Offset, What: h.What, Err: errors.New(h.Why)})
 	}
 	return err
 }
@@ -108,10 +106,10 @@ func (p *repair) verify(stage *disk.Stage) error {
 // repair is a repair in progress: a check, and the journal that it builds.
 type repair struct {
 	*checkup
-	o       RepairOptions
-	result  Repair
-	pending rewriteOp // records that are not written yet
-	err     error     // the first error of a write
+	o      Options
+	result Result
+	out    output
+	err    error // the first error of a write
 }
 
 // replace decides which segments are not part of the new journal. Damaged segments, and segments
@@ -137,86 +135,43 @@ func (p *repair) replace(stage *disk.Stage) error {
 			p.harmed[n] = x
 		}
 	}
-	for n := range p.harmed {
-		p.segments[n].leaving = true
-	}
 	return nil
 }
 
 // build stages the new journal. If only "end" or "format" is damaged, these two files are all that
-// is new. Otherwise the journal writes new segments like a running one, beginning with a manifest
-// (a list of segments) that does not contain the replaced segments.
+// is new.
 func (p *repair) build(stage *disk.Stage) error {
-	j, e := p.j, p.ending()
-	next := max(e.Group, p.proof.Latest.Group)
+	e, next := p.ending(), max(p.ending().Group, p.proof.Latest.Group)
 	if old := p.proof.Latest; old.Segment > e.Segment || old.Segment == e.Segment && old.Offset > e.Offset {
 		e = old
 	}
-	j.dir.FS = stage
-	if err := errors.Join(j.dir.CreateEnd(e), j.dir.WriteFormat()); err != nil || len(p.holes) == p.files {
-		return err
-	}
-	if err := p.replace(stage); err != nil {
-		return err
-	}
-	j.write.next, j.write.active, j.commit.active = next, nil, nil
-	j.prepare.number = p.top() + 1
-	if p.unknown > 0 {
-		j.commit.next += max(1<<20, uint64(p.unknown)) // revisions used in the unknown data must not be reused
-	}
-	j.serve()
-	var err error
-	for _, step := range []func() error{p.rewrite, p.writeDeletions, p.renew, p.mend, p.flush} {
-		if err = errors.Join(step(), p.err); err != nil {
-			break
+	p.dir.FS = stage
+	if len(p.holes) > p.files {
+		if err := p.replace(stage); err != nil {
+			return err
 		}
+		if p.unknown > 0 {
+			p.next += max(1<<20, uint64(p.unknown)) // revisions used in the unknown data must not be reused
+		}
+		kept := slices.DeleteFunc(slices.Clone(p.listed), func(n uint64) bool { return p.segments[n] == nil || p.harmed[n] != nil })
+		p.out = output{dir: p.dir, kept: kept, number: p.top(), next: next, revision: &p.next}
+		defer p.out.close()
+		for _, step := range []func() error{p.rewrite, p.writeDeletions, p.renew, p.mend, p.out.finish} {
+			if err := errors.Join(step(), p.err); err != nil {
+				return err
+			}
+		}
+		e = p.out.ending()
 	}
-	return errors.Join(err, j.Close(), j.failed())
+	return errors.Join(p.dir.CreateEnd(e), p.dir.WriteFormat())
 }
 
-// rewriteOp writes records as they are, or a manifest if it has no records. It does not change the
-// state in memory, because the journal is closed when all records are written.
-type rewriteOp struct {
-	j       *Journal
-	records []*segments.Record
-	size    int
-	done    chan error
-}
-
-func (o *rewriteOp) bound() (int, int) { return o.size + o.j.commit.manifestSize(), len(o.records) + 1 }
-func (o *rewriteOp) class() class      { return freeing }
-func (o *rewriteOp) settle(*group)     {}
-func (o *rewriteOp) finish(err error)  { o.done <- err }
-func (o *rewriteOp) stage(g *group) {
-	for _, r := range o.records {
-		g.add(r)
-	}
-	if len(o.records) == 0 {
-		o.j.commit.manifest(g)
-	}
-}
-
-// add writes a record to the new journal. It collects about rewriteStep bytes of records before it
-// writes them. After an error it writes nothing more.
+// add writes a record to the new journal. After an error it writes nothing more.
 func (p *repair) add(r *segments.Record) {
 	r.Length, r.PayloadSum = uint32(len(r.Payload)), segments.Sum(0, r.Payload)
-	p.pending.records = append(p.pending.records, r)
-	if p.pending.size += r.Size() + segments.KeyRoom; p.err == nil && p.pending.size >= min(rewriteStep, int(p.j.dir.Size/4)) {
-		p.err = p.flush()
+	if p.err == nil {
+		p.err = p.out.add(r)
 	}
-}
-
-// rewriteStep is the number of bytes that a repair writes at once.
-const rewriteStep = 1 << 20
-
-// flush writes the collected records, or a manifest if there are none, and waits until they are
-// durable.
-func (p *repair) flush() error {
-	o := p.pending
-	p.pending = rewriteOp{}
-	o.j, o.done = p.j, make(chan error, 1)
-	p.j.do(&o)
-	return <-o.done
 }
 
 // rewrite copies the records of the replaced segments that are still needed, both the valid ones
@@ -225,7 +180,7 @@ func (p *repair) flush() error {
 func (p *repair) rewrite() error {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
 		x, err := p.inspect(n, func(sl segments.Slot, r *segments.Record) {
-			if p.err == nil && p.j.store.current(index.Place{Segment: uint32(n), Off: sl.Off}, r) {
+			if p.err == nil && p.current(index.Place{Segment: uint32(n), Off: sl.Off}, r) {
 				r.Payload = slices.Clone(r.Payload)
 				p.add(r)
 			}
@@ -246,7 +201,7 @@ func (p *repair) writeDeletions() error {
 	for _, id := range slices.Sorted(maps.Keys(p.lost)) {
 		key := p.lost[id]
 		p.result.Documents = append(p.result.Documents, key)
-		if _, ok := p.first[key]; ok && key != "" {
+		if p.first[key] {
 			p.add(&segments.Record{Kind: segments.KindDeleted, Log: id, Seq: p.revision(), Key: key, Count: uint32(p.top())})
 		}
 	}
@@ -301,8 +256,8 @@ func (p *repair) mend() error {
 
 // revision returns a new revision.
 func (p *repair) revision() uint64 {
-	p.j.commit.next++
-	return p.j.commit.next - 1
+	p.next++
+	return p.next - 1
 }
 
 // top returns the highest number that a segment may have had.
@@ -319,8 +274,8 @@ func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.Bytes > 0 && !p.stale(l.mark.Place) {
 		return p.unknown
 	}
-	recycled := int(p.top()) - len(p.listed) - len(p.unused)
-	return p.unknown + max(recycled, 0)*segments.Room(p.j.dir.Size-segments.DataStart)
+	recycled := int(p.top()) - len(p.listed) - p.unused
+	return p.unknown + max(recycled, 0)*segments.Room(p.dir.Size-segments.DataStart)
 }
 
 // renew writes the new value of each document for which the Stale callback returned one.

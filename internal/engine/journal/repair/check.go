@@ -1,15 +1,22 @@
-package journal
+// Package repair checks, repairs and restores journals that are not in use. It reads every byte of a
+// journal, and works on journals that are too damaged to be opened. It knows the format of a journal
+// from the packages segments and directory, and nothing of the goroutines of a running one.
+//
+// DESIGN.md of the journal describes how a check finds damage and how a repair works.
+package repair
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
+	"weir"
 	"weir/internal/disk"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/directory"
@@ -61,14 +68,18 @@ type Report struct {
 	LostBatches uint64         `json:"lost_batches"` // number of sequences given up by earlier repairs
 }
 
-// checkup is a check in progress. It follows the steps of a recovery, but reads every byte and does
-// not stop at damage.
+// checkup is a check in progress. It follows the steps of opening a journal, but reads every byte and
+// does not stop at damage.
 type checkup struct {
-	*recovery
+	state
+	dir       *directory.Directory
 	o         CheckOptions
 	report    Report
 	buf       []byte
-	tailed    *segments.Inspection            // inspection of the tail, the last segment that holds a group
+	segments  map[uint64]*segments.Segment    // all segment files
+	numbers   []uint64                        // numbers of all segment files, sorted
+	tail      *segments.Inspection            // inspection of the tail, the last segment that holds a group; nil if there is none
+	unused    int                             // number of segments above the tail
 	harmed    map[uint64]*segments.Inspection // segments with damage
 	listed    []uint64                        // segments of the journal, according to the newest manifest (a record that lists all segments)
 	manifest  index.Place                     // position of the newest manifest
@@ -89,11 +100,12 @@ type checkup struct {
 
 // Check reads every byte of a journal that no other process has open, and reports its content and
 // its damage. It changes nothing, except that it completes a repair or restore that was interrupted
-// in its last step. It returns disk.ErrLocked, ErrForeign, ErrNewer, or an error of the file
+// in its last step. It returns disk.ErrLocked, directory.ErrForeign,
+// directory.ErrNewer, or an error of the file
 // system. It returns engine.ErrDamaged if the format file is damaged and no other file holds a copy
 // of its content, because nothing can be read without that content.
-func Check(dir disk.FS, o CheckOptions) (*Report, error) {
-	c, err := openCheckup(dir, o)
+func Check(fs disk.FS, o CheckOptions) (*Report, error) {
+	c, err := openCheckup(fs, o)
 	if err != nil {
 		return nil, err
 	}
@@ -101,22 +113,17 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 	return c.run()
 }
 
-// openCheckup takes the lock and reads the format. Unlike Open, it does not turn an empty directory
-// into a journal.
-func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
-	j := newJournal(dir, Options{})
-	fault, err := j.dir.FindFormat()
-	if err == nil {
-		if err = j.dir.Take(); err == nil {
-			fault, err = j.dir.FindFormat() // again: another process may have changed the directory before the lock was taken
-		}
-	}
-	c := newCheckup(j, o)
-	if err == nil {
-		c.fileDamage(directory.FormatFile, "journal format", fault)
-		err = c.readProof()
-	}
+// openCheckup takes the lock and reads the format.
+func openCheckup(fs disk.FS, o CheckOptions) (*checkup, error) {
+	dir := &directory.Directory{FS: fs}
+	fault, err := dir.TakeDamaged()
 	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	c := newCheckup(dir, o)
+	c.fileDamage(directory.FormatFile, "journal format", fault)
+	if err := c.readProof(); err != nil {
 		c.close()
 		return nil, err
 	}
@@ -126,7 +133,7 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 // fileDamage records damage to the file "format" or "end". A repair can write both again. A nil err
 // means no damage.
 func (c *checkup) fileDamage(name, what string, err error) {
-	if d, ok := errors.AsType[*DamageError](err); ok {
+	if d, ok := errors.AsType[*segments.DamageError](err); ok {
 		err = d.Err
 	}
 	if err != nil {
@@ -140,8 +147,8 @@ func (c *checkup) fileDamage(name, what string, err error) {
 // segment was used: the writer marks the watermark of a segment as final before it uses the next
 // segment.
 func (c *checkup) readProof() error {
-	err := c.j.dir.ReadEnd()
-	c.proof = c.j.dir.End
+	err := c.dir.ReadEnd()
+	c.proof = c.dir.End
 	if c.endLost = directory.Unusable(err); c.endLost {
 		c.fileDamage(directory.EndFile, "end of the log", err)
 		return nil
@@ -151,18 +158,22 @@ func (c *checkup) readProof() error {
 
 // newCheckup returns a check of a journal. The format of the journal must be known, and its lock
 // must be held.
-func newCheckup(j *Journal, o CheckOptions) *checkup {
-	c := &checkup{
-		recovery: newRecovery(j), o: o, buf: make([]byte, j.dir.Size), harmed: map[uint64]*segments.Inspection{}, lost: map[uint64]string{},
-		orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
+func newCheckup(dir *directory.Directory, o CheckOptions) *checkup {
+	return &checkup{
+		state: newState(), dir: dir, o: o, buf: make([]byte, dir.Size), segments: map[uint64]*segments.Segment{}, harmed: map[uint64]*segments.Inspection{},
+		lost: map[uint64]string{}, orphans: map[uint64]bool{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
 	}
-	c.dropped = map[uint64]string{}
-	return c
 }
 
 func (c *checkup) close() {
 	c.closeFiles()
-	c.j.closeAll()
+	c.dir.Close()
+}
+
+func (c *checkup) closeFiles() {
+	for _, s := range c.segments {
+		s.File.Close()
+	}
 }
 
 func (c *checkup) run() (*Report, error) {
@@ -177,7 +188,15 @@ func (c *checkup) run() (*Report, error) {
 
 // openAll opens the segment files. The method inspect checks their content later, including the
 // header.
-func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
+func (c *checkup) openAll() error {
+	_, err := c.dir.OpenSegments(func(number uint64) *segments.Segment {
+		c.numbers = append(c.numbers, number)
+		c.segments[number] = new(segments.Segment)
+		return c.segments[number]
+	})
+	slices.Sort(c.numbers)
+	return err
+}
 
 // inspect reads one segment, calls visit with its records and reports progress. The reported total
 // is the size of all files plus one segment, because findEnd and readAll both read the tail.
@@ -187,8 +206,8 @@ func (c *checkup) inspect(n uint64, visit func(segments.Slot, *segments.Record))
 		synced = c.proof.Latest.Offset
 	}
 	x, err := c.segments[n].Inspect(synced, c.buf, visit)
-	if c.done += c.j.dir.Size; c.o.Progress != nil {
-		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.j.dir.Size))
+	if c.done += c.dir.Size; c.o.Progress != nil {
+		c.o.Progress(c.done, max(c.done, int64(len(c.numbers)+1)*c.dir.Size))
 	}
 	return x, err
 }
@@ -204,17 +223,17 @@ func (c *checkup) findEnd() error {
 		// The writer names a segment in "end" before it writes to the segment. So if "end" names an
 		// older segment, segment n never held a group, whatever its header looks like.
 		if c.tail == nil && !begun && (len(x.Holes) == 0 || c.proof.Count > 0 && n > c.proof.Latest.Segment) {
-			c.unused = append(c.unused, c.segments[n])
+			c.unused++
 			c.note(x, x.Holes...)
 			continue
 		}
 		if c.tail == nil && begun {
-			c.tail, c.tailed, c.report.Torn = c.segments[n], x, x.Torn
+			c.tail, c.report.Torn = x, x.Torn
 		}
 		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
 		if x.Manifest > 0 {
 			c.listed = append(c.listed, x.List...)
-			c.manifest, c.j.commit.next = index.Place{Segment: uint32(n), Off: uint32(x.Manifest)}, x.Next
+			c.manifest, c.next = index.Place{Segment: uint32(n), Off: uint32(x.Manifest)}, x.Next
 			break
 		}
 	}
@@ -233,7 +252,7 @@ func (c *checkup) sealing(n uint64) bool {
 	if c.tail == nil {
 		return false
 	}
-	newest := max(c.tail.Number, c.proof.Latest.Segment)
+	newest := max(c.tail.Seg.Number, c.proof.Latest.Segment)
 	return !slices.ContainsFunc(c.listed, func(o uint64) bool { return n < o && o < newest })
 }
 
@@ -244,12 +263,12 @@ func (c *checkup) sealing(n uint64) bool {
 func (c *checkup) listMissing() {
 	tail, last := uint64(0), c.proof.Latest.Segment
 	if c.tail != nil {
-		tail = c.tail.Number
+		tail = c.tail.Seg.Number
 	}
-	if c.endLost && (c.tail == nil || c.tailed.Proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
+	if c.endLost && (c.tail == nil || c.tail.Proved) { // there is no tail, or the tail is proved to be full: the next segment may have been used
 		c.listed = append(c.listed, tail+1)
 	}
-	adjacent := c.tailed != nil && c.tailed.Group+1 == c.j.dir.End.Latest.Group
+	adjacent := c.tail != nil && c.tail.Group+1 == c.proof.Latest.Group
 	for n := last; n > tail && n+mostMissing > last; n-- {
 		if c.segments[n] == nil && (n == last || !adjacent) {
 			c.listed = append(c.listed, n)
@@ -274,18 +293,14 @@ func (c *checkup) readAll() error {
 	for _, n := range c.listed {
 		if c.segments[n] == nil {
 			gone := Damage{File: segments.Name(n), What: "segment", Why: segments.ErrMissing.Error(), Fate: Unknown}
-			c.holes = append(c.holes, &segments.Hole{Damage: gone, Number: n, Count: segments.Room(c.j.dir.Size - segments.DataStart)})
+			c.holes = append(c.holes, &segments.Hole{Damage: gone, Number: n, Count: segments.Room(c.dir.Size - segments.DataStart)})
 			c.missing++
 			c.checkEnd(before, n, 0)
 			before = nil
 			continue
 		}
 		x, err := c.inspect(n, func(sl segments.Slot, r *segments.Record) {
-			if at := (index.Place{Segment: uint32(n), Off: sl.Off}); sl.Kind.Entry() {
-				c.insert(at, sl)
-			} else {
-				c.applyRecord(at, r)
-			}
+			c.apply(index.Place{Segment: uint32(n), Off: sl.Off}, sl, r)
 		})
 		if err != nil {
 			return err
@@ -295,8 +310,6 @@ func (c *checkup) readAll() error {
 		}
 		c.checkEnd(before, n, x.First)
 		c.note(x, x.Holes...)
-		c.j.store.addSegment(c.segments[n])
-		x.Seg.Sealed.Store(x.Sealed)
 		c.report.Records += x.Records
 		if before = x; !x.Sealed {
 			c.unsealed = append(c.unsealed, x)
@@ -311,7 +324,7 @@ func (c *checkup) readAll() error {
 }
 
 func (c *checkup) isTail(x *segments.Inspection) bool {
-	return c.tail != nil && c.tail.Number == x.Seg.Number
+	return c.tail != nil && c.tail.Seg == x.Seg
 }
 
 // checkEnd records damage if a segment other than the newest has lost, or may have lost, groups at
@@ -338,11 +351,11 @@ func (c *checkup) ask() error {
 			continue
 		}
 		if l == nil {
-			l = &log{j: c.j, id: d.Created}
+			l = &log{}
 		}
-		err := l.restore(context.Background(), l.note, asked(func(note []byte, entries iter.Seq[*engine.Header]) error {
-			return c.o.Document(d.Document, note, entries)
-		}))
+		var fault error
+		err := c.o.Document(d.Document, l.note, func(yield func(*engine.Header) bool) { fault = c.headers(l, yield) })
+		err = cmp.Or(fault, err) // the error of the callback may only be a consequence of the other one
 		if _, disk := errors.AsType[*fs.PathError](err); disk && !errors.Is(err, engine.ErrDamaged) {
 			return err
 		}
@@ -355,21 +368,36 @@ func (c *checkup) ask() error {
 	return nil
 }
 
+// headers calls yield with the headers of all entries of a log, in the form in which Judge.Restore
+// gets them.
+func (c *checkup) headers(l *log, yield func(*engine.Header) bool) error {
+	r := index.HeadReader{Log: l.id, Since: math.MinInt64}
+	var header engine.Header
+	heads := make([]index.Head, 0, min(l.index.Len(), 1024))
+	for next := weir.Seq(0); ; {
+		heads, _ = r.Fill(&l.index, next, heads[:0])
+		if len(heads) == 0 {
+			return nil
+		}
+		if err := r.Complete(heads, func(number uint32) *segments.Segment { return c.segments[uint64(number)] }); err != nil {
+			return err
+		}
+		for i := range heads {
+			if heads[i].SetHeader(&header, r.Tags); !yield(&header) {
+				return nil
+			}
+		}
+		next = header.Seq + 1
+	}
+}
+
 // ending returns where the log ends, as this check found it.
 func (c *checkup) ending() directory.Ending {
-	if x := c.tailed; x != nil {
+	if x := c.tail; x != nil {
 		return directory.Ending{Segment: x.Seg.Number, Offset: x.End, Group: x.Group + 1}
 	}
 	return directory.Ending{Group: 1}
 }
-
-// asked is a judge that only receives the content of a log.
-type asked func(note []byte, entries iter.Seq[*engine.Header]) error
-
-func (f asked) Restore(note []byte, entries iter.Seq[*engine.Header]) error { return f(note, entries) }
-func (asked) Admit(*engine.Entry) bool                                      { return false }
-func (asked) Commit(int)                                                    {}
-func (asked) Dropped()                                                      {}
 
 // sum fills in the counts of the report.
 func (c *checkup) sum() {
