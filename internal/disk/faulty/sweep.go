@@ -17,4 +17,13 @@ func Cases(n int) int {
 }
 
 // LeftOut reports whether a sweep leaves out its case i. Of n cases, about Cases(n) remain.
-func LeftOut(i int) bool { return raced && i%sparse != 0 }
+func LeftOut(i int) bool { return i%Step() != 0 }
+
+// Step returns the distance between two cases that a sweep runs, for a sweep that does not know the
+// number of its cases.
+func Step() int {
+	if raced {
+		return sparse
+	}
+	return 1
+}

@@ -58,7 +58,7 @@ func TestCheckOfUndamagedJournal(t *testing.T) {
 // however much of it reached the disk.
 func TestCheckAfterCrash(t *testing.T) {
 	for i, im := range crashImages(t, faulty.New(), newHistory(), script) {
-		if i%5 > 0 {
+		if i%5 > 0 || faulty.LeftOut(i) {
 			continue
 		}
 		r, err := repair.Check(im.fs, repair.CheckOptions{})

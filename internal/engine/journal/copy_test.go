@@ -193,7 +193,7 @@ func TestFailureThatGoesAwayIsReported(t *testing.T) {
 		}{{plain, firstFile(t, plain)}, {packed, packedFile}} {
 			want, _ := copyOne(t, of.fs, of.file, func() {})
 			k := 1
-			for ; ; k++ {
+			for ; ; k += faulty.Step() {
 				fs, reads := of.fs.Crash(faulty.LoseNothing, nil), 0
 				got, damages := copyOne(t, fs, of.file, func() {
 					fs.OnCall(func(c faulty.Call) error {
