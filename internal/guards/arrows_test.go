@@ -18,9 +18,10 @@ var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/
 // of the client check the version. The trials use the Go client over every protocol. The simulation
 // consists of tests only.
 var testArrows = map[string][]string{
-	"hub": {"engine/journal", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
+	"hub":              {"engine/journal", "engine/jetstream", "engine/jetstream/embedded", "engine/jetstream/wire"},
+	"engine/jetstream": {"engine/jetstream/embedded"}, "engine/jetstream/nodes": {"engine/jetstream/embedded"}, "engine/jetstream/wire": {"engine/jetstream/embedded"},
 	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
-	"sim": {"access", "api", "budget", "hub", "engine/journal", "weir", "engine", "engine/jetstream", "engine/jetstream/embedded"},
+	"sim": {"access", "api", "budget", "hub", "engine/journal", "weir", "engine", "engine/jetstream", "engine/jetstream/embedded", "engine/jetstream/nodes", "engine/jetstream/wire"},
 }
 
 // table maps each room to other rooms: to those that it imports (read from the source files), or to
