@@ -14,14 +14,14 @@ import (
 	"syscall"
 	"time"
 
-	engine "weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/streams"
 )
 
 const (
 	clusterNodes  = 3
 	clusterRounds = 2 * clusterNodes
 	clusterSpan   = 2 * time.Second
-	clusterShards = engine.DefaultShards
+	clusterShards = streams.DefaultShards
 	plainEnv      = "WEIR_BENCH_NATS"
 
 	// The cluster has two sets of streams, with clusterStreams streams in each set. The streams of

@@ -21,7 +21,8 @@ type architecture struct {
 }
 
 // readArchitecture reads the two code blocks below the heading "Rooms". The first lists the rooms,
-// one per line, with a child indented two spaces below its parent. The second has the arrows.
+// one per line, with a child indented two spaces below its parent. The second has the arrows. If the
+// DESIGN.md of a room has the same heading, its two blocks have the rooms inside that room.
 func readArchitecture(tr *tree) architecture {
 	text, ok := tr.text[architectureFile]
 	if !ok {
@@ -33,7 +34,18 @@ func readArchitecture(tr *tree) architecture {
 			"%s has %d code blocks below the heading Rooms, want two: rooms and arrows", architectureFile, len(blocks))}}
 	}
 	a := architecture{rooms: parseRooms(blocks[0])}
-	a.arrows, a.faults = parseArrows(blocks[1])
+	arrows := blocks[1]
+	for _, dir := range slices.Clone(a.rooms) {
+		inner := codeBlocks(string(tr.text[path.Join(dir, "DESIGN.md")]), "## Rooms")
+		if len(inner) < 2 {
+			continue
+		}
+		for _, room := range parseRooms(inner[0]) {
+			a.rooms = append(a.rooms, path.Join(dir, room))
+		}
+		arrows += inner[1]
+	}
+	a.arrows, a.faults = parseArrows(arrows)
 	return a
 }
 
@@ -198,6 +210,8 @@ func TestRoomsPlanted(t *testing.T) {
 	replaced := func(old, by string) string { return strings.Replace(drawing, old, by, 1) + drawn }
 	catches(t, checkRooms, []plant{
 		{"correct", drawing + drawn, ""},
+		{"a room inside a room", drawing + drawn + "-- internal/engine/memory/DESIGN.md --\n## Rooms\n```\nindex  an index\n```\n```\nengine/memory/index → nothing\n```\n-- internal/engine/memory/index/a.go --\npackage index\n", ""},
+		{"a room inside a room that does not exist", drawing + drawn + "-- internal/engine/memory/DESIGN.md --\n## Rooms\n```\nindex  an index\n```\n```\nengine/memory/index → nothing\n```\n", "room internal/engine/memory/index is listed and does not exist"},
 		{"no document", drawn, "ARCHITECTURE.md is missing"},
 		{"no blocks", "-- ARCHITECTURE.md --\n## Rooms\n" + drawn, "has 0 code blocks below the heading Rooms"},
 		{"a room that is not listed", drawing + drawn + "-- internal/util/a.go --\npackage util\n", "room internal/util exists and is not listed"},

@@ -13,14 +13,16 @@ import (
 var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest", "faultnet", "faultnet/faultproxy"}
 
 // testArrows are additional imports that only the tests of a room may use. The hub's tests run on
-// every engine and repair the journal. The tests of the journal damage, check and repair it. The tests of access use the journal, to let clients hang up
-// while it writes. The tests of the JetStream engine start a NATS server. The tests of the API and
-// of the client check the version. The trials use the Go client over every protocol. The simulation
-// consists of tests only.
+// every engine and repair the journal. The tests of the journal damage, check and repair it. The
+// tests of access use the journal, to let clients hang up while it writes. The tests of the
+// JetStream engine start a NATS server. The tests of the API and of the client check the version.
+// The trials use the Go client over every protocol. The simulation consists of tests only.
 var testArrows = map[string][]string{
-	"hub": {"engine/journal", "engine/journal/repair", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
-	"engine/journal": {"engine/journal/repair"}, "access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
-	"sim": {"access", "api", "budget", "hub", "engine/journal", "engine/journal/repair", "weir", "engine", "engine/jetstream", "engine/jetstream/embedded"},
+	"hub":              {"engine/journal", "engine/journal/repair", "engine/jetstream", "engine/jetstream/embedded", "engine/jetstream/wire"},
+	"engine/journal":   {"engine/journal/repair"},
+	"engine/jetstream": {"engine/jetstream/embedded"}, "engine/jetstream/nodes": {"engine/jetstream/embedded"}, "engine/jetstream/wire": {"engine/jetstream/embedded"},
+	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
+	"sim": {"access", "api", "budget", "hub", "engine/journal", "engine/journal/repair", "weir", "engine", "engine/jetstream", "engine/jetstream/embedded", "engine/jetstream/nodes", "engine/jetstream/wire"},
 }
 
 // table maps each room to other rooms: to those that it imports (read from the source files), or to

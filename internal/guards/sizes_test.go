@@ -31,11 +31,9 @@ var allowed = exceptions{
 		"clients/js/src/publisher.js": "one queue with one state, and all of its parts share every field",
 	},
 	types: map[string]string{
-		"internal/engine/jetstream: log":    "one stream on a cluster; each of its files has the methods for one task",
-		"internal/engine/jetstream: Engine": "implements engine.Engine, and looks after the store that all logs share",
-		"internal/dashboard: visit":         "one request to the dashboard: it has a method for each page and form",
-		"internal/api: call":                "one request to the interface: it has a method for each endpoint",
-		"internal/access: Access":           "projects, keys and rate windows share one lock; each of its files has the methods for one of them",
+		"internal/dashboard: visit": "one request to the dashboard: it has a method for each page and form",
+		"internal/api: call":        "one request to the interface: it has a method for each endpoint",
+		"internal/access: Access":   "projects, keys and rate windows share one lock; each of its files has the methods for one of them",
 	},
 }
 

@@ -13,15 +13,16 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // reader counts the messages of logs that a node reads from the servers.
 type reader struct {
-	jetstream.Servers
+	wire.Servers
 	read atomic.Int64
 }
 
-func (r *reader) Read(ctx context.Context, stream string, q jetstream.Query) ([]jetstream.Stored, uint64, error) {
+func (r *reader) Read(ctx context.Context, stream string, q wire.Query) ([]wire.Stored, uint64, error) {
 	all, upTo, err := r.Servers.Read(ctx, stream, q)
 	if strings.HasPrefix(stream, "weir-log-") {
 		r.read.Add(int64(len(all)))
@@ -29,8 +30,8 @@ func (r *reader) Read(ctx context.Context, stream string, q jetstream.Query) ([]
 	return all, upTo, err
 }
 
-func (r *reader) Headers(ctx context.Context, stream, subject string, from uint64, visit func(jetstream.Stored) error) error {
-	return r.Servers.Headers(ctx, stream, subject, from, func(m jetstream.Stored) error {
+func (r *reader) Headers(ctx context.Context, stream, subject string, from uint64, visit func(wire.Stored) error) error {
+	return r.Servers.Headers(ctx, stream, subject, from, func(m wire.Stored) error {
 		r.read.Add(1)
 		return visit(m)
 	})
@@ -43,7 +44,7 @@ func readingNode(t *testing.T, s *embedded.Server, o Options) (*Hub, *reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers, err := jetstream.NewServers(nc)
+	servers, err := wire.Connect(nc)
 	if err != nil {
 		t.Fatal(err)
 	}

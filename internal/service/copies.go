@@ -10,6 +10,7 @@ import (
 	"weir/internal/datadir"
 	"weir/internal/disk"
 	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/nodes"
 )
 
 // backup prepares a backup of the running server for the admin socket. The parameter since is empty,
@@ -38,7 +39,7 @@ const gatherSpare = 256 << 20
 // directory of this node, so the disk must have space for one more copy.
 func (s *store) gather(ctx context.Context) (admin.Backup, error) {
 	data := s.settings.Data
-	standing := s.jetstream.Stand(ctx)
+	standing := s.jetstream.Copies.Stand(ctx)
 	if standing.Headless > 0 {
 		return nil, weir.Errorf(weir.StorageUnavailable, "%d shards do not answer, so the size of the backup is unknown; retry", standing.Headless)
 	}
@@ -47,7 +48,7 @@ func (s *store) gather(ctx context.Context) (admin.Backup, error) {
 	if err != nil {
 		return nil, err
 	}
-	if needed := stored + stored/8 + gatherSpare + jetstream.DiskReserve(size); free < needed {
+	if needed := stored + stored/8 + gatherSpare + nodes.DiskReserve(size); free < needed {
 		return nil, weir.Errorf(weir.StorageUnavailable, "this node needs %d MiB of free disk space to take the backup, but has %d MiB", needed>>20, free>>20)
 	}
 	from, err := s.openAgain(ctx)

@@ -13,8 +13,9 @@ import (
 	"weir/internal/admin"
 	"weir/internal/disk"
 	"weir/internal/engine"
-	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/copies"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/engine/jetstream/streams"
 )
 
 // removedNames is the file in the data directory with the names of the nodes that were removed from
@@ -58,14 +59,14 @@ func (m members) Balance(ctx context.Context, tell func(admin.Work)) error {
 	if m.s.jetstream == nil {
 		return errAlone
 	}
-	return explain(m.s.jetstream.Balance(ctx, telling(tell)))
+	return explain(m.s.jetstream.Copies.Balance(ctx, telling(tell)))
 }
 
 func (m members) Remove(ctx context.Context, node admin.RemoveNode, tell func(admin.Work)) error {
 	if m.s.jetstream == nil {
 		return errAlone
 	}
-	return explain(m.s.jetstream.Expel(ctx, node.Name, node.Force, telling(tell)))
+	return explain(m.s.jetstream.Copies.Expel(ctx, node.Name, node.Force, telling(tell)))
 }
 
 func (m members) Grow(ctx context.Context, shards int) error {
@@ -78,14 +79,14 @@ func (m members) Grow(ctx context.Context, shards int) error {
 // errAlone refuses a command for clusters.
 var errAlone = weir.Errorf(weir.InvalidRequest, "this server is not part of a cluster")
 
-func telling(tell func(admin.Work)) func(jetstream.Progress) {
-	return func(p jetstream.Progress) { tell(admin.Work{Done: p.Done, Total: p.Total, Doing: p.Doing}) }
+func telling(tell func(admin.Work)) func(copies.Progress) {
+	return func(p copies.Progress) { tell(admin.Work{Done: p.Done, Total: p.Total, Doing: p.Doing}) }
 }
 
 // explain turns errors that the operator can act on into errors that the operator sees.
 func explain(err error) error {
 	switch {
-	case errors.Is(err, jetstream.ErrMove) || errors.Is(err, jetstream.ErrShards):
+	case errors.Is(err, copies.ErrMove) || errors.Is(err, streams.ErrShards):
 		return weir.Errorf(weir.InvalidRequest, "%v", err)
 	case errors.Is(err, engine.ErrOlder):
 		return weir.Errorf(weir.InvalidRequest, "%v: upgrade all nodes first; a node that has left counts for an hour", err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"weir/internal/disk"
-	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/nodes"
 )
 
 const (
@@ -85,5 +85,5 @@ func (s *store) tendServer(stopping <-chan struct{}) error {
 // diskWorks reports whether the disk of the NATS server has space and accepts writes.
 func (s *store) diskWorks() bool {
 	free, size, err := s.space()
-	return err == nil && free >= jetstream.DiskReserve(size) && probe(disk.OS(s.settings.Data)) == nil
+	return err == nil && free >= nodes.DiskReserve(size) && probe(disk.OS(s.settings.Data)) == nil
 }

@@ -19,7 +19,8 @@ import (
 	"weir/internal/datadir"
 	"weir/internal/disk"
 	"weir/internal/engine"
-	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/copies"
+	"weir/internal/engine/jetstream/nodes"
 	"weir/internal/hub"
 	"weir/internal/metrics"
 )
@@ -32,13 +33,11 @@ func (svc *Service) joinNodes() error {
 	}
 	svc.Access.Share()
 	words := words{svc.Access, &svc.elsewhere}
-	var err error
-	svc.store.nodes, err = svc.store.jetstream.Join(jetstream.Self{
-		Name: svc.store.node, Words: words.say, Hear: words.hear, About: svc.store.about,
-	})
-	if err != nil {
+	all := svc.store.jetstream.Nodes
+	if err := all.Join(nodes.Self{Name: svc.store.node, Words: words.say, Hear: words.hear, About: svc.store.about}); err != nil {
 		return fmt.Errorf("join the other nodes: %w", err)
 	}
+	svc.store.nodes = all
 	return nil
 }
 
@@ -116,7 +115,7 @@ func (s *store) list() (admin.Nodes, error) {
 	}
 	var all admin.Nodes
 	all.Connected, all.Expected = s.presentNodes()
-	standing := s.jetstream.Stand(context.Background())
+	standing := s.jetstream.Copies.Stand(context.Background())
 	all.Shards = shards(standing)
 	leads, copies := standing.Servers()
 	for _, p := range s.nodes.Peers() {
@@ -137,7 +136,7 @@ func (s *store) list() (admin.Nodes, error) {
 }
 
 // shards describes the JetStream streams of the store.
-func shards(standing jetstream.Standing) (all []admin.Shard) {
+func shards(standing copies.Standing) (all []admin.Shard) {
 	for _, stream := range standing.Streams {
 		shard := admin.Shard{
 			Name: admin.DocumentsShard, Leader: stream.Leader, Fault: stream.Fault, Messages: stream.Messages, Bytes: stream.Bytes,
@@ -196,7 +195,7 @@ func (s *store) clock() func() time.Time {
 	if s.jetstream == nil {
 		return nil
 	}
-	return s.jetstream.Now
+	return s.jetstream.Nodes.Now
 }
 
 // lease returns a function whose result is an error while this node cannot know which keys and
@@ -247,7 +246,7 @@ func (s *store) isFirst() bool { return s.nodes == nil || s.nodes.First() }
 
 // standing returns the state of the cluster.
 func (s *store) standing() metrics.Cluster {
-	st, n := s.jetstream.Stand(context.Background()), s.jetstream.Counts()
+	st, n := s.jetstream.Copies.Stand(context.Background()), s.jetstream.Counts()
 	led := 0
 	if s.server != nil {
 		leads, _ := st.Servers()
@@ -264,7 +263,7 @@ func (s *store) standing() metrics.Cluster {
 	}
 	return metrics.Cluster{
 		Nodes: len(s.nodes.Names()), Copies: copies, Shards: len(st.Streams), Led: led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
-		ClockAhead: s.jetstream.ClockAhead(), Opens: n.Opens, Conflicts: n.Conflicts, Resends: n.Resends,
+		ClockAhead: s.nodes.Ahead(), Opens: n.Opens, Conflicts: n.Conflicts, Resends: n.Resends,
 	}
 }
 

@@ -21,6 +21,8 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/engine/jetstream/nodes"
+	"weir/internal/engine/jetstream/wire"
 	"weir/internal/engine/journal"
 	"weir/internal/settings"
 )
@@ -45,7 +47,7 @@ type store struct {
 
 	journal   *journal.Journal           // nil with --engine nats
 	jetstream *jetstream.Engine          // nil without --engine nats
-	nodes     *jetstream.Nodes           // all nodes that share the store
+	nodes     *nodes.Nodes               // all nodes that share the store
 	node      string                     // the name of this node
 	server    *embedded.Server           // the NATS server inside this process; nil if there is none
 	removed   atomic.Pointer[[]string]   // the nodes that were removed from the cluster
@@ -243,8 +245,8 @@ func (s *store) dialNATS(ctx context.Context) (*nats.Conn, error) {
 		}
 		s.system = system
 	}
-	err = jetstream.Check(ctx, nc, system)
-	if errors.Is(err, jetstream.ErrUnsynced) && e.AllowUnsynced {
+	err = wire.Check(ctx, nc, system)
+	if errors.Is(err, wire.ErrUnsynced) && e.AllowUnsynced {
 		s.logger.Warn("a power cut may lose acknowledged batches: --nats-allow-unsynced is set", "error", err)
 		s.unsynced.Store(true)
 		err = nil
@@ -263,11 +265,11 @@ func (s *store) dialNATS(ctx context.Context) (*nats.Conn, error) {
 func (s *store) checkAgain(nc, system *nats.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
 	defer cancel()
-	switch err := jetstream.Check(ctx, nc, system); {
+	switch err := wire.Check(ctx, nc, system); {
 	case nc.IsClosed():
 	case err == nil:
 		s.unsynced.Store(false)
-	case errors.Is(err, jetstream.ErrUnsynced):
+	case errors.Is(err, wire.ErrUnsynced):
 		s.unsynced.Store(true)
 		s.logger.Error("a power cut may lose acknowledged batches", "error", err)
 	default:

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/streams"
 )
 
 // Engine holds the settings of the storage engine.
@@ -38,7 +38,7 @@ func (e *Engine) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.NATSCreds, "nats-creds", "", "`file` holding the credentials for --nats-url: a NATS .creds file, or one line USER:PASSWORD")
 	f.StringVar(&e.SystemCreds, "nats-system-creds", "", "`file` holding credentials of the NATS system account, used to check that the servers of --nats-url sync before they acknowledge (default: --nats-creds)")
 	f.IntVar(&e.Replicas, "nats-replicas", 3, "number of NATS servers that store each message; fixed when the store is created; always 1 with --cluster-listen but no --cluster-peers")
-	f.IntVar(&e.Shards, "nats-shards", jetstream.DefaultShards, "number of JetStream streams (shards) that hold the data; used when the store is created; \"weir node shards\" sets a higher number; fewer shards put more batches into one sync, more shards spread the load over more servers")
+	f.IntVar(&e.Shards, "nats-shards", streams.DefaultShards, "number of JetStream streams (shards) that hold the data; used when the store is created; \"weir node shards\" sets a higher number; fewer shards put more batches into one sync, more shards spread the load over more servers")
 	f.BoolVar(&e.AllowUnsynced, "nats-allow-unsynced", false, "accept servers of --nats-url that acknowledge before they sync; a power cut may lose acknowledged batches")
 	f.BoolVar(&e.ServeCutOff, "cluster-serve-cut-off", false, "keep answering reads and subscriptions on a node that is cut off from the majority; such a node may honour revoked keys and serve deleted streams")
 	f.StringVar(&e.Cluster, "cluster-name", "weir", "`name` of the cluster of embedded NATS servers")
@@ -59,7 +59,7 @@ func (e *Engine) check(must must) {
 	must(len(e.NATSURLs) > 0 || e.Listen != "", "--engine nats: needs --nats-url or --cluster-listen")
 	must(len(e.NATSURLs) == 0 || e.Listen == "", "--nats-url and --cluster-listen: choose one")
 	must(e.Replicas >= 1 && e.Replicas <= 5, "--nats-replicas %d: not 1 to 5", e.Replicas)
-	must(e.Shards >= 1 && e.Shards <= jetstream.MaxShards, "--nats-shards %d: not 1 to %d", e.Shards, jetstream.MaxShards)
+	must(e.Shards >= 1 && e.Shards <= streams.MaxShards, "--nats-shards %d: not 1 to %d", e.Shards, streams.MaxShards)
 	for _, u := range e.NATSURLs {
 		parsed, err := url.Parse(u)
 		good := err == nil && parsed.Host != "" && (parsed.Scheme == "nats" || parsed.Scheme == "tls")

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // feeder is a push consumer: it sends the messages of a stream to a node. Most of its fields are
@@ -27,17 +27,17 @@ type feeder struct {
 	once    sync.Once
 
 	mu    sync.Mutex
-	queue []jetstream.Delivery // what has arrived
-	some  chan struct{}        // has an element while the queue may have deliveries
+	queue []wire.Delivery // what has arrived
+	some  chan struct{}   // has an element while the queue may have deliveries
 }
 
 // beatEvery is the interval at which an idle consumer sends a heartbeat. It is not half a second,
 // because the second heartbeat would come at the same time as the timeout of the receiver.
 const beatEvery = 499_337 * time.Microsecond
 
-// Follow implements jetstream.Servers.
-func (k *link) Follow(ctx context.Context, stream string, from uint64, headersOnly bool) (*jetstream.Feed, error) {
-	return request(ctx, k, "follows "+stream, func() (*jetstream.Feed, error) {
+// Follow implements wire.Servers.
+func (k *link) Follow(ctx context.Context, stream string, from uint64, headersOnly bool) (*wire.Feed, error) {
+	return request(ctx, k, "follows "+stream, func() (*wire.Feed, error) {
 		l := k.s.streams[stream]
 		if l == nil {
 			return nil, &js.APIError{Code: 404, ErrorCode: js.JSErrCodeStreamNotFound, Description: "stream not found"}
@@ -47,7 +47,7 @@ func (k *link) Follow(ctx context.Context, stream string, from uint64, headersOn
 		}
 		r, server := k.s.copyFor(l, k)
 		f := &feeder{k: k, l: l, server: server, headers: headersOnly, next: max(from, 1), quit: make(chan struct{}), some: make(chan struct{}, 1)}
-		feed := &jetstream.Feed{Near: server == k.server, Next: f.receive, Close: f.end}
+		feed := &wire.Feed{Near: server == k.server, Next: f.receive, Close: f.end}
 		for _, m := range r.letters {
 			if m.seq >= f.next {
 				feed.Pending++
@@ -115,7 +115,7 @@ func (f *feeder) send() {
 			f.count++
 			f.next = m.seq + 1
 			if most--; !lost {
-				f.put(jetstream.Delivery{Stored: m.stored(!f.headers), Count: f.count})
+				f.put(wire.Delivery{Stored: m.stored(!f.headers), Count: f.count})
 			}
 		}
 		if most > 0 {
@@ -125,7 +125,7 @@ func (f *feeder) send() {
 	})
 }
 
-func (f *feeder) put(d jetstream.Delivery) {
+func (f *feeder) put(d wire.Delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queue = append(f.queue, d)
@@ -135,7 +135,7 @@ func (f *feeder) put(d jetstream.Delivery) {
 	}
 }
 
-func (f *feeder) take() (d jetstream.Delivery, ok bool) {
+func (f *feeder) take() (d wire.Delivery, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.queue) == 0 {
@@ -147,24 +147,24 @@ func (f *feeder) take() (d jetstream.Delivery, ok bool) {
 }
 
 // beat returns a heartbeat, if the consumer is idle and its messages reach the node.
-func (f *feeder) beat() (d jetstream.Delivery, ok bool) {
+func (f *feeder) beat() (d wire.Delivery, ok bool) {
 	f.k.s.mu.Lock()
 	defer f.k.s.mu.Unlock()
 	if f.busy || !f.reaches() {
 		return d, false
 	}
-	return jetstream.Delivery{Count: f.count, Beat: true, Passed: f.next - 1}, true
+	return wire.Delivery{Count: f.count, Beat: true, Passed: f.next - 1}, true
 }
 
 // receive waits for the next delivery.
-func (f *feeder) receive(limit time.Duration) (jetstream.Delivery, error) {
+func (f *feeder) receive(limit time.Duration) (wire.Delivery, error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	for {
 		if f.isClosed() {
-			return jetstream.Delivery{}, nats.ErrBadSubscription
+			return wire.Delivery{}, nats.ErrBadSubscription
 		}
 		if d, ok := f.take(); ok {
 			return d, nil
@@ -178,7 +178,7 @@ func (f *feeder) receive(limit time.Duration) (jetstream.Delivery, error) {
 				return d, nil
 			}
 		case <-late.C:
-			return jetstream.Delivery{}, nats.ErrTimeout
+			return wire.Delivery{}, nats.ErrTimeout
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // link is the connection of a node to the simulated servers.
@@ -30,7 +30,7 @@ type link struct {
 	hears  []*ear
 }
 
-var _ jetstream.Servers = (*link)(nil)
+var _ wire.Servers = (*link)(nil)
 
 // connect returns a new connection to a server.
 func (s *servers) connect(name string, server int) *link {
@@ -88,7 +88,7 @@ func (k *link) isOpen() bool {
 	return !k.closed
 }
 
-// Store implements jetstream.Servers. A leader that accepts a write may store it a while later.
+// Store implements wire.Servers. A leader that accepts a write may store it a while later.
 func (k *link) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	var list []*nats.Msg
 	for _, m := range msgs {
@@ -147,8 +147,8 @@ func clone(h nats.Header) nats.Header {
 	return copied
 }
 
-func (m *letter) stored(payload bool) jetstream.Stored {
-	got := jetstream.Stored{Seq: m.seq, Subject: m.subject, Header: clone(m.header)}
+func (m *letter) stored(payload bool) wire.Stored {
+	got := wire.Stored{Seq: m.seq, Subject: m.subject, Header: clone(m.header)}
 	if payload {
 		got.Data = slices.Clone(m.data)
 	}
@@ -157,12 +157,12 @@ func (m *letter) stored(payload bool) jetstream.Stored {
 
 var errNoMessage = &js.APIError{Code: 404, ErrorCode: js.JSErrCodeMessageNotFound, Description: "no message found"}
 
-// Message implements jetstream.Servers.
-func (k *link) Message(ctx context.Context, stream string, q jetstream.Query) (jetstream.Stored, error) {
-	return request(ctx, k, "asks the leader of "+stream, func() (jetstream.Stored, error) {
+// Message implements wire.Servers.
+func (k *link) Message(ctx context.Context, stream string, q wire.Query) (wire.Stored, error) {
+	return request(ctx, k, "asks the leader of "+stream, func() (wire.Stored, error) {
 		l, stale, err := k.s.leads(k, stream, k.s.pick(2) == 0)
 		if err != nil {
-			return jetstream.Stored{}, err
+			return wire.Stored{}, err
 		}
 		r := l.copies[max(l.deposed, 0)]
 		if !stale {
@@ -173,16 +173,16 @@ func (k *link) Message(ctx context.Context, stream string, q jetstream.Query) (j
 				return m.stored(true), nil
 			}
 		}
-		return jetstream.Stored{}, errNoMessage
+		return wire.Stored{}, errNoMessage
 	})
 }
 
-// Read implements jetstream.Servers.
-func (k *link) Read(ctx context.Context, stream string, q jetstream.Query) (all []jetstream.Stored, upTo uint64, err error) {
+// Read implements wire.Servers.
+func (k *link) Read(ctx context.Context, stream string, q wire.Query) (all []wire.Stored, upTo uint64, err error) {
 	ctx, cancel := within(ctx, time.Second)
 	defer cancel()
 	type answer struct {
-		all  []jetstream.Stored
+		all  []wire.Stored
 		upTo uint64
 	}
 	what := cmp.Or(q.LastFor, q.NextFor, strings.Join(q.Newest, " "), fmt.Sprint(stream, " at ", q.Seq))
@@ -219,11 +219,11 @@ func (k *link) Read(ctx context.Context, stream string, q jetstream.Query) (all 
 	return a.all, a.upTo, err
 }
 
-// Headers implements jetstream.Servers.
-func (k *link) Headers(ctx context.Context, stream, subject string, from uint64, visit func(jetstream.Stored) error) error {
+// Headers implements wire.Servers.
+func (k *link) Headers(ctx context.Context, stream, subject string, from uint64, visit func(wire.Stored) error) error {
 	ctx, cancel := within(ctx, 2*time.Second)
 	defer cancel()
-	all, err := request(ctx, k, "reads the headers of "+subject, func() (all []jetstream.Stored, err error) {
+	all, err := request(ctx, k, "reads the headers of "+subject, func() (all []wire.Stored, err error) {
 		l := k.s.streams[stream]
 		if l == nil || len(k.s.reachable(k.server)) <= k.s.n/2 {
 			return nil, errLost
@@ -244,7 +244,7 @@ func (k *link) Headers(ctx context.Context, stream, subject string, from uint64,
 	return err
 }
 
-// Purge implements jetstream.Servers.
+// Purge implements wire.Servers.
 func (k *link) Purge(ctx context.Context, stream, subject string, below uint64) error {
 	_, err := request(ctx, k, "purges "+subject, func() (bool, error) {
 		l, stale, err := k.s.leads(k, stream, false)
@@ -264,7 +264,7 @@ func (k *link) Purge(ctx context.Context, stream, subject string, below uint64) 
 	return err
 }
 
-// Stream implements jetstream.Servers. It does not wait for the scheduler, because nodes call it
+// Stream implements wire.Servers. It does not wait for the scheduler, because nodes call it
 // often.
 func (k *link) Stream(ctx context.Context, name string) (*js.StreamInfo, error) {
 	return direct(ctx, k, func() (*js.StreamInfo, error) {
@@ -312,7 +312,7 @@ func (k *link) most() error {
 	return nil
 }
 
-// Create implements jetstream.Servers.
+// Create implements wire.Servers.
 func (k *link) Create(ctx context.Context, c js.StreamConfig) (*js.StreamInfo, error) {
 	return direct(ctx, k, func() (*js.StreamInfo, error) {
 		if err := k.most(); err != nil {
@@ -337,7 +337,7 @@ func (k *link) Create(ctx context.Context, c js.StreamConfig) (*js.StreamInfo, e
 	})
 }
 
-// Update implements jetstream.Servers.
+// Update implements wire.Servers.
 func (k *link) Update(ctx context.Context, c js.StreamConfig) error {
 	_, err := direct(ctx, k, func() (bool, error) {
 		l := k.s.streams[c.Name]
@@ -351,7 +351,7 @@ func (k *link) Update(ctx context.Context, c js.StreamConfig) error {
 	return err
 }
 
-// Subjects implements jetstream.Servers.
+// Subjects implements wire.Servers.
 func (k *link) Subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
 	return direct(ctx, k, func() (map[string]uint64, error) {
 		l, _, err := k.s.leads(k, stream, false)
@@ -368,7 +368,7 @@ func (k *link) Subjects(ctx context.Context, stream, filter string) (map[string]
 	})
 }
 
-// Names implements jetstream.Servers.
+// Names implements wire.Servers.
 func (k *link) Names(ctx context.Context, subject string) ([]string, error) {
 	return direct(ctx, k, func() (all []string, err error) {
 		for _, name := range slices.Sorted(maps.Keys(k.s.streams)) {
@@ -380,19 +380,19 @@ func (k *link) Names(ctx context.Context, subject string) ([]string, error) {
 	})
 }
 
-// Account implements jetstream.Servers.
+// Account implements wire.Servers.
 func (k *link) Account(ctx context.Context) (*js.AccountInfo, error) {
 	return direct(ctx, k, func() (*js.AccountInfo, error) { return &js.AccountInfo{}, k.most() })
 }
 
-// MaxPayload implements jetstream.Servers. Messages are small, so that many batches need several.
+// MaxPayload implements wire.Servers. Messages are small, so that many batches need several.
 func (k *link) MaxPayload() int64 { return 20 << 10 }
 
 func (k *link) Flush(time.Duration) error { return nil }
 func (k *link) Connected() bool           { return !k.fails() }
 func (k *link) Server() string            { return "" } // only pages for operators show it
 
-// Close implements jetstream.Servers.
+// Close implements wire.Servers.
 func (k *link) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -437,7 +437,7 @@ func (e *ear) listen() {
 	}
 }
 
-// Hear implements jetstream.Servers.
+// Hear implements wire.Servers.
 func (k *link) Hear(subject string, take func(*nats.Msg)) (stop func(), err error) {
 	if !k.isOpen() {
 		return nil, nats.ErrConnectionClosed
@@ -450,7 +450,7 @@ func (k *link) Hear(subject string, take func(*nats.Msg)) (stop func(), err erro
 	return e.stop, nil
 }
 
-// Say implements jetstream.Servers.
+// Say implements wire.Servers.
 func (k *link) Say(m *nats.Msg) error {
 	if !k.isOpen() {
 		return nats.ErrConnectionClosed

@@ -16,6 +16,7 @@ import (
 	"weir/internal/budget"
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream"
+	peers "weir/internal/engine/jetstream/nodes"
 	"weir/internal/hub"
 )
 
@@ -119,12 +120,12 @@ func (n *node) assemble(ctx context.Context, g *server) (err error) {
 		return fmt.Errorf("open access: %w", err)
 	}
 	g.access.Share()
-	g.members, err = g.engine.Join(jetstream.Self{Name: fmt.Sprint("node-", n.n), Words: g.access.Tally, Hear: g.access.AddTally})
-	if err != nil {
+	if err := g.engine.Nodes.Join(peers.Self{Name: fmt.Sprint("node-", n.n), Words: g.access.Tally, Hear: g.access.AddTally}); err != nil {
 		return fmt.Errorf("join the other nodes: %w", err)
 	}
-	g.access.SetClock(g.engine.Now)
-	if g.hub, err = hub.Open(ctx, g.engine, hub.Options{Now: g.engine.Now, Frame: api.Frame}); err != nil {
+	g.members = g.engine.Nodes
+	g.access.SetClock(g.engine.Nodes.Now)
+	if g.hub, err = hub.Open(ctx, g.engine, hub.Options{Now: g.engine.Nodes.Now, Frame: api.Frame}); err != nil {
 		return fmt.Errorf("open the hub: %w", err)
 	}
 	g.hub.Lead(g.members.First)

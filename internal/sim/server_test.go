@@ -19,6 +19,7 @@ import (
 	"weir/internal/budget"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine/jetstream"
+	peers "weir/internal/engine/jetstream/nodes"
 	"weir/internal/engine/journal"
 	"weir/internal/hub"
 )
@@ -35,7 +36,7 @@ type server struct {
 	bodies   *budget.Budget
 	journal  *journal.Journal
 	engine   *jetstream.Engine // the engine of a node; nil if the process has a journal
-	members  *jetstream.Nodes
+	members  *peers.Nodes
 	link     *link
 	hub      *hub.Hub
 	access   *access.Access

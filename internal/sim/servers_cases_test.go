@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"weir/internal/engine/jetstream"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // The simulated servers behave like a real NATS server in every case of this list.
@@ -32,18 +32,18 @@ func TestServers(t *testing.T) {
 	} {
 		t.Run(c.name+" real", func(t *testing.T) {
 			t.Parallel()
-			c.run(newTrial(t, i, func() (jetstream.Servers, error) {
+			c.run(newTrial(t, i, func() (wire.Servers, error) {
 				nc, err := real.Connect()
 				if err != nil {
 					return nil, err
 				}
-				return jetstream.NewServers(nc)
+				return wire.Connect(nc)
 			}))
 		})
 		t.Run(c.name+" simulated", func(t *testing.T) {
 			t.Parallel()
 			s := newServers(3, nil)
-			c.run(newTrial(t, i, func() (jetstream.Servers, error) { return s.connect("node", 0), nil }))
+			c.run(newTrial(t, i, func() (wire.Servers, error) { return s.connect("node", 0), nil }))
 		})
 	}
 }
@@ -51,14 +51,14 @@ func TestServers(t *testing.T) {
 // trial is one case on one kind of servers. It has a stream of its own.
 type trial struct {
 	*testing.T
-	s       jetstream.Servers
+	s       wire.Servers
 	name    string // of the stream, whose subjects begin with the name and a dot
-	connect func() jetstream.Servers
+	connect func() wire.Servers
 }
 
-func newTrial(t *testing.T, i int, connect func() (jetstream.Servers, error)) *trial {
+func newTrial(t *testing.T, i int, connect func() (wire.Servers, error)) *trial {
 	c := &trial{T: t, name: fmt.Sprint("case", i)}
-	c.connect = func() jetstream.Servers {
+	c.connect = func() wire.Servers {
 		s, err := connect()
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func after(last uint64) []string {
 	return []string{js.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10)}
 }
 
-func (c *trial) read(q jetstream.Query) (text []string, upTo uint64) {
+func (c *trial) read(q wire.Query) (text []string, upTo uint64) {
 	c.Helper()
 	all, upTo, err := c.s.Read(c.Context(), c.name, q)
 	c.ok(err)
@@ -132,7 +132,7 @@ func (c *trial) read(q jetstream.Query) (text []string, upTo uint64) {
 	return text, upTo
 }
 
-func (c *trial) reads(q jetstream.Query, want ...string) {
+func (c *trial) reads(q wire.Query, want ...string) {
 	c.Helper()
 	if got, _ := c.read(q); !slices.Equal(got, want) {
 		c.Errorf("%+v: got %q, want %q", q, got, want)
@@ -142,13 +142,13 @@ func (c *trial) reads(q jetstream.Query, want ...string) {
 func sequences(c *trial) {
 	equal(c, c.put("a", "1"), 1, "first sequence")
 	equal(c, c.put("b", "2", "X", "y"), 2, "second sequence")
-	m, err := c.s.Message(c.Context(), c.name, jetstream.Query{Seq: 2})
+	m, err := c.s.Message(c.Context(), c.name, wire.Query{Seq: 2})
 	c.ok(err)
 	equal(c, fmt.Sprint(m.Seq, m.Subject, string(m.Data), m.Header.Get("X")), "2"+c.name+".b2y", "message 2")
-	m, err = c.s.Message(c.Context(), c.name, jetstream.Query{LastFor: c.name + ".a"})
+	m, err = c.s.Message(c.Context(), c.name, wire.Query{LastFor: c.name + ".a"})
 	c.ok(err)
 	equal(c, m.Seq, 1, "last message of a")
-	for _, q := range []jetstream.Query{{Seq: 3}, {LastFor: c.name + ".c"}} {
+	for _, q := range []wire.Query{{Seq: 3}, {LastFor: c.name + ".c"}} {
 		_, err = c.s.Message(c.Context(), c.name, q)
 		c.refused(err, int(js.JSErrCodeMessageNotFound))
 	}
@@ -180,20 +180,20 @@ func batches(c *trial) {
 	equal(c, seq, 4, "sequence of the last message")
 	_, err = c.s.Store(c.Context(), []*nats.Msg{c.message("a", "4", after(3)...), c.message("a", "5")})
 	c.refused(err, 10071)
-	c.reads(jetstream.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9}, "1 a 0", "2 a 1", "3 a 2", "4 a 3")
+	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9}, "1 a 0", "2 a 1", "3 a 2", "4 a 3")
 }
 
 func reads(c *trial) {
 	for i := range 6 {
 		c.put([]string{"a", "b"}[i%2], fmt.Sprint("payload", i))
 	}
-	c.reads(jetstream.Query{Seq: 3}, "3 a payload2")
-	c.reads(jetstream.Query{Seq: 7})
-	c.reads(jetstream.Query{LastFor: c.name + ".b"}, "6 b payload5")
-	c.reads(jetstream.Query{Seq: 2, NextFor: c.name + ".a", Batch: 2}, "3 a payload2", "5 a payload4")
-	c.reads(jetstream.Query{Seq: 6, NextFor: c.name + ".a", Batch: 2})
-	c.reads(jetstream.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9, MaxBytes: 1}, "1 a payload0")
-	c.reads(jetstream.Query{Seq: 1, NextFor: c.name + ".c", Batch: 9})
+	c.reads(wire.Query{Seq: 3}, "3 a payload2")
+	c.reads(wire.Query{Seq: 7})
+	c.reads(wire.Query{LastFor: c.name + ".b"}, "6 b payload5")
+	c.reads(wire.Query{Seq: 2, NextFor: c.name + ".a", Batch: 2}, "3 a payload2", "5 a payload4")
+	c.reads(wire.Query{Seq: 6, NextFor: c.name + ".a", Batch: 2})
+	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9, MaxBytes: 1}, "1 a payload0")
+	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".c", Batch: 9})
 }
 
 func newestOf(c *trial) {
@@ -201,10 +201,10 @@ func newestOf(c *trial) {
 	c.put("b", "2")
 	c.put("a", "3")
 	c.put("c", "4")
-	got, upTo := c.read(jetstream.Query{Newest: []string{c.name + ".a", c.name + ".b"}})
+	got, upTo := c.read(wire.Query{Newest: []string{c.name + ".a", c.name + ".b"}})
 	slices.Sort(got)
 	equal(c, fmt.Sprint(got, upTo), "[2 b 2 3 a 3] 4", "newest messages")
-	got, upTo = c.read(jetstream.Query{Newest: []string{c.name + ".x"}})
+	got, upTo = c.read(wire.Query{Newest: []string{c.name + ".x"}})
 	equal(c, fmt.Sprint(got, upTo), "[] 0", "newest messages of a subject without any")
 }
 
@@ -213,12 +213,12 @@ func purges(c *trial) {
 		c.put([]string{"a", "b"}[i%2], fmt.Sprint(i))
 	}
 	c.ok(c.s.Purge(c.Context(), c.name, c.name+".a", 4))
-	c.reads(jetstream.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9}, "5 a 4")
-	c.reads(jetstream.Query{Seq: 1, NextFor: c.name + ".b", Batch: 9}, "2 b 1", "4 b 3")
+	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9}, "5 a 4")
+	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".b", Batch: 9}, "2 b 1", "4 b 3")
 	c.ok(c.s.Purge(c.Context(), c.name, c.name+".a", 1)) // removes nothing
 	c.ok(c.s.Purge(c.Context(), c.name, c.name+".x", 1)) // a subject without messages
 	c.ok(c.s.Purge(c.Context(), c.name, c.name+".a", 0))
-	c.reads(jetstream.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9})
+	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9})
 	equal(c, c.put("a", "x"), 6, "next sequence")
 }
 
@@ -229,9 +229,9 @@ func onePerSubject(c *trial) {
 	c.put("a", "1")
 	c.put("b", "2")
 	c.put("a", "3", after(1)...)
-	c.reads(jetstream.Query{Seq: 1})
-	c.reads(jetstream.Query{LastFor: c.name + ".a"}, "3 a 3")
-	c.reads(jetstream.Query{LastFor: c.name + ".b"}, "2 b 2")
+	c.reads(wire.Query{Seq: 1})
+	c.reads(wire.Query{LastFor: c.name + ".a"}, "3 a 3")
+	c.reads(wire.Query{LastFor: c.name + ".b"}, "2 b 2")
 	c.name = plain
 }
 
@@ -242,7 +242,7 @@ func lifetimes(c *trial) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if got, _ := c.read(jetstream.Query{Seq: 3}); got == nil {
+		if got, _ := c.read(wire.Query{Seq: 3}); got == nil {
 			break
 		}
 		select {
@@ -251,7 +251,7 @@ func lifetimes(c *trial) {
 			c.Fatal("the message does not expire")
 		}
 	}
-	c.reads(jetstream.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9}, "2 a 2")
+	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9}, "2 a 2")
 	c.put("b", "4", after(0)...)
 }
 
@@ -260,7 +260,7 @@ func headersOf(c *trial) {
 		c.put([]string{"a", "b"}[i%2], "payload", "X", fmt.Sprint(i))
 	}
 	var got []string
-	visit := func(m jetstream.Stored) error {
+	visit := func(m wire.Stored) error {
 		got = append(got, fmt.Sprint(m.Seq, " ", m.Header.Get("X"), string(m.Data)))
 		return nil
 	}
@@ -270,13 +270,13 @@ func headersOf(c *trial) {
 	c.ok(c.s.Headers(c.Context(), c.name, c.name+".x", 1, visit))
 	equal(c, len(got), 0, "headers of a subject without messages")
 	stop := errors.New("stop")
-	if err := c.s.Headers(c.Context(), c.name, c.name+".a", 1, func(jetstream.Stored) error { return stop }); !errors.Is(err, stop) {
+	if err := c.s.Headers(c.Context(), c.name, c.name+".a", 1, func(wire.Stored) error { return stop }); !errors.Is(err, stop) {
 		c.Errorf("Headers: %v, want the error of visit", err)
 	}
 }
 
 // next returns the next message of a feed. It checks the signs of life before the message.
-func (c *trial) next(f *jetstream.Feed, sent uint64) jetstream.Delivery {
+func (c *trial) next(f *wire.Feed, sent uint64) wire.Delivery {
 	c.Helper()
 	for {
 		d, err := f.Next(time.Minute)

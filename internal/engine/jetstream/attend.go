@@ -40,6 +40,7 @@ const (
 // attendance is the state of following one log. It is guarded by log.mu. A log that should be
 // followed passes through three flags: wanted, then joined, then followed.
 type attendance struct {
+	l        *log
 	watchers int       // number of calls of Attend minus number of calls of Leave
 	until    time.Time // the log stays followed until this time even without watchers
 	wanted   bool      // the log should be followed
@@ -55,32 +56,31 @@ type attendance struct {
 }
 
 // Attend implements engine.Log.
-func (l *log) Attend() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.attendance.watchers++
-	l.attendance.wanted = true
-	l.wake()
+func (a *attendance) Attend() {
+	a.l.mu.Lock()
+	defer a.l.mu.Unlock()
+	a.watchers++
+	a.wanted = true
+	a.l.wake()
 }
 
 // Leave implements engine.Log. The log stays followed until reviewFollowing checks it the next
 // time, because another caller may call Attend soon.
-func (l *log) Leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.attendance.watchers--
+func (a *attendance) Leave() {
+	a.l.mu.Lock()
+	defer a.l.mu.Unlock()
+	a.watchers--
 }
 
 // mustRefresh reports whether the worker must read the messages of other nodes. The caller holds
-// l.mu.
-func (l *log) mustRefresh() bool {
-	a := &l.attendance
-	return len(a.refreshes) > 0 || a.wanted && !a.followed && !l.closing && l.over == nil
+// a.l.mu.
+func (a *attendance) mustRefresh() bool {
+	return len(a.refreshes) > 0 || a.wanted && !a.followed && !a.l.closing && a.l.over == nil
 }
 
 // requestRefresh asks the worker for a refresh and waits until it is done.
-func (l *log) requestRefresh(ctx context.Context) error {
-	return l.ask(ctx, new(request), &l.attendance.refreshes)
+func (a *attendance) requestRefresh(ctx context.Context) error {
+	return a.l.ask(ctx, new(request), &a.refreshes)
 }
 
 // halt cancels a running refresh. The caller holds log.mu.
@@ -97,107 +97,96 @@ func (a *attendance) halt() {
 //
 // If the log should be followed, refresh first joins the line and then reads. In the other order,
 // the node would miss a message that is stored between the two steps.
-func (l *log) refresh() error {
-	ctx, stop := context.WithCancel(l.e.ctx)
+func (a *attendance) refresh() error {
+	ctx, stop := context.WithCancel(a.l.e.client.Life)
 	defer stop()
-	l.mu.Lock()
-	l.attendance.stop = stop
-	needless := l.closing || l.over != nil
-	l.mu.Unlock()
+	a.l.mu.Lock()
+	a.stop = stop
+	needless := a.l.closing || a.l.over != nil
+	a.l.mu.Unlock()
 	if needless {
-		return l.ended()
+		return a.cancelled()
 	}
-	l.join(ctx)
+	a.join(ctx)
 	begun := time.Now()
-	found, err := l.readMissing(ctx)
+	found, err := a.l.readMissing(ctx)
 	if err == nil && len(found) > 0 {
-		err = l.contiguous(found)
+		err = a.l.contiguous(found)
 	}
 	switch {
 	case ctx.Err() != nil || errors.Is(err, engine.ErrUnavailable):
 		// The refresh was cancelled, or Close stopped waiting. The judge has received nothing.
-		return l.ended()
+		return a.cancelled()
 	case err != nil:
-		return l.fail(err)
+		return a.l.fail(err)
 	}
-	if err := l.applyAll(found); err != nil {
+	if err := a.l.applyAll(found); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.attendance.sure, l.attendance.followed = begun, l.attendance.joined
+	a.l.mu.Lock()
+	defer a.l.mu.Unlock()
+	a.sure, a.followed = begun, a.joined
 	return nil
 }
 
-// ended returns the error for a refresh that was cancelled.
-func (l *log) ended() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return cmp.Or(l.over, engine.ErrClosed)
+// cancelled returns the error for a refresh that was cancelled.
+func (a *attendance) cancelled() error {
+	a.l.mu.Lock()
+	defer a.l.mu.Unlock()
+	return cmp.Or(a.l.over, engine.ErrClosed)
 }
 
 // join makes the line pass new messages of the log to the worker, if the log should be followed.
 // The caller must read the earlier messages after join returns.
-func (l *log) join(ctx context.Context) {
-	l.mu.Lock()
-	due := l.attendance.wanted && !l.attendance.joined
-	l.mu.Unlock()
+func (a *attendance) join(ctx context.Context) {
+	a.l.mu.Lock()
+	due := a.wanted && !a.joined
+	a.l.mu.Unlock()
 	if !due {
 		return
 	}
-	// l.mu is not held here, because shard.join waits for servers. Only the worker calls join, so
+	// a.l.mu is not held here, because shard.Join waits for servers. Only the worker calls join, so
 	// the flags do not change in the meantime.
-	l.shard.join(ctx)
-	l.mu.Lock()
-	l.attendance.joined = true
-	l.mu.Unlock()
+	a.l.shard.Join(ctx)
+	a.l.mu.Lock()
+	a.joined = true
+	a.l.mu.Unlock()
 }
 
-// unjoin stops following a log. The caller holds l.mu.
-func (l *log) unjoin() {
-	if l.attendance.joined {
-		l.shard.unjoin()
+// unjoin stops following a log. The caller holds a.l.mu.
+func (a *attendance) unjoin() {
+	if a.joined {
+		a.l.shard.Unjoin()
 	}
-	l.attendance.wanted, l.attendance.joined, l.attendance.followed = false, false, false
-	l.attendance.ended++
-}
-
-// reviewLogs calls reviewFollowing for each open log.
-func (e *Engine) reviewLogs(now time.Time) {
-	e.mu.Lock()
-	open := e.inOrder()
-	e.mu.Unlock()
-	for _, l := range open {
-		l.reviewFollowing(now)
-	}
+	a.wanted, a.joined, a.followed = false, false, false
+	a.ended++
 }
 
 // reviewFollowing stops following a log that no caller needs any more, and starts a refresh of a
 // log that is not followed and has become outdated.
-func (l *log) reviewFollowing(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := &l.attendance
+func (a *attendance) reviewFollowing(now time.Time) {
+	a.l.mu.Lock()
+	defer a.l.mu.Unlock()
 	switch {
-	case l.closing || l.over != nil || a.sure.IsZero():
+	case a.l.closing || a.l.over != nil || a.sure.IsZero():
 	case a.followed && a.watchers == 0 && now.After(a.until):
 		// If the consumer of the shard is live, the node has missed nothing up to now.
-		if l.shard.live.Load() {
+		if a.l.shard.Live() {
 			a.sure = now
 		}
-		l.unjoin()
-	case !a.wanted && len(a.refreshes) == 0 && now.Sub(a.sure) >= l.e.opts.sure:
+		a.unjoin()
+	case !a.wanted && len(a.refreshes) == 0 && now.Sub(a.sure) >= a.l.e.opts.sure:
 		a.refreshes = []*request{{}}
-		l.wake()
+		a.l.wake()
 	}
 }
 
 // keepFollowing makes the node follow the log for at least the duration span, counted from now. The
-// caller holds l.mu.
-func (l *log) keepFollowing(span time.Duration) {
-	l.attendance.wanted = true
-	if until := time.Now().Add(span); until.After(l.attendance.until) {
-		l.attendance.until = until
+// caller holds a.l.mu.
+func (a *attendance) keepFollowing(span time.Duration) {
+	a.wanted = true
+	if until := time.Now().Add(span); until.After(a.until) {
+		a.until = until
 	}
 }
 
@@ -205,43 +194,15 @@ func (l *log) keepFollowing(span time.Duration) {
 // catches up if the log was not followed before. It waits for the servers only for a short time,
 // because known entries must be readable even if other nodes cannot be reached. It does not wait at
 // all if the node already knows that it is cut off.
-func (l *log) catchUpToRead(ctx context.Context) {
-	l.mu.Lock()
-	followed := l.attendance.followed
-	l.keepFollowing(readFor)
-	l.wake()
-	l.mu.Unlock()
-	if !followed && l.e.outage.Load() == nil {
-		ctx, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
+func (a *attendance) catchUpToRead(ctx context.Context) {
+	a.l.mu.Lock()
+	followed := a.followed
+	a.keepFollowing(readFor)
+	a.l.wake()
+	a.l.mu.Unlock()
+	if !followed && a.l.e.outage.Load() == nil {
+		ctx, cancel := context.WithTimeout(ctx, a.l.e.opts.hearing)
 		defer cancel()
-		l.CatchUp(ctx)
-	}
-}
-
-// join makes the line follow the shard until unjoin has been called as often as join. The line may
-// leave out messages that were stored before the call.
-func (s *shard) join(ctx context.Context) {
-	s.mu.Lock()
-	quiet := s.users == 0
-	s.mu.Unlock()
-	if quiet {
-		// The method mark sets s.known to the last sequence of the shard, and the line starts after
-		// it. If mark fails, the line starts earlier and delivers more messages than necessary.
-		s.mark(ctx)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users++; s.users == 1 && !s.over {
-		s.seen = max(s.seen, s.known)
-		s.listen()
-	}
-}
-
-// unjoin undoes one join. After the last unjoin, the shard is not followed.
-func (s *shard) unjoin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users--; s.users == 0 && s.stop != nil {
-		s.stop()
+		a.l.CatchUp(ctx)
 	}
 }

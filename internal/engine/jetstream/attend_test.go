@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,9 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"weir"
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // twoNodes returns two nodes that share a store. A node that follows a log receives the entries of
@@ -124,7 +128,7 @@ func TestAttend(t *testing.T) {
 		}
 		there.Leave()
 		simulateAlone(there)
-		if there.isFollowed() || len(lines(there.e)) > 0 {
+		if there.isFollowed() || there.shard.Joined() {
 			t.Fatal("the log is followed after Leave")
 		}
 		put(t, here, fmt.Sprint("after ", round))
@@ -143,6 +147,22 @@ func TestAttend(t *testing.T) {
 	}
 }
 
+// heldFence holds the first message of a subject back until the test lets it go.
+type heldFence struct {
+	wire.Servers
+	subject     atomic.Pointer[string]
+	begun, free chan struct{}
+}
+
+func (h *heldFence) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
+	if subject := h.subject.Load(); subject != nil && msgs[0].Subject == *subject && h.subject.CompareAndSwap(subject, nil) {
+		close(h.begun)
+		<-h.free
+		ctx = context.WithoutCancel(ctx) // the test may have taken longer than one request may take
+	}
+	return h.Servers.Store(ctx, msgs)
+}
+
 // After CatchUp, the judge knows everything that was acknowledged before. This holds even if the
 // node stops following the log while CatchUp runs. Another log of the same shard (a part of the
 // store with its own message stream) is still followed. So the line (the subscription to the shard)
@@ -151,7 +171,17 @@ func TestCatchUpWhileUnfollowed(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
 	o := Options{Name: "store", Shards: 1, Patience: time.Minute, hearing: time.Minute, sure: time.Hour, rivalry: time.Hour}
-	a, b := node(t, s, o), node(t, s, o)
+	servers, err := wire.Connect(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := &heldFence{Servers: servers, begun: make(chan struct{}), free: make(chan struct{})}
+	a := node(t, s, o)
+	b, err := OpenOn(ctx, held, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
 	var here, there [2]*log
 	var judges [2]*follower
 	for i := range here {
@@ -165,28 +195,18 @@ func TestCatchUpWhileUnfollowed(t *testing.T) {
 		awaitTrue(t, there[i].isFollowed)
 	}
 	sh := there[0].shard
-	awaitTrue(t, sh.live.Load)
-
-	// While this call is running, CatchUp waits and does not store its own fence. The test
-	// completes the call below.
-	held := &sharedCall{done: make(chan struct{})}
-	sh.mu.Lock()
-	sh.catches.running = held
-	sh.mu.Unlock()
+	awaitTrue(t, sh.Live)
+	held.subject.Store(&sh.Fence)
 	caught := make(chan error, 1)
 	go func() { caught <- there[0].CatchUp(ctx) }()
-	awaitTrue(t, func() bool {
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		return sh.catches.next != nil
-	})
+	<-held.begun
 	there[0].Leave()
 	simulateAlone(there[0])
 	if there[0].isFollowed() {
 		t.Fatal("the log is followed after Leave")
 	}
 	put(t, here[0], "unheard")
-	sh.runCalls(&sh.catches, sh.fenceAndReach)
+	close(held.free)
 	if err := <-caught; err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +324,7 @@ func TestRefreshTooFarBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	here.mu.Lock()
-	floor := here.bottom()
+	floor := here.index.bottom()
 	here.mu.Unlock()
 	here.purge(floor)
 	if err := there.CatchUp(ctx); !errors.Is(err, engine.ErrBehind) {

@@ -2,12 +2,12 @@ package jetstream
 
 import (
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/nodes"
 )
 
 // A node whose clock differs from those of the other nodes appends nothing and trims nothing, and
@@ -23,7 +23,7 @@ func TestWrongClock(t *testing.T) {
 	wrong := node(t, s, o)
 	ahead.Store(int64(2 * time.Hour))
 	for name, e := range map[string]*Engine{"right": right, "other": other, "wrong": wrong} {
-		n, err := e.Join(Self{Name: name, Words: func() []byte { return nil }, Hear: func([]byte) {}})
+		n, err := e.Nodes, e.Nodes.Join(nodes.Self{Name: name, Words: func() []byte { return nil }, Hear: func([]byte) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,43 +56,14 @@ func TestWrongClock(t *testing.T) {
 		if got := wrong.Status(); got.State != engine.Skewed || !errors.Is(got.Reason, engine.ErrClock) {
 			t.Errorf("status %+v, want Skewed", got)
 		}
-		if off := time.Since(wrong.Now().Round(0)).Abs(); off > time.Hour {
+		if off := time.Since(wrong.Nodes.Now().Round(0)).Abs(); off > time.Hour {
 			t.Errorf("the node uses a time that is wrong by %v", off)
 		}
-		if got := wrong.ClockAhead(); (got - by).Abs() > time.Hour {
+		if got := wrong.Nodes.Ahead(); (got - by).Abs() > time.Hour {
 			t.Errorf("the clock is %v ahead, want about %v", got, by)
 		}
 		if got := right.Status(); got.State != engine.Ready {
 			t.Errorf("status of a node whose clock is right: %+v, want Ready", got)
 		}
-	}
-}
-
-// A node compares its clock with the median of all clocks. If their number is even, the median is
-// the earlier of the middle two.
-func TestMedianClock(t *testing.T) {
-	const h = time.Hour
-	for name, c := range map[string]struct {
-		others []time.Duration
-		ahead  time.Duration
-	}{
-		"alone":                       {nil, 0},
-		"another is ahead":            {[]time.Duration{h}, 0},
-		"another is behind":           {[]time.Duration{-h}, h},
-		"one of two others is ahead":  {[]time.Duration{h, 0}, 0},
-		"one of two others is behind": {[]time.Duration{0, -h}, 0},
-		"both others are ahead":       {[]time.Duration{h, h}, -h},
-		"both others are behind":      {[]time.Duration{-h, -h}, h},
-		"two of three are ahead":      {[]time.Duration{h, h, 0}, 0},
-		"two of three are behind":     {[]time.Duration{0, -h, -h}, h},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var k clock
-			k.init(time.Now)
-			k.others = slices.Sorted(slices.Values(c.others))
-			if _, got := k.read(); (got - c.ahead).Abs() > time.Minute {
-				t.Errorf("%v ahead, want %v", got, c.ahead)
-			}
-		})
 	}
 }

@@ -120,25 +120,12 @@ func seize(l *log) {
 
 // deafen makes an engine stop receiving messages of other nodes.
 func deafen(e *Engine) {
-	for _, l := range append([]*line{&e.docs.line}, lines(e)...) {
-		l.mu.Lock()
-		l.stop()
-		stopped := l.stopped
-		l.mu.Unlock()
-		<-stopped
-	}
-}
-
-// lines returns the lines of all shards that are followed. A line is the subscription to a shard.
-func lines(e *Engine) (all []*line) {
+	e.docs.Stop()
 	for _, s := range e.shards() {
-		s.mu.Lock()
-		if s.users > 0 {
-			all = append(all, &s.line)
+		if s.Joined() {
+			<-s.Stop()
 		}
-		s.mu.Unlock()
 	}
-	return all
 }
 
 // awaitRecords waits until the line has delivered the next n records of the log.
@@ -146,7 +133,7 @@ func awaitRecords(l *log, n int) {
 	for {
 		l.mu.Lock()
 		k := len(l.inbox)
-		done := k >= n && l.inbox[k-1].position == l.position+uint64(n)
+		done := k >= n && l.inbox[k-1].Position == l.position+uint64(n)
 		l.mu.Unlock()
 		if done {
 			return
@@ -170,7 +157,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 	l := attach(t, e, doc.Created, &follower{next: 0})
 	want := []string{}
 	// The cases are: one entry, one message with three entries, and an atomic batch.
-	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, packBytes - 10}} {
+	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, 128<<10 - 10}} {
 		seize(l)
 		n := c.n
 		var requests []*request
@@ -178,11 +165,11 @@ func TestWriteWithoutAnswer(t *testing.T) {
 			want = append(want, fmt.Sprint(round, i, strings.Repeat("x", c.size)))
 			requests = append(requests, &request{entry: text(want[len(want)-1])})
 		}
-		g := l.decide(requests)
-		if len(g.msgs) != c.messages {
-			t.Fatalf("%d entries take %d messages, want %d", n, len(g.msgs), c.messages)
+		g := l.writer.decide(requests)
+		if len(g.Messages) != c.messages {
+			t.Fatalf("%d entries take %d messages, want %d", n, len(g.Messages), c.messages)
 		}
-		js, err := l.send(g)
+		js, err := l.writer.send(g)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,11 +177,11 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		l.mu.Lock()
 		l.inbox = l.inbox[:len(l.inbox)-n+1] // as if the line had delivered only the first of the n records
 		l.mu.Unlock()
-		others, err := l.store(g)
-		if err != nil || others != nil || g.records[n-1].js != js {
-			t.Fatalf("second attempt: others %v, error %v, stored at %d; the first attempt was stored at %d", others, err, g.records[n-1].js, js)
+		others, err := l.writer.store(g)
+		if err != nil || others != nil || g.Records[n-1].At != js {
+			t.Fatalf("second attempt: others %v, error %v, stored at %d; the first attempt was stored at %d", others, err, g.Records[n-1].At, js)
 		}
-		l.commit(g, time.Now())
+		l.writer.commit(g, time.Now())
 		l.start(time.Now())
 	}
 	if err := l.Append(ctx, text("after")); err != nil {
@@ -460,7 +447,7 @@ func TestNoQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := engines[0].servers.Stream(within, engines[0].shards()[0].stream)
+	info, err := engines[0].client.Stream(within, engines[0].shards()[0].Stream)
 	if err != nil {
 		t.Fatal(err)
 	}

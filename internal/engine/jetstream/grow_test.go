@@ -1,13 +1,13 @@
 package jetstream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/streams"
 )
 
 // fill creates documents until every shard for new logs has one of their logs, and appends an entry
@@ -15,7 +15,7 @@ import (
 func fill(t *testing.T, e *Engine, prefix string) (ids []engine.LogID) {
 	t.Helper()
 	used := map[*shard]bool{}
-	for i := 0; len(used) < e.layout.Load().count(); i++ {
+	for i := 0; len(used) < e.layout.Load().Count(); i++ {
 		doc, err := e.Create(ctx, fmt.Sprint(prefix, i), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestGrow(t *testing.T) {
 	ids := map[string][]engine.LogID{"two": fill(t, a, "two")}
 	before := map[engine.LogID]string{}
 	for _, id := range ids["two"] {
-		before[id] = a.shard(id).stream
+		before[id] = a.shard(id).Stream
 	}
 	if err := a.Grow(ctx, 3); err != nil {
 		t.Fatal(err)
@@ -72,12 +72,12 @@ func TestGrow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Grow(ctx, 4); !errors.Is(err, ErrShards) {
-		t.Errorf("shrink: %v, want ErrShards", err)
+	if err := b.Grow(ctx, 4); !errors.Is(err, streams.ErrShards) {
+		t.Errorf("shrink: %v, want streams.ErrShards", err)
 	}
 	ids["five"] = fill(t, a, "five")
 	for id, stream := range before {
-		if got := b.shard(id).stream; got != stream {
+		if got := b.shard(id).Stream; got != stream {
 			t.Errorf("log %d moved from %s to %s", id, stream, got)
 		}
 	}
@@ -87,7 +87,7 @@ func TestGrow(t *testing.T) {
 			holds(t, e, prefix, of)
 		}
 	}
-	if got := len(c.Stand(ctx).Streams); got != 6 {
+	if got := len(c.Copies.Stand(ctx).Streams); got != 6 {
 		t.Errorf("the store has %d streams, want the documents and 5 shards", got)
 	}
 }
@@ -98,16 +98,7 @@ func TestGrowInterrupted(t *testing.T) {
 	t.Cleanup(s.Stop)
 	o := Options{Name: "store", Shards: 1, Patience: time.Minute}
 	a := node(t, s, o)
-	info, err := a.servers.Stream(ctx, a.docs.stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := info.Config
-	c.Metadata[formatKey] = "2"
-	if err := a.servers.Update(ctx, c); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.stream(ctx, a.shardConfig(1, c.Metadata[storeKey]), func(context.Context) error { return nil }); err != nil {
+	if err := a.streams.Extend(ctx, 1, 2); err != nil { // the node dies before it stores the number of shards
 		t.Fatal(err)
 	}
 	b := node(t, s, o)
@@ -127,23 +118,23 @@ func TestGrowTwoVersions(t *testing.T) {
 	t.Cleanup(s.Stop)
 	o := Options{Name: "store", Shards: 1, Patience: time.Minute}
 	newer := node(t, s, o)
-	o.format = format
+	o.format = 1
 	older := node(t, s, o)
 	defer join(t, newer, "a")()
 	leave := join(t, older, "b")
-	awaitTrue(t, func() bool { return newer.lowestFormat.Load() == format })
+	awaitTrue(t, func() bool { return newer.Nodes.Formats() == 1 })
 	if err := newer.Grow(ctx, 2); !errors.Is(err, engine.ErrOlder) {
 		t.Errorf("grow with an older node: %v, want ErrOlder", err)
 	}
 	node(t, s, o) // the older program opens a store that has not grown
 	leave()
-	o.format = grown
+	o.format = streams.Grown
 	defer join(t, node(t, s, o), "b")() // the upgraded node has the same name
-	awaitTrue(t, func() bool { return newer.lowestFormat.Load() == grown })
+	awaitTrue(t, func() bool { return newer.Nodes.Formats() == streams.Grown })
 	if err := newer.Grow(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
-	o.format = format
+	o.format = 1
 	if _, err := Open(ctx, connect(t, s), o); !errors.Is(err, engine.ErrTooNew) {
 		t.Errorf("the older program opens a store that has grown: %v, want ErrTooNew", err)
 	}

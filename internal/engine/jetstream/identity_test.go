@@ -3,14 +3,19 @@ package jetstream
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/engine/jetstream/record"
+	"weir/internal/engine/jetstream/streams"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // createFilled creates a store with one log of three entries, and closes it.
@@ -106,10 +111,10 @@ func TestMissingPart(t *testing.T) {
 			}
 		}, "stream %s-log-0: it was created again or purged"},
 		"shard of another store": {func(t *testing.T, js jetstream.JetStream, store string) {
-			setMetadata(t, js, store+"-log-0", storeKey, "another")
+			setMetadata(t, js, store+"-log-0", "weir-store", "another")
 		}, "stream %s-log-0 belongs to another store"},
 		"shard without an identity": {func(t *testing.T, js jetstream.JetStream, store string) {
-			setMetadata(t, js, store+"-log-0", storeKey, "")
+			setMetadata(t, js, store+"-log-0", "weir-store", "")
 		}, "stream %s-log-0 belongs to another store"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,10 +175,13 @@ func TestShardCreatedAgainWhileRunning(t *testing.T) {
 func TestInterruptedFirstStart(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
-	e := &Engine{opts: Options{Name: "store", Shards: 2}, ctx: ctx}
-	e.opts.defaults()
-	e.servers = &natsServers{js: manager(t, s)}
-	if _, err := e.ensureStreams(ctx); err != nil {
+	servers, err := wire.Connect(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &wire.Client{Servers: servers, Patience: time.Minute, Attempt: time.Minute, Life: ctx}
+	store := streams.New(client, streams.Options{Name: "store", Replicas: 1, Shards: 2, Format: streams.Grown, Logger: slog.New(slog.DiscardHandler)})
+	if _, err := store.Ensure(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := manager(t, s).DeleteStream(ctx, "store-log-1"); err != nil {
@@ -191,9 +199,9 @@ func TestAdopt(t *testing.T) {
 	js := manager(t, s)
 	streams := []string{"KV_store-docs", "store-log-0", "store-log-1"}
 	for _, stream := range streams {
-		setMetadata(t, js, stream, storeKey, "")
+		setMetadata(t, js, stream, "weir-store", "")
 	}
-	setMetadata(t, js, streams[0], markedKey, "")
+	setMetadata(t, js, streams[0], "weir-marked", "")
 	for range 2 {
 		e := node(t, s, Options{Name: "store", Shards: 2, Patience: time.Minute})
 		l, _ := openUnattended(t, e, id)
@@ -203,9 +211,9 @@ func TestAdopt(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		identity := settingsOf(t, js, streams[0]).Metadata[storeKey]
+		identity := settingsOf(t, js, streams[0]).Metadata["weir-store"]
 		for _, stream := range streams {
-			if got := settingsOf(t, js, stream).Metadata[storeKey]; got == "" || got != identity {
+			if got := settingsOf(t, js, stream).Metadata["weir-store"]; got == "" || got != identity {
 				t.Errorf("stream %s has the identity %q, the documents have %q", stream, got, identity)
 			}
 		}
@@ -242,18 +250,18 @@ func TestPurgedByHand(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.mu.Lock()
-				floor := l.bottom()
+				floor := l.index.bottom()
 				l.mu.Unlock()
 				l.purge(floor)
 				put(t, l, "4")
 			}
-			second := l.index[1].js
+			second := l.index.entries[1].js
 			l.Close()
 			if l, _, err = reopen(); err != nil {
 				t.Fatalf("open the undamaged log: %v", err)
 			}
 			l.Close()
-			if err := e.purge(ctx, l.shard.stream, l.subject, second); err != nil {
+			if err := e.client.Clear(ctx, l.shard.Stream, l.subject, second); err != nil {
 				t.Fatal(err)
 			}
 			if l, _, err = reopen(); !errors.Is(err, engine.ErrDamaged) {
@@ -271,17 +279,20 @@ func TestPurgedByHand(t *testing.T) {
 func TestKeepOrphansOfRestore(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
-	id := createFilled(t, s, "store")
 	e := node(t, s, Options{Name: "store", Patience: time.Minute})
-	e.docs.mu.Lock()
-	e.docs.byLog.Delete(id) // as if the documents had been restored to a state before the document was created
-	e.docs.mu.Unlock()
+	// A log without a document, as if the documents had been restored to a state before the document
+	// was created.
+	const id = engine.LogID(1000)
+	sh := e.shard(id)
+	m := &nats.Msg{Subject: sh.subject(id), Header: record.Header(record.Record{Position: 1, Parts: 1, Header: engine.Header{Kind: engine.Batch}})}
+	if _, err := e.client.Publish(ctx, []*nats.Msg{m}); err != nil {
+		t.Fatal(err)
+	}
 	if err := e.orphans(ctx); err != nil {
 		t.Fatal(err)
 	}
-	sh := e.shard(id)
 	all, err := sh.readHeaders(ctx, sh.subject(id), 1)
-	if err != nil || len(all) != 3 {
-		t.Errorf("the log has %d records, %v; want 3", len(all), err)
+	if err != nil || len(all) != 1 {
+		t.Errorf("the log has %d records, %v; want 1", len(all), err)
 	}
 }

@@ -21,21 +21,19 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"weir/internal/engine"
-)
-
-// A shard is a JetStream stream that holds a share of the logs. DefaultShards is small on purpose:
-// writes to the same shard are synced together, and every shard costs something on its replicas and
-// on every node. A cluster of many servers needs more shards, at most MaxShards.
-const (
-	DefaultShards = 4
-	MaxShards     = 1024
+	"weir/internal/engine/jetstream/copies"
+	"weir/internal/engine/jetstream/documents"
+	"weir/internal/engine/jetstream/nodes"
+	"weir/internal/engine/jetstream/record"
+	"weir/internal/engine/jetstream/streams"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // Options configure a store.
 type Options struct {
 	Name     string // prefix of the store's JetStream streams and subjects; default weir
 	Replicas int    // number of copies of each JetStream stream; used only when the store is created; default 1
-	// Shards is the number of shards; used only when the store is created; default DefaultShards.
+	// Shards is the number of shards; used only when the store is created; default streams.DefaultShards.
 	// The method Grow adds more.
 	Shards int
 	// Patience is how long a call waits for the servers before it returns ErrUnavailable; default
@@ -53,8 +51,8 @@ type Options struct {
 	// Fault returns why the NATS server inside this process has stopped storing data, or nil if it
 	// stores data. Fault may be nil.
 	Fault func() error
-	// Mover moves copies between the NATS servers. If Mover is nil, Balance and Expel fail.
-	Mover Mover
+	// Mover moves copies between the NATS servers. If Mover is nil, Copies cannot move them.
+	Mover copies.Mover
 	// Removed receives the names of all nodes that were removed from the cluster, at the start if
 	// there are any, and after every removal. It must not call the engine. Removed may be nil.
 	Removed func(names []string)
@@ -73,6 +71,7 @@ type Options struct {
 	sure    time.Duration // how long a log that is not followed may go without proof that this node has missed no message; then the log is read again
 	lease   time.Duration // how long this node may rely on its copy of the documents after proof that the copy is up to date
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
+	silence time.Duration // how long this node may hear nothing about documents before it reads all of them again
 	reads   byte          // newest version of messages that this node reads
 	format  uint32        // newest format of a store that this node reads
 }
@@ -83,16 +82,16 @@ func (o *Options) defaults() {
 	}
 	o.Replicas = max(o.Replicas, 1)
 	if o.Shards == 0 {
-		o.Shards = DefaultShards
+		o.Shards = streams.DefaultShards
 	}
 	if o.Patience == 0 {
 		o.Patience = 10 * time.Second
 	}
 	if o.attempt == 0 {
-		o.attempt = attempt
+		o.attempt = wire.Timeout
 	}
 	if o.hearing == 0 {
-		o.hearing = 2 * beat
+		o.hearing = 2 * wire.Beat
 	}
 	if o.turn == 0 {
 		o.turn = turnMost
@@ -104,10 +103,10 @@ func (o *Options) defaults() {
 		o.lease = leaseFor
 	}
 	if o.reads == 0 {
-		o.reads = newest
+		o.reads = record.Newest
 	}
 	if o.format == 0 {
-		o.format = grown
+		o.format = streams.Grown
 	}
 	if o.rivalry == 0 {
 		o.rivalry = rivalry
@@ -122,31 +121,29 @@ func (o *Options) defaults() {
 
 // Engine is one process's view of a store that other processes share.
 type Engine struct {
-	servers Servers
-	opts    Options
-	docs    documents
-	layout  atomic.Pointer[layout] // which shard holds which log
+	engine.Documents                // docs
+	Nodes            *nodes.Nodes   // the processes that share the store
+	Copies           *copies.Copies // which servers have copies of the store
 
-	room    room
-	clock   clock
-	counts  counts
-	stand   stand
-	crew    *crew
+	opts    Options
+	client  *wire.Client
+	streams *streams.Streams
+	docs    *documents.Documents
+	space   *nodes.Space
+	layout  atomic.Pointer[layout]  // which shard holds which log
 	removed atomic.Pointer[removed] // nil if no node was removed
 	outage  atomic.Pointer[error]   // why the servers cannot be used at the moment; nil if they can
+	crew    *crew
+	counts  counts
+	marked  bool // all streams of the store have a marker
 	// node is a random number that identifies this process. The ids of groups (see group.go) start
 	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
-	lowest *atomic.Uint32 // see the method common
-	// lowestFormat is the newest format of a store that all nodes read.
-	lowestFormat atomic.Uint32
-	marked       bool // all streams of the store have a marker; see marker.go
 
-	ctx     context.Context // ends when the connection is closed
-	cancel  context.CancelFunc
-	work    sync.WaitGroup // goroutines of purges and other background work, for which Close waits
-	probing sync.WaitGroup // the goroutines of probe, renew and watchRoom
+	cancel  context.CancelFunc // ends client.Life
+	work    sync.WaitGroup     // goroutines of purges and other background work, for which Close waits
+	probing sync.WaitGroup     // the goroutines of periodic tasks
 
 	mu     sync.Mutex
 	closed bool
@@ -159,9 +156,9 @@ type Engine struct {
 var _ engine.Engine = (*Engine)(nil)
 
 // Open opens the store behind a connection and creates it if it does not exist. If Open succeeds,
-// the engine owns the connection. Call Check before Open to verify the servers.
+// the engine owns the connection. Call wire.Check before Open to verify the servers.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
-	servers, err := NewServers(nc)
+	servers, err := wire.Connect(nc)
 	if err != nil {
 		return nil, err
 	}
@@ -170,130 +167,80 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 
 // OpenOn is like Open, for servers that need not be behind a connection. If it succeeds, the engine
 // owns the servers and closes them.
-func OpenOn(ctx context.Context, servers Servers, o Options) (*Engine, error) {
+func OpenOn(ctx context.Context, servers wire.Servers, o Options) (*Engine, error) {
 	o.defaults()
-	e := &Engine{
-		servers: servers, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
-	}
-	e.crew = newCrew(e.ending)
-	e.clock.init(o.Now)
-	e.lowestFormat.Store(o.format)
-	if o.Beside != nil {
-		e.lowest = o.Beside.lowest
-	} else {
-		e.lowest = new(atomic.Uint32)
-		e.lowest.Store(uint32(o.reads))
-	}
-	e.room.disks = map[uint64]time.Time{}
+	e := &Engine{opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{}}
 	var id [8]byte
 	rand.Read(id[:])
 	e.node = binary.BigEndian.Uint64(id[:])
-	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.crew = newCrew(e.ending)
+	e.client = &wire.Client{Servers: servers, Patience: o.Patience, Attempt: o.attempt}
+	e.client.Life, e.cancel = context.WithCancel(context.Background())
+	e.streams = streams.New(e.client, streams.Options{Name: o.Name, Replicas: o.Replicas, Shards: o.Shards, Format: o.format, Logger: o.Logger})
+	e.Nodes = nodes.New(servers, nodes.Options{Store: o.Name, Now: o.Now, Reads: o.reads, Format: o.format, Removed: e.isRemoved, Logger: o.Logger})
+	e.Copies = copies.New(e.client, copies.Options{Names: e.streamNames, Mover: o.Mover, Removed: e.isRemoved, Remove: e.remember, MayRemove: e.mayChangeFormat})
+	stream, prefix := e.streams.Docs()
+	e.docs = documents.New(e.client, documents.Options{
+		Stream: stream, Prefix: prefix, Silence: o.silence, Logger: o.Logger, Full: e.full,
+		Admits: func(ctx context.Context, bytes int) error { return e.space.Admits(ctx, bytes) }, Usable: e.usable, Background: e.background,
+		Own:     map[string]func(wire.Stored){streams.ShardsName: e.takeGenerations, removedName: e.takeRemoved},
+		Deleted: e.dropOpen, End: e.dropLog,
+	})
+	e.Documents = e.docs
 	if err := e.begin(ctx); err != nil {
 		e.cancel()
 		e.quit()
 		return nil, err
 	}
-	e.measureRoom(ctx)
-	e.probing.Go(e.probe)
-	e.probing.Go(e.renew)
-	e.probing.Go(e.watchRoom)
+	e.space.Measure(ctx)
+	for _, task := range []func(){e.probe, e.renew, e.tick, e.endOrphans} {
+		e.probing.Go(task)
+	}
 	return e, nil
 }
 
 // begin creates missing JetStream streams and subscribes to the documents. The engine subscribes to
 // a shard only when a log needs it.
-func (e *Engine) begin(ctx context.Context) error {
-	if err := e.hearFull(); err != nil {
+func (e *Engine) begin(ctx context.Context) (err error) {
+	e.space, err = nodes.NewSpace(e.client, nodes.SpaceOptions{
+		Store: e.opts.Name, Node: e.node, Replicas: e.opts.Replicas, Room: e.opts.Room, Disk: e.opts.Disk, Logger: e.opts.Logger,
+	})
+	if err != nil {
 		return err
 	}
 	if err := e.hearTurns(); err != nil {
 		return err
 	}
-	all, err := e.ensureStreams(ctx)
+	all, err := e.streams.Ensure(ctx)
 	if err != nil {
 		return err
 	}
-	n := all.count()
 	// A store of an earlier version may be full. It gets its markers when it is opened with space.
-	if err := e.ensureMarkers(ctx, n); errors.Is(err, engine.ErrFull) {
+	if err := e.streams.EnsureMarkers(ctx, all.Count()); errors.Is(err, engine.ErrFull) {
 		e.opts.Logger.Warn("the streams of the store could not be marked", "error", err)
 	} else if err != nil {
 		return err
 	} else {
 		e.marked = true
 	}
-	e.layout.Store(all)
-	for i := range n {
-		s := &shard{}
-		all.shards = append(all.shards, s)
-		if err := s.begin(ctx, e, i); err != nil {
+	have := &layout{Generations: all}
+	for i := range all.Count() {
+		s, err := openShard(ctx, e, i)
+		if err != nil {
 			return err
 		}
+		have.shards = append(have.shards, s)
 	}
-	return e.docs.begin(ctx, e)
-}
-
-const (
-	// probeEvery is the interval at which the engine checks whether the servers can serve requests.
-	probeEvery = 2 * time.Second
-	// election is how long a leader may be missing before the store counts as unreachable. Servers
-	// elect another leader within nine seconds, and open logs stay usable in the meantime. Without
-	// this delay, all nodes would report that they are not ready as soon as one leader dies, and a
-	// load balancer would send requests to none of them.
-	election = 10 * time.Second
-)
-
-// probe checks every probeEvery that the stream of documents has a leader with a quorum. It also
-// checks that JetStream as a whole has a leader (the meta leader), because no log can be opened
-// without one.
-func (e *Engine) probe() {
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	since := time.Now()
-	for {
-		select {
-		case <-tick.C:
-		case <-e.ending:
-			return
-		}
-		begun := time.Now()
-		err := e.probeOnce(e.ctx)
-		switch {
-		case err == nil:
-			since = begun
-			e.outage.Store(nil)
-		case e.ctx.Err() == nil && time.Since(since) > election:
-			err = fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
-			e.outage.Store(&err)
-		}
-	}
-}
-
-// probeOnce returns nil if the servers can serve requests.
-func (e *Engine) probeOnce(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
-	defer cancel()
-	s, err := e.servers.Stream(ctx, e.docs.stream)
-	if err == nil {
-		err = led(s.Cluster)
-	}
-	if err != nil {
-		return fmt.Errorf("the documents cannot be written: %w", err)
-	}
-	// Only the meta leader, the leader of JetStream as a whole, answers this request.
-	if _, err := e.servers.Account(ctx); err != nil {
-		return fmt.Errorf("JetStream has no leader: %w", err)
-	}
-	return nil
+	e.layout.Store(have)
+	return e.docs.Begin(ctx)
 }
 
 // quit ends the subscriptions to the documents and the shards.
 func (e *Engine) quit() {
-	e.docs.end()
+	e.docs.Quit()
 	if all := e.layout.Load(); all != nil {
 		for _, s := range all.shards {
-			s.end()
+			s.End()
 		}
 	}
 }
@@ -313,11 +260,11 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 	if err := e.usable(ctx); err != nil {
 		return nil, err
 	}
-	if !e.docs.hasLog(id) {
-		if err := e.docs.catchUp(ctx); err != nil { // another process may have just created the document
+	if !e.docs.HasLog(id) {
+		if err := e.docs.Sync(ctx); err != nil { // another process may have just created the document
 			return nil, err
 		}
-		if !e.docs.hasLog(id) {
+		if !e.docs.HasLog(id) {
 			return nil, engine.ErrDropped
 		}
 	}
@@ -334,9 +281,9 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 	e.logs[id] = l
 	e.mu.Unlock()
 	begun := time.Now()
-	resumed, err := l.resume(ctx)
+	resumed, err := opening{l}.resume(ctx)
 	if err == nil && !resumed {
-		err = l.restore(ctx)
+		err = opening{l}.restore(ctx)
 	}
 	if err != nil {
 		l.abandon()
@@ -350,7 +297,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		e.counts.opens.Add(1)
 		l.purgeLater() // the process that trimmed the log last may have crashed before it purged the log
 	}
-	if !e.docs.hasLog(id) {
+	if !e.docs.HasLog(id) {
 		l.drop() // the document was deleted while the log was read
 	}
 	return l, nil
@@ -404,7 +351,7 @@ func (e *Engine) Held(id engine.LogID) int64 {
 	if l.over != nil {
 		return 0
 	}
-	return int64(len(l.index)) * perEntry
+	return int64(len(l.index.entries)) * perEntry
 }
 
 // Outline implements engine.Engine. A node knows nothing of a log that it has not opened.
@@ -420,12 +367,12 @@ func (e *Engine) Status() engine.Status {
 	switch {
 	case closed:
 		return engine.Status{State: engine.Closed, Reason: engine.ErrClosed}
-	case !e.servers.Connected():
+	case !e.client.Connected():
 		return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: no connection to a NATS server", engine.ErrUnavailable)}
 	}
 	// A full disk comes first: it may be the reason for the other states.
-	if why := e.room.disk.Load(); why != nil {
-		return engine.Status{State: engine.Full, Reason: *why}
+	if why := e.space.DiskFull(); why != nil {
+		return engine.Status{State: engine.Full, Reason: why}
 	}
 	if why := e.outage.Load(); why != nil {
 		return engine.Status{State: engine.Unreachable, Reason: *why}
@@ -435,13 +382,41 @@ func (e *Engine) Status() engine.Status {
 			return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: %w", engine.ErrUnavailable, why)}
 		}
 	}
-	if why := e.clock.fault(); why != nil {
+	if why := e.Nodes.ClockFault(); why != nil {
 		return engine.Status{State: engine.Skewed, Reason: why}
 	}
-	if why := e.room.full.Load(); why != nil {
-		return engine.Status{State: engine.Full, Reason: *why}
+	if why := e.space.Full(); why != nil {
+		return engine.Status{State: engine.Full, Reason: why}
 	}
 	return engine.Status{}
+}
+
+// full reports whether the store has no space, not even for a fence.
+func (e *Engine) full() bool { return e.Status().State == engine.Full }
+
+// chunk returns how many bytes of payload fit into one message.
+func (e *Engine) chunk() record.Chunk { return record.ChunkOf(e.client.MaxPayload()) }
+
+// common returns the newest version of messages that all nodes read.
+func (e *Engine) common() byte {
+	if e.opts.Beside != nil {
+		return e.opts.Beside.common()
+	}
+	return e.Nodes.Common()
+}
+
+// Counts are the numbers of events since the engine was opened.
+type Counts struct {
+	Opens     uint64 // logs that were opened and read as a whole
+	Conflicts uint64 // writes to a log that came too late, because another node had written first
+	Resends   uint64 // writes to a log that were sent again, because no server answered in time
+}
+
+type counts struct{ opens, conflicts, resends atomic.Uint64 }
+
+// Counts returns the numbers of events so far.
+func (e *Engine) Counts() Counts {
+	return Counts{Opens: e.counts.opens.Load(), Conflicts: e.counts.conflicts.Load(), Resends: e.counts.resends.Load()}
 }
 
 // Close waits for the calls in flight, but for at most Patience, and closes the connection.
@@ -465,7 +440,7 @@ func (e *Engine) Close() error {
 	e.quit()
 	e.cancel()
 	e.probing.Wait()
-	e.servers.Close()
+	e.client.Close()
 	close(e.over)
 	return nil
 }

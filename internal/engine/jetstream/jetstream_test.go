@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,23 +54,30 @@ func connect(t *testing.T, s *embedded.Server) *nats.Conn {
 
 func open(t *testing.T, s *embedded.Server, name string) *Engine {
 	t.Helper()
-	e, err := Open(context.Background(), connect(t, s), Options{Name: name, Shards: 2, Room: s.Room})
+	nc := connect(t, s)
+	e, err := Open(context.Background(), nc, Options{Name: name, Shards: 2, Room: s.Room})
 	if err != nil {
 		t.Fatal(err)
 	}
+	connections.Store(e, nc)
+	t.Cleanup(func() { connections.Delete(e) })
 	return e
 }
+
+// connections has the connection of each engine that the function open has returned.
+var connections sync.Map
 
 // crash closes the engine's connection. At that moment the server may not have processed all the
 // writes that the engine sent. So crash waits until the server has closed the connection. Then it
 // stores a message in each shard. The server processes this message after the engine's writes.
 func crash(t *testing.T, s *embedded.Server, e *Engine) {
 	t.Helper()
-	id, err := e.servers.(*natsServers).nc.GetClientID()
+	own, _ := connections.Load(e)
+	id, err := own.(*nats.Conn).GetClientID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.servers.Close()
+	e.client.Close()
 	e.Close()
 	within := time.After(time.Minute)
 	tick := time.NewTicker(time.Millisecond)

@@ -2,15 +2,15 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/nodes"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // The watcher of every node receives every change, in order. After CatchUp it has received all
@@ -86,12 +86,12 @@ func TestConsumerLost(t *testing.T) {
 	there := attach(t, b, doc.Created, judge)
 	js := manager(t, s)
 	for i := range 3 {
-		stream, err := js.Stream(ctx, here.shard.stream)
+		stream, err := js.Stream(ctx, here.shard.Stream)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name := range stream.ConsumerNames(ctx).Name() {
-			if err := js.DeleteConsumer(ctx, here.shard.stream, name); err != nil {
+			if err := js.DeleteConsumer(ctx, here.shard.Stream, name); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -130,13 +130,13 @@ func TestNodes(t *testing.T) {
 			return nil
 		}
 	}
-	one, err := a.Join(Self{Name: "one", Words: say, Hear: func([]byte) {}, About: func() string { return "the first" }})
+	one, err := a.Nodes, a.Nodes.Join(nodes.Self{Name: "one", Words: say, Hear: func([]byte) {}, About: func() string { return "the first" }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	leave := sync.OnceFunc(one.Leave)
 	defer leave()
-	two, err := b.Join(Self{Name: "two", Words: func() []byte { return nil }, Hear: func(b []byte) { heard <- string(b) }})
+	two, err := b.Nodes, b.Nodes.Join(nodes.Self{Name: "two", Words: func() []byte { return nil }, Hear: func(b []byte) { heard <- string(b) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestNodes(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for !one.First() || two.First() || len(one.Names()) != 2 {
-		if pause(within, 10*time.Millisecond) != nil {
+		if wire.Pause(within, 10*time.Millisecond) != nil {
 			t.Fatalf("First is %v on node one and %v on node two, and node one hears %v; want true, false and both nodes", one.First(), two.First(), one.Names())
 		}
 	}
@@ -157,12 +157,12 @@ func TestNodes(t *testing.T) {
 		for {
 			var got []string
 			for _, p := range two.Peers() {
-				got = append(got, fmt.Sprint(p.Name, " ", p.Gone, " ", p.About, " ", p.Ahead.Abs() < maxSkew))
+				got = append(got, fmt.Sprint(p.Name, " ", p.Gone, " ", p.About, " ", p.Ahead.Abs() < time.Minute))
 			}
 			if strings.Join(got, ", ") == want {
 				return
 			}
-			if pause(within, 10*time.Millisecond) != nil {
+			if wire.Pause(within, 10*time.Millisecond) != nil {
 				t.Fatalf("node two knows %q, want %s", got, want)
 			}
 		}
@@ -170,29 +170,6 @@ func TestNodes(t *testing.T) {
 	peers("one false the first true, two false  true")
 	leave()
 	peers("one true the first true, two false  true")
-}
-
-// A caller may have to wait for a running call that gets no answer. Even then it waits for at most
-// Patience, counted from its own start.
-func TestCoalescedCallsTimeOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &line{e: &Engine{opts: Options{Patience: 10 * time.Second}}, ctx: t.Context()}
-		var all sync.WaitGroup
-		defer all.Wait()
-		for begin := range 3 {
-			all.Go(func() {
-				time.Sleep(time.Duration(begin) * time.Second)
-				begun := time.Now()
-				_, err := l.coalesce(t.Context(), &l.marks, func(ctx context.Context) (uint64, error) {
-					<-ctx.Done()
-					return 0, ctx.Err()
-				})
-				if took := time.Since(begun); took != l.e.opts.Patience || !errors.Is(err, engine.ErrUnavailable) {
-					t.Errorf("call %d returned %v after %v, want ErrUnavailable after %v", begin, err, took, l.e.opts.Patience)
-				}
-			})
-		}
-	})
 }
 
 // Open waits for other nodes until its context ends, even if that is longer than Patience.

@@ -1,19 +1,14 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"iter"
-	"math"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/record"
 )
 
 // log is a log that this node has opened. One goroutine, the worker, does everything that must
@@ -30,44 +25,29 @@ type log struct {
 	judge    engine.Judge
 	follower engine.Follower // the judge, if it implements engine.Follower; otherwise nil
 
-	// Only the worker uses these fields. Nodes that write to the same log take turns (see
-	// turns.go).
-	last     uint64    // JetStream sequence of the newest message that the judge knows
-	position uint64    // position in the log of the newest record that the judge knows
-	rival    time.Time // when another node last wrote to the log
-	turn     time.Time // when this node's turn began; zero while it has none
-	owed     time.Time // when this node gave up its turn; zero unless it is leaving the next turn to other nodes
+	attendance // follows what other nodes write
+	reader     // reads entries
+	writer     writer
+	turns      turns
 
-	// wanted is when another node last asked for a turn, and freed is when another node last
-	// announced that the log is free.
-	wanted, freed atomic.Int64
-	leaving       atomic.Bool // this node is leaving the next turn to other nodes
-
-	// The lock asking is held while the judge is asked about requests. A caller that stops waiting
-	// holds this lock while it sets request.left.
-	asking sync.Mutex
+	// Only the worker uses these fields.
+	last     uint64 // JetStream sequence of the newest message that the judge knows
+	position uint64 // position in the log of the newest record that the judge knows
 
 	mu    sync.Mutex
-	index []entry // entries sorted by sequence
-	// removed is the number of entries that were removed from the index since it was last copied.
-	removed int
-	low     weir.Seq // the low mark: all entries below this sequence are trimmed
-	note    uint64   // JetStream sequence of the message with the last trim, which holds the note for Judge.Restore; 0 if there was no trim
-	queue   []*request
+	index index
+	queue []*request
 	// inbox holds the records that the line (the subscription to the shard) delivered, in order.
 	// This node's own records are among them.
-	inbox  []message
+	inbox  []record.Record
 	heard  chan struct{} // wakes a worker that waits for the inbox to grow, or for a turn
 	newest uint64        // JetStream sequence of the newest delivered message
 	// told is the JetStream sequence of the newest message that was reported to the judge.
 	told    uint64
-	caught  chan struct{}       // closed when the field told rises; nil while no goroutine waits
-	working bool                // the worker is running, or the log is still being opened
-	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
-	fetched *fetch              // the run (part of the log) that Scan read last
-	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
-	floor   uint64              // all messages with a lower JetStream sequence were purged
-	closing bool                // the log takes no more appends
+	caught  chan struct{} // closed when the field told rises; nil while no goroutine waits
+	working bool          // the worker is running, or the log is still being opened
+	idle    chan struct{} // closed when the worker stops; nil while no goroutine waits
+	closing bool          // the log takes no more appends
 	// resumable says that the log was closed and another one can continue after its last record.
 	resumable bool
 	// over is set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
@@ -75,129 +55,19 @@ type log struct {
 	gone   chan struct{} // closed when Judge.Dropped has been called
 	giveUp chan struct{} // closed when Close stops waiting for the servers
 	gaveUp sync.Once
-
-	attendance attendance
 }
 
 var _ engine.Log = (*log)(nil)
 
-// entry says where an entry is stored, and holds the fields that Headers returns.
-type entry struct {
-	seq      weir.Seq
-	js       uint64
-	position uint64
-	time     weir.Time
-	size     uint32
-	parts    uint32
-	offset   uint32
-	keySize  uint16
-	kind     engine.Kind
-	flags    engine.Flags
-}
-
 func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 	s := e.shard(id)
 	follower, _ := judge.(engine.Follower)
-	return &log{
+	l := &log{
 		e: e, id: id, shard: s, subject: s.subject(id), judge: judge, follower: follower, working: true, heard: make(chan struct{}, 1),
-		gone: make(chan struct{}), giveUp: make(chan struct{}), reads: map[uint64]*reading{},
+		gone: make(chan struct{}), giveUp: make(chan struct{}),
 	}
-}
-
-// restore reads the log and passes its headers to Judge.Restore. Nothing else happens on the log
-// until the method start is called.
-func (l *log) restore(ctx context.Context) error {
-	for try := 1; ; try++ {
-		err := l.restoreOnce(ctx)
-		if !errors.Is(err, errTrimmed) || try == maxRereads {
-			return err
-		}
-		l.index, l.removed, l.low, l.note, l.floor, l.last, l.position = nil, 0, 0, 0, 0, 0, 0
-	}
-}
-
-// errTrimmed says that another node trimmed and purged the log while this node was reading it.
-var errTrimmed = errors.New("the last note was purged")
-
-func (l *log) restoreOnce(ctx context.Context) error {
-	all, err := l.shard.readHeaders(ctx, l.subject, 1)
-	if err != nil {
-		return err
-	}
-	if len(all) > 0 {
-		l.floor = all[0].js
-	} else if err := l.shard.intact(ctx); err != nil {
-		return err
-	}
-	var note []byte
-	var trimmed *message
-	for i, m := range all {
-		l.last, l.position = m.js, m.position
-		switch m.kind {
-		case dropped:
-			return engine.ErrDropped
-		case trim:
-			trimmed, l.note = &all[i], m.js
-			l.low = max(l.low, m.Seq)
-		case batch, gapClosed:
-			if !l.insert(m) {
-				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
-			}
-		}
-	}
-	if err := beginsWhole(all, trimmed); err != nil {
-		return err
-	}
-	l.cut(l.low)
-	if trimmed != nil {
-		note, err = l.payload(ctx, trimmed)
-		if errors.Is(err, engine.ErrNotFound) {
-			return errTrimmed
-		}
-		if err != nil {
-			return fmt.Errorf("read the note: %w", err)
-		}
-		if note == nil {
-			note = []byte{}
-		}
-	}
-	return l.judge.Restore(note, l.restored(all))
-}
-
-// restored returns the headers of the entries in the index, in the form that Judge.Restore receives.
-// The positions of the given records have no holes.
-func (l *log) restored(all []message) iter.Seq[*engine.Header] {
-	since := weir.Time(math.MinInt64)
-	if f, ok := l.judge.(engine.Forgetful); ok {
-		since = f.KeysSince()
-	}
-	return func(yield func(*engine.Header) bool) {
-		for _, e := range l.index {
-			h := all[e.position-all[0].position].Header
-			if h.Time < since { // the digest of the key, which takes time, is not needed
-				h.Count, h.Key = 0, ""
-			}
-			h = h.Restored()
-			if h.KeySize = e.keySize; !yield(&h) {
-				return
-			}
-		}
-	}
-}
-
-// beginsWhole returns ErrDamaged if the first records of a log are missing although no trim removed
-// them: then an operator or another program purged them. The parameter trimmed is the last trim of
-// the log, or nil.
-func beginsWhole(all []message, trimmed *message) error {
-	oldest := uint64(1)
-	if trimmed != nil {
-		oldest = uint64(trimmed.First)
-	}
-	// Trims of earlier versions do not say which record is the oldest one that is needed.
-	if len(all) > 0 && oldest > 0 && all[0].position > oldest {
-		return fmt.Errorf("%w: the log begins with record %d, but records from %d on must be there", engine.ErrDamaged, all[0].position, oldest)
-	}
-	return nil
+	l.attendance.l, l.reader.l, l.writer.l, l.turns.l = l, l, l, l
+	return l
 }
 
 // start allows the worker to run. When start is called, the judge must know everything that was
@@ -230,38 +100,6 @@ func (l *log) abandon() {
 	l.e.detach(l)
 }
 
-// insert adds an entry to the index. It returns false if the index already contains the sequence.
-// The caller holds l.mu, or no other goroutine knows the log yet.
-func (l *log) insert(m message) bool {
-	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, uint16(len(m.Key)), m.Kind, m.Flags}
-	i := len(l.index)
-	if i > 0 && l.index[i-1].seq >= e.seq {
-		var found bool
-		if i, found = l.find(e.seq); found {
-			return false
-		}
-	}
-	if e.seq >= l.low {
-		l.index = slices.Insert(l.index, i, e)
-	}
-	return true
-}
-
-// cut raises the low mark and removes the entries below it from the index. The caller holds l.mu.
-func (l *log) cut(low weir.Seq) {
-	l.low = max(l.low, low)
-	i, _ := l.find(l.low)
-	l.index = l.index[i:]
-	// The array still holds the removed entries. If they are the larger part, a copy frees them.
-	if l.removed += i; l.removed > len(l.index) {
-		l.index, l.removed = append([]entry(nil), l.index...), 0
-	}
-}
-
-func (l *log) find(seq weir.Seq) (int, bool) {
-	return slices.BinarySearchFunc(l.index, seq, func(e entry, seq weir.Seq) int { return cmp.Compare(e.seq, seq) })
-}
-
 // usable returns nil while the log may be used. The caller holds l.mu.
 func (l *log) usable(ctx context.Context) error {
 	if l.over != nil {
@@ -283,7 +121,7 @@ func (l *log) usable(ctx context.Context) error {
 func (l *log) CatchUp(ctx context.Context) error {
 	begun := time.Now()
 	l.mu.Lock()
-	err, followed, ended := l.usable(ctx), l.attendance.followed && l.shard.live.Load(), l.attendance.ended
+	err, followed, ended := l.usable(ctx), l.attendance.followed && l.shard.Live(), l.attendance.ended
 	l.mu.Unlock()
 	if err != nil {
 		return err
@@ -291,11 +129,11 @@ func (l *log) CatchUp(ctx context.Context) error {
 	if followed {
 		try, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
 		defer cancel()
-		if l.shard.catchUp(try) == nil && l.await(try, ended) == nil {
+		if l.shard.CatchUp(try) == nil && l.await(try, ended) == nil {
 			return nil
 		}
 	}
-	newest, err := l.shard.last(ctx, l.subject)
+	newest, err := l.shard.Last(ctx, l.subject)
 	if err != nil {
 		return err
 	}
@@ -363,8 +201,7 @@ func (l *log) Headers(start weir.Seq, visit func(engine.Header) bool) {
 	if l.over != nil {
 		return
 	}
-	i, _ := l.find(start)
-	for _, e := range l.index[i:] {
+	for _, e := range l.index.from(start) {
 		if !visit(engine.Header{Seq: e.seq, Time: e.time, Kind: e.kind, Flags: e.flags, Size: e.size, KeySize: e.keySize}) {
 			return
 		}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/copies"
 	"weir/internal/engine/jetstream/embedded"
 )
 
 // steps records the progress of Balance or Expel.
 type steps []string
 
-func (s *steps) tell(p Progress) { *s = append(*s, p.Doing) }
+func (s *steps) tell(p copies.Progress) { *s = append(*s, p.Doing) }
 
 // Three nodes hold a store with three copies of each stream, and two more join. Balance spreads the copies and leaders
 // over all of them, and leaves them alone when it is called again. Then one node is removed while
@@ -35,25 +36,25 @@ func TestMove(t *testing.T) {
 	servers, engines = append(servers, moreServers...), append(engines, moreEngines...)
 
 	var first, second steps
-	if err := a.Balance(within, first.tell); err != nil {
+	if err := a.Copies.Balance(within, first.tell); err != nil {
 		t.Fatal(err)
 	}
-	standing := a.askStanding(within)
+	standing := a.Copies.Stand(within)
 	leads, copies := standing.Servers()
 	for i := range servers {
 		if name := fmt.Sprint("node-", i); copies[name] != 3 || leads[name] != 1 {
 			t.Errorf("%s has %d copies and leads %d streams, want 3 and 1, after %q", name, copies[name], leads[name], first)
 		}
 	}
-	if err := b.Balance(within, second.tell); err != nil || len(second) > 0 {
+	if err := b.Copies.Balance(within, second.tell); err != nil || len(second) > 0 {
 		t.Errorf("a balanced cluster: error %v, and the steps %q", err, second)
 	}
 	holds(t, b, "before", ids)
 
 	var none steps
-	expect(t, a.Expel(within, "node-0", false, none.tell), "ask another node")
-	expect(t, a.Expel(within, "node-9", false, none.tell), "is not a node")
-	expect(t, a.Expel(within, "node-4", true, none.tell), "leave out --force")
+	expect(t, a.Copies.Expel(within, "node-0", false, none.tell), "ask another node")
+	expect(t, a.Copies.Expel(within, "node-9", false, none.tell), "is not a node")
+	expect(t, a.Copies.Expel(within, "node-4", true, none.tell), "leave out --force")
 
 	// The test stands in for the service of the removed node, which stops when it is told.
 	stopped := make(chan struct{})
@@ -65,7 +66,7 @@ func TestMove(t *testing.T) {
 			return
 		}
 	}()
-	if err := a.Expel(within, "node-4", false, none.tell); err != nil {
+	if err := a.Copies.Expel(within, "node-4", false, none.tell); err != nil {
 		t.Fatal(err)
 	}
 	<-stopped
@@ -75,7 +76,7 @@ func TestMove(t *testing.T) {
 	if connected, all, err := servers[1].Members(); err != nil || all != 4 || slices.Contains(connected, "node-4") {
 		t.Errorf("the members are %v of %d (error %v), want the four others", connected, all, err)
 	}
-	standing = b.askStanding(within)
+	standing = b.Copies.Stand(within)
 	if _, copies := standing.Servers(); copies["node-4"] != 0 || len(copies) != 4 {
 		t.Errorf("the copies are on %v, want the four other nodes", copies)
 	}
@@ -90,7 +91,7 @@ func TestMove(t *testing.T) {
 // expect checks that an error says why copies cannot be moved.
 func expect(t *testing.T, err error, want string) {
 	t.Helper()
-	if !errors.Is(err, ErrMove) || !strings.Contains(err.Error(), want) {
+	if !errors.Is(err, copies.ErrMove) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want an error with %q", err, want)
 	}
 }
@@ -107,18 +108,18 @@ func removeDead(within context.Context, t *testing.T, servers []*embedded.Server
 		connected, _, err := servers[0].Members()
 		return err == nil && !slices.Contains(connected, "node-3")
 	})
-	awaitTrue(t, func() bool { s := a.askStanding(within); return s.Headless == 0 })
-	expect(t, a.Expel(within, "node-3", false, none.tell), "--force")
-	if err := a.Balance(within, none.tell); !errors.Is(err, ErrMove) {
-		t.Errorf("balance without a node: %v, want ErrMove", err)
+	awaitTrue(t, func() bool { s := a.Copies.Stand(within); return s.Headless == 0 })
+	expect(t, a.Copies.Expel(within, "node-3", false, none.tell), "--force")
+	if err := a.Copies.Balance(within, none.tell); !errors.Is(err, copies.ErrMove) {
+		t.Errorf("balance without a node: %v, want copies.ErrMove", err)
 	}
-	if err := a.Expel(within, "node-3", true, none.tell); err != nil {
+	if err := a.Copies.Expel(within, "node-3", true, none.tell); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Expel(within, "node-3", true, none.tell); err != nil {
+	if err := a.Copies.Expel(within, "node-3", true, none.tell); err != nil {
 		t.Errorf("remove a node that was removed: %v", err)
 	}
-	expect(t, a.Expel(within, "node-2", false, none.tell), "2 connected nodes would remain, and each shard has 3 copies")
+	expect(t, a.Copies.Expel(within, "node-2", false, none.tell), "2 connected nodes would remain, and each shard has 3 copies")
 }
 
 // Servers that run elsewhere are left to the tools of NATS.
@@ -126,10 +127,10 @@ func TestMoveElsewhere(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
 	e := node(t, s, Options{Name: "store", Shards: 1})
-	if err := e.Balance(ctx, nil); !errors.Is(err, ErrMove) {
-		t.Errorf("balance: %v, want ErrMove", err)
+	if err := e.Copies.Balance(ctx, nil); !errors.Is(err, copies.ErrMove) {
+		t.Errorf("balance: %v, want copies.ErrMove", err)
 	}
-	if err := e.Expel(ctx, "a", false, nil); !errors.Is(err, ErrMove) || errors.Is(err, engine.ErrUnavailable) {
-		t.Errorf("expel: %v, want ErrMove", err)
+	if err := e.Copies.Expel(ctx, "a", false, nil); !errors.Is(err, copies.ErrMove) || errors.Is(err, engine.ErrUnavailable) {
+		t.Errorf("expel: %v, want copies.ErrMove", err)
 	}
 }

@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"runtime"
@@ -9,8 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"weir"
 	"weir/internal/engine"
@@ -50,7 +47,7 @@ func TestPacked(t *testing.T) {
 	l.start(time.Now())
 	all.Wait()
 	places := map[uint64]bool{}
-	for _, at := range l.index {
+	for _, at := range l.index.entries {
 		places[at.js] = true
 	}
 	if len(places) != 1 {
@@ -65,7 +62,7 @@ func TestPacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
-	floor := l.bottom()
+	floor := l.index.bottom()
 	l.mu.Unlock()
 	l.purge(floor)
 	if err := b.CatchUp(ctx); err != nil {
@@ -86,36 +83,6 @@ func TestPacked(t *testing.T) {
 		}
 		if h, err := log.Header(ctx, 70); err != nil || h.Seq != 70 || int(h.Size) != len(want[70]) {
 			t.Errorf("%s: header 70: %+v, %v", who, h, err)
-		}
-	}
-}
-
-// Encoding and decoding the records of a message gives the same records. A header field that is cut
-// short or has a wrong character is rejected.
-func TestRecords(t *testing.T) {
-	want := []record{
-		{kind: batch, position: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key", Tag: "tag"}},
-		{kind: gapClosed, position: 8, group: 99, parts: 1, Header: engine.Header{Kind: engine.GapClosed, First: 4, Seq: 1<<53 - 1, Flags: engine.Lost | engine.Ends}},
-		{kind: trim, position: 9, group: 99, parts: 1, sum: 2, Header: engine.Header{Seq: 2, Size: 6}},
-	}
-	text := encode(want...)
-	if raw, err := base64.RawURLEncoding.DecodeString(text); err != nil || raw[0] != tagged {
-		t.Errorf("a message that closes a stream has version %d, %v; want %d, which older programs refuse", raw[0], err, tagged)
-	}
-	got, err := decode(nats.Header{field: {text}}, 11, tagged)
-	if err != nil || len(got) != len(want) {
-		t.Fatalf("decoded %+v, %v; want %d records", got, err, len(want))
-	}
-	for i, offset := range []uint32{0, 10, 10} {
-		if got[i].record != want[i] || got[i].js != 11 || got[i].offset != offset {
-			t.Errorf("decoded %+v, want %+v at offset %d", got[i], want[i], offset)
-		}
-	}
-	for i := range text {
-		for _, wrong := range []string{text[:i], text[:i] + "~" + text[i+1:], text[:i] + string(text[i]^1) + text[i+1:]} {
-			if got, err := decode(nats.Header{field: {wrong}}, 11, tagged); err == nil {
-				t.Errorf("decode(%s) = %+v, want an error", wrong, got)
-			}
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/record"
+	"weir/internal/engine/jetstream/wire"
 )
 
 const (
@@ -19,44 +21,52 @@ const (
 	anySpace = 32 << 20 // byte limit that is high enough for a read to return all requested messages
 )
 
+// reader reads the entries of a log. Calls that need the same messages at the same time share one
+// read. The lock of the log guards the fields.
+type reader struct {
+	l       *log
+	fetched *fetch              // the run (part of the log) that Scan read last
+	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
+}
+
 // Read returns an entry.
-func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
-	l.catchUpToRead(ctx)
-	at, err := l.locate(ctx, seq)
+func (r *reader) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
+	r.l.catchUpToRead(ctx)
+	at, err := r.locate(ctx, seq)
 	if err != nil {
 		return engine.Entry{}, err
 	}
-	return l.entryAt(ctx, at)
+	return r.entryAt(ctx, at)
 }
 
 // Header returns an entry without its payload. JetStream cannot read only the header of a message,
 // so Header reads the whole message. If an entry is split over several messages, it reads the first
 // one.
-func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
-	at, err := l.locate(ctx, seq)
+func (r *reader) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
+	at, err := r.locate(ctx, seq)
 	if err != nil {
 		return engine.Header{}, err
 	}
-	p, err := l.parcelOf(ctx, at)
+	p, err := r.parcelOf(ctx, at)
 	if err != nil {
 		return engine.Header{}, err
 	}
-	r, err := p.record(at)
-	return r.Header, err
+	rec, err := p.record(at)
+	return rec.Header, err
 }
 
 // locate returns the index entry of a sequence, which says which message holds the entry.
-func (l *log) locate(ctx context.Context, seq weir.Seq) (entry, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usable(ctx); err != nil {
+func (r *reader) locate(ctx context.Context, seq weir.Seq) (entry, error) {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	if err := r.l.usable(ctx); err != nil {
 		return entry{}, err
 	}
-	i, found := l.find(seq)
+	i, found := r.l.index.find(seq)
 	if !found {
 		return entry{}, engine.ErrNotFound
 	}
-	return l.index[i], nil
+	return r.l.index.entries[i], nil
 }
 
 // reading is a message that is being read for the headers in it.
@@ -69,10 +79,10 @@ type reading struct {
 // parcelOf reads the message in which an entry begins. Concurrent calls for the same message share
 // one read. Such calls occur when a publisher repeats many batches because it lost the answers:
 // Weir then needs the headers of many entries in the same message.
-func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
-	l.mu.Lock()
-	if other := l.reads[at.js]; other != nil {
-		l.mu.Unlock()
+func (r *reader) parcelOf(ctx context.Context, at entry) (parcel, error) {
+	r.l.mu.Lock()
+	if other := r.reads[at.js]; other != nil {
+		r.l.mu.Unlock()
 		select {
 		case <-other.done:
 		case <-ctx.Done():
@@ -81,22 +91,25 @@ func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 		if other.err == nil {
 			return other.p, nil
 		}
-		return l.firstOf(ctx, at) // the shared read failed, perhaps because its caller was cancelled or its entry was trimmed
+		return r.firstOf(ctx, at) // the shared read failed, perhaps because its caller was cancelled or its entry was trimmed
 	}
-	r := &reading{done: make(chan struct{})}
-	l.reads[at.js] = r
-	l.mu.Unlock()
-	r.p, r.err = l.firstOf(ctx, at)
-	l.mu.Lock()
-	delete(l.reads, at.js)
-	l.mu.Unlock()
-	close(r.done)
-	return r.p, r.err
+	own := &reading{done: make(chan struct{})}
+	if r.reads == nil {
+		r.reads = map[uint64]*reading{}
+	}
+	r.reads[at.js] = own
+	r.l.mu.Unlock()
+	own.p, own.err = r.firstOf(ctx, at)
+	r.l.mu.Lock()
+	delete(r.reads, at.js)
+	r.l.mu.Unlock()
+	close(own.done)
+	return own.p, own.err
 }
 
 // firstOf reads the first message of an entry.
-func (l *log) firstOf(ctx context.Context, at entry) (parcel, error) {
-	all, err := l.entryMessages(ctx, at, 1)
+func (r *reader) firstOf(ctx context.Context, at entry) (parcel, error) {
+	all, err := r.entryMessages(ctx, at, 1)
 	if err != nil {
 		return parcel{}, err
 	}
@@ -104,8 +117,8 @@ func (l *log) firstOf(ctx context.Context, at entry) (parcel, error) {
 }
 
 // entryAt reads the entry that an index entry points to.
-func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
-	all, err := l.entryMessages(ctx, at, int(at.parts))
+func (r *reader) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
+	all, err := r.entryMessages(ctx, at, int(at.parts))
 	if err != nil {
 		return engine.Entry{}, err
 	}
@@ -117,30 +130,30 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 // arrived yet. Or the servers that were asked, even the leader, lag behind the server that
 // delivered the entry. Therefore entryMessages tries again for a while and catches up in between.
 // If the messages are still missing and the entry was not trimmed, the entry is damaged.
-func (l *log) entryMessages(ctx context.Context, at entry, n int) ([]Stored, error) {
-	all, err := l.messages(ctx, at.js, n)
+func (r *reader) entryMessages(ctx context.Context, at entry, n int) ([]wire.Stored, error) {
+	all, err := r.messages(ctx, at.js, n)
 	caught := false
-	for begun := time.Now(); errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) && time.Since(begun) < lagMost; {
+	for begun := time.Now(); errors.Is(err, engine.ErrNotFound) && r.keeps(at.seq) && time.Since(begun) < lagMost; {
 		if time.Since(begun) > lagFew && !caught {
-			if err := l.CatchUp(ctx); err != nil {
+			if err := r.l.CatchUp(ctx); err != nil {
 				return nil, err
 			}
 			caught = true
 		}
-		if err := pause(ctx, retry/20); err != nil {
+		if err := wire.Pause(ctx, wire.Retry/20); err != nil {
 			return nil, err
 		}
-		all, err = l.messages(ctx, at.js, n)
+		all, err = r.messages(ctx, at.js, n)
 	}
 	if err == nil {
 		return all, nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over != nil {
-		return nil, l.over
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	if r.l.over != nil {
+		return nil, r.l.over
 	}
-	if _, kept := l.find(at.seq); !kept {
+	if !r.l.index.has(at.seq) {
 		return nil, engine.ErrNotFound
 	}
 	if errors.Is(err, engine.ErrNotFound) {
@@ -157,26 +170,25 @@ const (
 )
 
 // keeps reports whether an entry is in the log, as far as this node knows.
-func (l *log) keeps(seq weir.Seq) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, kept := l.find(seq)
-	return kept
+func (r *reader) keeps(seq weir.Seq) bool {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	return r.l.index.has(seq)
 }
 
 // parcel is a message and its records, which are encoded in a header field of the message. If that
 // field could not be decoded, there are no records.
 type parcel struct {
-	records []message
+	records []record.Record
 	data    []byte
 }
 
-func unpack(m Stored) parcel {
-	records, _ := decode(m.Header, m.Seq, newest)
+func unpack(m wire.Stored) parcel {
+	records, _ := record.Decode(m.Header, m.Seq, record.Newest)
 	return parcel{records, m.Data}
 }
 
-func unpackAll(all []Stored) []parcel {
+func unpackAll(all []wire.Stored) []parcel {
 	parcels := make([]parcel, len(all))
 	for i, m := range all {
 		parcels[i] = unpack(m)
@@ -185,13 +197,13 @@ func unpackAll(all []Stored) []parcel {
 }
 
 // record returns the record of the entry that an index entry points to.
-func (p parcel) record(at entry) (record, error) {
+func (p parcel) record(at entry) (record.Record, error) {
 	if len(p.records) > 0 {
-		if i := at.position - p.records[0].position; i < uint64(len(p.records)) && p.records[i].Seq == at.seq && p.records[i].isEntry() {
-			return p.records[i].record, nil
+		if i := at.position - p.records[0].Position; i < uint64(len(p.records)) && p.records[i].Seq == at.seq && p.records[i].IsEntry() {
+			return p.records[i], nil
 		}
 	}
-	return record{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, at.seq, errRecord)
+	return record.Record{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, at.seq, record.ErrInvalid)
 }
 
 // assemble builds an entry from its messages and verifies its size and checksum.
@@ -208,15 +220,15 @@ func assemble(at entry, all []parcel) (engine.Entry, error) {
 	for _, p := range all[1:] {
 		payload = append(payload, p.data...)
 	}
-	if len(payload) != int(r.Size) || checksum(payload) != r.sum {
+	if len(payload) != int(r.Size) || record.Checksum(payload) != r.Sum {
 		return engine.Entry{}, fmt.Errorf("%w: the payload of entry %d fails its checksum", engine.ErrDamaged, at.seq)
 	}
 	return engine.Entry{Header: r.Header, Payload: payload}, nil
 }
 
 // payload reads the payload of a record that is not an entry, such as the note of a trim.
-func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
-	all, err := l.messages(ctx, m.js, int(m.parts))
+func (r *reader) payload(ctx context.Context, m *record.Record) ([]byte, error) {
+	all, err := r.messages(ctx, m.At, int(m.Parts))
 	if err != nil {
 		return nil, err
 	}
@@ -224,10 +236,10 @@ func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 	for _, part := range all {
 		b = append(b, part.Data...)
 	}
-	if n := uint64(m.offset) + uint64(m.Size); n <= uint64(len(b)) {
-		b = b[m.offset:n]
+	if n := uint64(m.Offset) + uint64(m.Size); n <= uint64(len(b)) {
+		b = b[m.Offset:n]
 	}
-	if checksum(b) != m.sum {
+	if record.Checksum(b) != m.Sum {
 		return nil, fmt.Errorf("%w: payload fails its checksum", engine.ErrDamaged)
 	}
 	return b, nil
@@ -237,40 +249,40 @@ func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 // replica. If that replica does not have the messages, it asks the leader. If there is no leader,
 // it asks any replica again, because a different one may answer the next time. The error is
 // engine.ErrNotFound if the messages do not exist.
-func (l *log) messages(ctx context.Context, js uint64, n int) ([]Stored, error) {
-	deadline := time.Now().Add(l.e.opts.Patience)
+func (r *reader) messages(ctx context.Context, js uint64, n int) ([]wire.Stored, error) {
+	deadline := time.Now().Add(r.l.e.opts.Patience)
 	for {
-		var all []Stored
+		var all []wire.Stored
 		var err error
 		if n == 1 {
-			all, err = l.e.read(ctx, l.shard.stream, Query{Seq: js})
+			all, _, err = r.l.e.client.Read(ctx, r.l.shard.Stream, wire.Query{Seq: js})
 		} else {
-			all, err = l.e.read(ctx, l.shard.stream, Query{Seq: js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
+			all, _, err = r.l.e.client.Read(ctx, r.l.shard.Stream, wire.Query{Seq: js, NextFor: r.l.subject, Batch: n, MaxBytes: anySpace})
 		}
 		switch {
 		case err == nil && len(all) == n && all[0].Seq == js:
 			return all, nil
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 			// The replica lags behind or hangs, or the messages do not exist.
-			leader, cancel := context.WithTimeout(ctx, readWithin)
-			var m Stored
-			m, err = l.e.askLeader(leader, l.shard.stream, Query{Seq: js})
+			leader, cancel := context.WithTimeout(ctx, wire.ReadWithin)
+			var m wire.Stored
+			m, err = r.l.e.client.Leader(leader, r.l.shard.Stream, wire.Query{Seq: js})
 			cancel()
 			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
 				return nil, err
 			}
 			if err == nil && n == 1 {
-				return []Stored{m}, nil
+				return []wire.Stored{m}, nil
 			}
-		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
+		case r.l.e.client.Life.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
 			return nil, engine.ErrClosed
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("%w: read message %d of %s: %v", engine.ErrUnavailable, js, l.shard.stream, err)
+			return nil, fmt.Errorf("%w: read message %d of %s: %v", engine.ErrUnavailable, js, r.l.shard.Stream, err)
 		}
-		if err := pause(ctx, retry/8); err != nil {
+		if err := wire.Pause(ctx, wire.Retry/8); err != nil {
 			return nil, err
 		}
 	}
@@ -278,23 +290,23 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]Stored, error) 
 
 // Scan reads about runBytes at a time. If entries are stored next to each other, it reads them with
 // one request.
-func (l *log) Scan(ctx context.Context, start weir.Seq, runBytes int, visit func(*engine.Entry) bool) error {
+func (r *reader) Scan(ctx context.Context, start weir.Seq, runBytes int, visit func(*engine.Entry) bool) error {
 	if runBytes == 0 {
 		runBytes = longRun
 	}
 	for {
-		at, err := l.nextRun(ctx, start, runBytes)
+		at, err := r.nextRun(ctx, start, runBytes)
 		if err != nil || len(at) == 0 {
 			return err
 		}
-		entries, err := l.fetch(ctx, at)
+		entries, err := r.fetch(ctx, at)
 		if err != nil {
 			return err
 		}
 		for _, e := range entries { // e is a copy, because other scans share the entries
-			l.mu.Lock()
-			over, gone := l.over, e.Seq < l.low
-			l.mu.Unlock()
+			r.l.mu.Lock()
+			over, gone := r.l.over, e.Seq < r.l.index.low
+			r.l.mu.Unlock()
 			if over != nil {
 				return over
 			}
@@ -308,17 +320,19 @@ func (l *log) Scan(ctx context.Context, start weir.Seq, runBytes int, visit func
 
 // nextRun returns the index entries of the next run, which is the part of the log that Scan reads
 // at once.
-func (l *log) nextRun(ctx context.Context, start weir.Seq, bytes int) ([]entry, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usable(ctx); err != nil {
+func (r *reader) nextRun(ctx context.Context, start weir.Seq, bytes int) ([]entry, error) {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	if err := r.l.usable(ctx); err != nil {
 		return nil, err
 	}
-	i, _ := l.find(max(start, l.low))
 	var at []entry
-	for ; i < len(l.index) && len(at) < runMost && (len(at) == 0 || bytes > 0); i++ {
-		at = append(at, l.index[i])
-		bytes -= int(l.index[i].size) + 128
+	for _, e := range r.l.index.from(max(start, r.l.index.low)) {
+		if len(at) == runMost || len(at) > 0 && bytes <= 0 {
+			break
+		}
+		at = append(at, e)
+		bytes -= int(e.size) + 128
 	}
 	return at, nil
 }
@@ -339,14 +353,14 @@ const keptFetch = 64 << 10
 
 // fetch reads the entries of a run once for all callers that need it at the same time. The callers
 // share the entries and must not modify them.
-func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
+func (r *reader) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	f := &fetch{first: at[0].position, last: at[len(at)-1].position, n: len(at), done: make(chan struct{})}
-	l.mu.Lock()
-	other := l.fetched
+	r.l.mu.Lock()
+	other := r.fetched
 	if other == nil || other.first != f.first || other.last != f.last || other.n != f.n {
-		other, l.fetched = nil, f
+		other, r.fetched = nil, f
 	}
-	l.mu.Unlock()
+	r.l.mu.Unlock()
 	if other != nil {
 		select {
 		case <-other.done:
@@ -356,31 +370,31 @@ func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 		if other.err == nil {
 			return other.entries, nil
 		}
-		return l.entries(ctx, at) // the shared read failed, perhaps because its caller was cancelled
+		return r.entries(ctx, at) // the shared read failed, perhaps because its caller was cancelled
 	}
-	f.entries, f.err = l.entries(ctx, at)
+	f.entries, f.err = r.entries(ctx, at)
 	size := 0
 	for i := range f.entries {
 		size += len(f.entries[i].Payload)
 	}
 	close(f.done)
 	if f.err != nil || size > keptFetch {
-		l.mu.Lock()
-		if l.fetched == f {
-			l.fetched = nil
+		r.l.mu.Lock()
+		if r.fetched == f {
+			r.fetched = nil
 		}
-		l.mu.Unlock()
+		r.l.mu.Unlock()
 	}
 	return f.entries, f.err
 }
 
 // entries reads the entries of a run. It leaves out entries that are trimmed in the meantime.
-func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
+func (r *reader) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	read := map[uint64]parcel{} // by JetStream sequence
 	if n := neighbours(at); n > 0 && len(at) > 1 {
 		// A replica may lag behind or return fewer messages. The missing ones are read one by one
 		// below.
-		all, err := l.e.read(ctx, l.shard.stream, Query{Seq: at[0].js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
+		all, _, err := r.l.e.client.Read(ctx, r.l.shard.Stream, wire.Query{Seq: at[0].js, NextFor: r.l.subject, Batch: n, MaxBytes: anySpace})
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -392,7 +406,7 @@ func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	for _, a := range at {
 		parts := gather(read, a)
 		if parts == nil {
-			all, err := l.entryMessages(ctx, a, int(a.parts))
+			all, err := r.entryMessages(ctx, a, int(a.parts))
 			if errors.Is(err, engine.ErrNotFound) {
 				continue
 			}

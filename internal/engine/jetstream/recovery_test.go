@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/engine/jetstream/record"
+	"weir/internal/engine/jetstream/wire"
 )
 
 // fakeAnswers sends the given answers, one after the other, to the requests on a subject. The
@@ -63,15 +66,15 @@ func TestInProcess(t *testing.T) {
 	seize(l)
 	l.subject = "elsewhere"
 	fakeAnswers(t, s, l.subject, sayInProcess, sayConflict, sayStored)
-	g := l.decide([]*request{{entry: text("x")}})
-	if others, err := l.store(g); err != nil || others != nil || g.records[0].js != 1 {
-		t.Errorf("records of other nodes: %v, error: %v, stored at %d; want none, none and 1", others, err, g.records[0].js)
+	g := l.writer.decide([]*request{{entry: text("x")}})
+	if others, err := l.writer.store(g); err != nil || others != nil || g.Records[0].At != 1 {
+		t.Errorf("records of other nodes: %v, error: %v, stored at %d; want none, none and 1", others, err, g.Records[0].At)
 	}
 	l.subject = l.shard.subject(l.id)
 	l.judge.(*follower).Rewind()
 	l.start(time.Now())
-	e.docs.prefix = "documents.elsewhere."
-	fakeAnswers(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
+	e.docs.Prefix = "documents.elsewhere."
+	fakeAnswers(t, s, subjectOf(e, "b"), sayInProcess, sayInProcess, sayStored)
 	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
 		t.Errorf("create: %+v, %v; want revision 1", doc, err)
 	}
@@ -92,46 +95,45 @@ func TestPartOfOwnWrite(t *testing.T) {
 	seize(l)
 	var requests []*request
 	for range 2 {
-		requests = append(requests, &request{entry: text(strings.Repeat("x", packBytes)), size: packBytes, parts: 1})
+		requests = append(requests, &request{entry: text(strings.Repeat("x", 128<<10)), size: 128 << 10, parts: 1})
 	}
-	g := l.decide(requests)
-	if len(g.msgs) != 2 {
-		t.Fatalf("the write has %d messages, want 2", len(g.msgs))
+	g := l.writer.decide(requests)
+	if len(g.Messages) != 2 {
+		t.Fatalf("the write has %d messages, want 2", len(g.Messages))
 	}
 	stored := func(m *nats.Msg) {
 		t.Helper()
-		if _, err := e.publish(ctx, []*nats.Msg{{Subject: m.Subject, Header: nats.Header{field: m.Header[field]}, Data: m.Data}}); err != nil {
+		if _, err := e.client.Publish(ctx, []*nats.Msg{{Subject: m.Subject, Header: nats.Header{"Weir": m.Header["Weir"]}, Data: m.Data}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stored(g.msgs[0])
-	fences, known := 0, l.shard.known
-	var others []message
+	stored(g.Messages[0])
+	fences, err := connect(t, s).SubscribeSync(l.shard.Fence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var others []record.Record
 	settled := make(chan error, 1)
 	go func() {
 		var err error
-		others, err = l.store(g)
+		others, err = l.writer.store(g)
 		settled <- err
 	}()
 	// The node stores one fence (an empty message) when it starts to follow the shard, and one
 	// whenever it looks for the messages of the log. So three fences show that it looks a second
 	// time.
 	awaitTrue(t, func() bool {
-		l.shard.mu.Lock()
-		defer l.shard.mu.Unlock()
-		if l.shard.known > known {
-			fences, known = fences+1, l.shard.known
-		}
-		return fences == 3 || len(settled) > 0
+		n, _, err := fences.Pending()
+		return err != nil || n >= 3 || len(settled) > 0
 	})
 	if len(settled) == 0 {
-		stored(g.msgs[1])
+		stored(g.Messages[1])
 	}
 	if err := <-settled; err != nil || others != nil {
 		t.Errorf("the method store returned %d records of another node and the error %v, want none", len(others), err)
 	}
 	if others == nil {
-		l.commit(g, time.Now())
+		l.writer.commit(g, time.Now())
 	}
 	l.start(time.Now())
 	if !judge.knows(2)() {
@@ -167,9 +169,9 @@ func TestPurgedBeforeFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.mu.Lock()
-	floor := b.bottom()
+	floor := b.index.bottom()
 	b.mu.Unlock()
-	if floor <= b.floor {
+	if floor <= b.index.floor {
 		t.Errorf("all messages before %d were purged already, want some that are left to purge", floor)
 	}
 	b.purge(floor)
@@ -188,11 +190,17 @@ func TestPurgedBeforeFollowed(t *testing.T) {
 }
 
 func listen(e *Engine) {
-	for _, l := range append([]*line{&e.docs.line}, lines(e)...) {
-		l.mu.Lock()
-		l.listen()
-		l.mu.Unlock()
+	for _, s := range e.shards() {
+		if s.Joined() {
+			s.Listen()
+		}
 	}
+	e.docs.Begin(ctx)
+}
+
+// subjectOf returns the subject of a document.
+func subjectOf(e *Engine, key string) string {
+	return e.docs.Prefix + base64.RawURLEncoding.EncodeToString([]byte(key))
 }
 
 // The servers keep the marker of a deletion for a limited time. If a node received nothing for
@@ -200,8 +208,8 @@ func listen(e *Engine) {
 func TestLongSilence(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
-	a, b := open(t, s, "store"), open(t, s, "store")
-	defer a.Close()
+	a := node(t, s, Options{Name: "store", Shards: 2, Patience: time.Minute, silence: 3 * time.Second})
+	b := open(t, s, "store")
 	defer b.Close()
 	var told []string
 	err := a.Watch(ctx, func(c engine.Change) { told = append(told, fmt.Sprint(c.Key, " ", c.Deleted)) })
@@ -227,14 +235,10 @@ func TestLongSilence(t *testing.T) {
 	// Simulate that an hour has passed: the marker of the deleted document and the end marker of
 	// its log have expired.
 	sh := a.shard(doc.Created)
-	if err := errors.Join(b.purge(ctx, a.docs.stream, a.docs.subject("gone"), 0), b.purge(ctx, sh.stream, sh.subject(doc.Created), 0)); err != nil {
+	if err := errors.Join(b.client.Clear(ctx, a.docs.Stream, subjectOf(a, "gone"), 0), b.client.Clear(ctx, sh.Stream, sh.subject(doc.Created), 0)); err != nil {
 		t.Fatal(err)
 	}
-	a.docs.mu.Lock()
-	a.docs.line.mu.Lock()
-	a.docs.heard = a.docs.heard.Add(-2 * maxSilence)
-	a.docs.line.mu.Unlock()
-	a.docs.mu.Unlock()
+	awaitTrue(t, func() bool { return !a.docs.Certain() })
 	appended := make(chan error)
 	go func() { appended <- l.Append(ctx, text("into nothing")) }()
 	listen(a)
@@ -264,18 +268,18 @@ func TestFenceExpired(t *testing.T) {
 	e := open(t, s, "store")
 	defer e.Close()
 	sh := e.shards()[0]
-	sh.join(ctx)
-	defer sh.unjoin()
+	sh.Join(ctx)
+	defer sh.Unjoin()
 	deafen(e)
-	at, err := sh.storeFence(ctx)
+	at, err := sh.Mark(ctx)
 	if err == nil {
-		err = e.purge(ctx, sh.stream, sh.fence, 0)
+		err = e.client.Clear(ctx, sh.Stream, sh.Fence, 0)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	listen(e)
-	if err := sh.reach(ctx, at); err != nil {
+	if err := sh.Reach(ctx, at); err != nil {
 		t.Error(err)
 	}
 }
@@ -297,7 +301,7 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Close() // Close waits for the deletion
-	answer, err := connect(t, s).Request("$JS.API.STREAM.MSG.GET."+l.shard.stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
+	answer, err := connect(t, s).Request("$JS.API.STREAM.MSG.GET."+l.shard.Stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
 	var got struct{ Message struct{ Hdrs []byte } }
 	if err == nil {
 		err = json.Unmarshal(answer.Data, &got)
@@ -309,7 +313,7 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := decode(h, 1, tagged); err != nil || r[0].kind != dropped {
+	if r, err := record.Decode(h, 1, record.Tagged); err != nil || r[0].Kind != record.Dropped {
 		t.Errorf("the last message of the log is %+v, %v; want the end marker", r, err)
 	}
 }
@@ -336,9 +340,8 @@ func TestOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Simulate a node that died after deleting the document and before ending the log.
-	m := &nats.Msg{Subject: e.docs.subject("gone"), Header: nats.Header{operation: {"DEL"}, writerID: {writerName()}}}
-	doc, _ := e.docs.get("gone")
-	if _, err := e.docs.write(ctx, m, uint64(doc.Revision)); err != nil {
+	m := &nats.Msg{Subject: subjectOf(e, "gone"), Header: nats.Header{"KV-Operation": {"DEL"}}}
+	if _, err := e.client.Publish(ctx, []*nats.Msg{m}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -349,7 +352,7 @@ func TestOrphans(t *testing.T) {
 	for key, want := range map[string]int{"stays": 2, "gone": 1, "ended": 1} {
 		l := logs[key]
 		all, err := l.shard.readHeaders(ctx, l.subject, 1)
-		if err != nil || len(all) != want || (all[0].kind == dropped) != (want == 1) {
+		if err != nil || len(all) != want || (all[0].Kind == record.Dropped) != (want == 1) {
 			t.Errorf("log %s has the records %+v, %v; want %d records (a single record must be the end marker)", key, all, err, want)
 		}
 	}
@@ -369,15 +372,15 @@ func TestReadFromLaggingReplica(t *testing.T) {
 	l := attach(t, e, doc.Created, &follower{})
 	seize(l)
 	defer l.start(time.Now())
-	last, err := l.shard.storeFence(ctx)
+	last, err := l.shard.Mark(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := l.decide([]*request{{entry: text("early")}})
-	m := g.records[0]
-	m.js = last + 10
+	g := l.writer.decide([]*request{{entry: text("early")}})
+	m := g.Records[0]
+	m.At = last + 10
 	l.mu.Lock()
-	l.insert(m)
+	l.index.insert(m)
 	l.mu.Unlock()
 	over, cancel := context.WithCancel(ctx)
 	read := make(chan error, 1)
@@ -386,15 +389,15 @@ func TestReadFromLaggingReplica(t *testing.T) {
 		_, err := l.Read(ctx, m.Seq)
 		read <- err
 	}()
-	l.shard.reach(over, last+1) // wait until the read, which did not find the entry, has stored a fence to catch up
-	for at := last; at < m.js-1; {
-		if at, err = l.shard.storeFence(ctx); err != nil {
+	l.shard.Reach(over, last+1) // wait until the read, which did not find the entry, has stored a fence to catch up
+	for at := last; at < m.At-1; {
+		if at, err = l.shard.Mark(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	g.msgs[0].Header.Del("Nats-Expected-Last-Subject-Sequence")
-	if at, err := e.publish(ctx, g.msgs); err != nil || at != m.js {
-		t.Fatalf("stored at %d, %v; want %d", at, err, m.js)
+	g.Messages[0].Header.Del("Nats-Expected-Last-Subject-Sequence")
+	if at, err := e.client.Publish(ctx, g.Messages); err != nil || at != m.At {
+		t.Fatalf("stored at %d, %v; want %d", at, err, m.At)
 	}
 	if err := <-read; err != nil {
 		t.Errorf("read: %v", err)
@@ -416,13 +419,16 @@ func TestStreamNotKnownYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := make(chan error)
-	go func() { begun <- (&shard{}).begin(ctx, e, 7) }()
+	go func() {
+		_, err := openShard(ctx, e, 7)
+		begun <- err
+	}()
 	for range 2 { // the server answered the first request with "no such stream", so there must be a second one
 		if _, err := asked.NextMsg(time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.servers.Create(ctx, jetstream.StreamConfig{Name: "store-log-7", Subjects: []string{"elsewhere.7"}}); err != nil {
+	if _, err := e.client.Create(ctx, jetstream.StreamConfig{Name: "store-log-7", Subjects: []string{"elsewhere.7"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-begun; err != nil {
@@ -433,11 +439,11 @@ func TestStreamNotKnownYet(t *testing.T) {
 // deposed answers the question for the last message of a subject from old data, as a server does
 // that was replaced as leader and does not know it yet.
 type deposed struct {
-	Servers
-	old atomic.Pointer[Stored]
+	wire.Servers
+	old atomic.Pointer[wire.Stored]
 }
 
-func (d *deposed) Message(ctx context.Context, stream string, q Query) (Stored, error) {
+func (d *deposed) Message(ctx context.Context, stream string, q wire.Query) (wire.Stored, error) {
 	if old := d.old.Load(); old != nil && q.LastFor == old.Subject {
 		return *old, nil
 	}
@@ -449,7 +455,7 @@ func (d *deposed) Message(ctx context.Context, stream string, q Query) (Stored, 
 func TestCreateWithDeposedLeader(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
-	servers, err := NewServers(connect(t, s))
+	servers, err := wire.Connect(connect(t, s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +469,7 @@ func TestCreateWithDeposedLeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := servers.Message(ctx, e.docs.stream, Query{Seq: uint64(doc.Revision)})
+	old, err := servers.Message(ctx, e.docs.Stream, wire.Query{Seq: uint64(doc.Revision)})
 	if err != nil {
 		t.Fatal(err)
 	}

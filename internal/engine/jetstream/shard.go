@@ -12,53 +12,59 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/line"
+	"weir/internal/engine/jetstream/record"
+	"weir/internal/engine/jetstream/wire"
 )
 
-// shard is one JetStream stream with a share of the logs. Each log has its own subject.
+// shard is one JetStream stream with a share of the logs. Each log has its own subject. The line
+// starts no consumer before the first log must be followed (its messages must be delivered as they
+// are stored). Then one consumer that delivers only headers follows all logs of the shard.
 type shard struct {
-	line
+	*line.Line
+	e      *Engine
+	number int
 	prefix string // common prefix of the subjects of all logs
 	// The channel batches limits the atomic batches in flight: JetStream accepts 50 at a time,
 	// counted over all processes.
 	batches chan struct{}
-	users   int // number of logs that need the shard to be followed; guarded by line.mu
 }
 
 const batchesAtOnce = 12
 
-// message is a record of a log without its payload. It says where the payload is stored.
-type message struct {
-	record
-	js     uint64 // JetStream sequence of the message that holds the record, or its first part
-	offset uint32 // offset of the record's payload within that message
-}
-
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
 
-// begin prepares the shard. It starts no consumer. When the first log must be followed (its
-// messages must be delivered as they are stored), one consumer that delivers only headers starts to
-// follow all logs of the shard.
-func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
-	s.prepare(e, i)
+// newShard returns the shard with the number i. It knows that the messages up to the sequence seen
+// are of no interest.
+func newShard(e *Engine, i int, seen uint64) *shard {
+	stream, prefix := e.streams.Shard(i)
+	s := &shard{e: e, number: i, prefix: prefix, batches: make(chan struct{}, batchesAtOnce)}
+	s.Line = line.New(e.client, seen, line.Options{Stream: stream, Fence: s.subject(noLog), Headers: true, Take: s.take, Full: e.full, Logger: e.opts.Logger})
+	return s
+}
+
+// openShard returns a shard that exists already.
+func openShard(ctx context.Context, e *Engine, i int) (*shard, error) {
+	stream, _ := e.streams.Shard(i)
 	for {
-		info, err := e.servers.Stream(ctx, s.stream)
+		info, err := e.client.Stream(ctx, stream)
 		if err == nil {
-			s.line.begin(e, info.State.LastSeq)
-			return nil
+			return newShard(e, i, info.State.LastSeq), nil
 		}
 		// This node or another one has just created the stream. A server may not know the stream
-		// yet, so begin asks again.
-		if !errors.Is(err, jetstream.ErrStreamNotFound) || pause(ctx, retry/4) != nil {
-			return fmt.Errorf("follow %s: %w", s.stream, err)
+		// yet, so openShard asks again.
+		if !errors.Is(err, jetstream.ErrStreamNotFound) || wire.Pause(ctx, wire.Retry/4) != nil {
+			return nil, fmt.Errorf("follow %s: %w", stream, err)
 		}
 	}
 }
 
-// prepare names the stream and the subjects of the shard with the number i.
-func (s *shard) prepare(e *Engine, i int) {
-	s.stream, s.prefix = e.logStream(i), e.logPrefix(i)
-	s.batches = make(chan struct{}, batchesAtOnce)
-	s.fence, s.headers, s.line.take = s.subject(noLog), true, s.take
+// intact returns ErrDamaged if the shard has lost its marker while this process was running.
+func (s *shard) intact(ctx context.Context) error {
+	if !s.e.marked {
+		return nil
+	}
+	return s.e.streams.Intact(ctx, s.number)
 }
 
 // noLog is not the id of any log. Its subject is used for the shard's fences, which are empty
@@ -66,7 +72,7 @@ func (s *shard) prepare(e *Engine, i int) {
 const noLog = engine.LogID(0)
 
 // take passes a message to its log if that log is followed.
-func (s *shard) take(m Stored) {
+func (s *shard) take(m wire.Stored) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, s.prefix), 10, 64)
 	if err != nil {
 		return
@@ -75,11 +81,11 @@ func (s *shard) take(m Stored) {
 	if l == nil || !l.hears() {
 		return
 	}
-	records, err := decode(m.Header, m.Seq, s.e.opts.reads)
+	records, err := record.Decode(m.Header, m.Seq, s.e.opts.reads)
 	if errors.Is(err, engine.ErrTooNew) {
 		// A record far ahead makes the worker read the message itself. The worker gets the same
 		// error, and the log fails with it.
-		records, err = []message{{record: record{kind: part, position: math.MaxUint64}, js: m.Seq}}, nil
+		records, err = []record.Record{{Position: math.MaxUint64, At: m.Seq}}, nil
 	}
 	if err != nil {
 		s.e.opts.Logger.Error("message ignored: header field cannot be read", "subject", m.Subject, "error", err)
@@ -98,7 +104,7 @@ const maxRereads = 20
 // includes every record that was acknowledged before the call. If records are missing in the middle
 // at each of maxRereads attempts, the log is damaged, because Weir purges only the oldest messages
 // of a log.
-func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]message, error) {
+func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]record.Record, error) {
 	holes := 0
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {
 		all, err := s.readHeadersOnce(ctx, subject, from)
@@ -108,14 +114,14 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 		switch {
 		case err == nil || errors.Is(err, engine.ErrUnavailable) || errors.Is(err, engine.ErrTooNew):
 			return all, err
-		case s.e.ctx.Err() != nil:
+		case s.e.client.Life.Err() != nil:
 			return nil, engine.ErrClosed
-		case holes == maxRereads || errors.Is(err, errRecord):
+		case holes == maxRereads || errors.Is(err, record.ErrInvalid):
 			return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s: %w", engine.ErrUnavailable, subject, err)
 		}
-		if err := pause(ctx, retry/8); err != nil {
+		if err := wire.Pause(ctx, wire.Retry/8); err != nil {
 			return nil, err
 		}
 	}
@@ -125,8 +131,8 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 // record that was acknowledged before the call. recordsAfter reads the payloads too, so it is
 // suitable only for few records. But it needs only the servers of the shard, while readHeaders
 // creates a consumer and therefore also needs the leader of JetStream as a whole (the meta leader).
-func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) ([]message, error) {
-	newest, err := s.last(ctx, subject)
+func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) ([]record.Record, error) {
+	newest, err := s.Last(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +140,12 @@ func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) 
 	if last < known {
 		return nil, fmt.Errorf("%w: the newest known message of %s was removed", engine.ErrDamaged, subject)
 	}
-	var all []message
+	var all []record.Record
 	from := known + 1
 	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
-		got, err := s.e.read(ctx, s.stream, Query{Seq: from, NextFor: subject, Batch: afterAtOnce, MaxBytes: afterBytes})
+		got, _, err := s.e.client.Read(ctx, s.Stream, wire.Query{Seq: from, NextFor: subject, Batch: afterAtOnce, MaxBytes: afterBytes})
 		for _, m := range got {
-			records, err := decode(m.Header, m.Seq, s.e.opts.reads)
+			records, err := record.Decode(m.Header, m.Seq, s.e.opts.reads)
 			if errors.Is(err, engine.ErrTooNew) {
 				return nil, err
 			}
@@ -151,12 +157,12 @@ func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) 
 		}
 		switch {
 		case len(got) > 0:
-		case s.e.ctx.Err() != nil:
+		case s.e.client.Life.Err() != nil:
 			return nil, engine.ErrClosed
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s from %d on: %v", engine.ErrUnavailable, subject, from, err)
 		default:
-			if err := pause(ctx, retry/8); err != nil { // the replica lags behind
+			if err := wire.Pause(ctx, wire.Retry/8); err != nil { // the replica lags behind
 				return nil, err
 			}
 		}
@@ -172,19 +178,19 @@ const (
 )
 
 // readHeadersOnce is one attempt of readHeaders.
-func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
-	newest, err := s.last(ctx, subject)
+func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64) ([]record.Record, error) {
+	newest, err := s.Last(ctx, subject)
 	last := newest.Seq
 	if err != nil || last < from {
 		return nil, err
 	}
-	var all []message
-	err = s.e.servers.Headers(ctx, s.stream, subject, from, func(m Stored) error {
-		records, err := decode(m.Header, m.Seq, s.e.opts.reads)
+	var all []record.Record
+	err = s.e.client.Headers(ctx, s.Stream, subject, from, func(m wire.Stored) error {
+		records, err := record.Decode(m.Header, m.Seq, s.e.opts.reads)
 		if err != nil {
 			return err
 		}
-		if k := len(all); k > 0 && records[0].kind != dropped && records[0].position != all[k-1].position+1 {
+		if k := len(all); k > 0 && records[0].Kind != record.Dropped && records[0].Position != all[k-1].Position+1 {
 			return errHole
 		}
 		all = append(all, records...)
@@ -193,7 +199,7 @@ func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64
 	if err != nil {
 		return nil, err
 	}
-	if k := len(all); k == 0 || all[k-1].js < last {
+	if k := len(all); k == 0 || all[k-1].At < last {
 		return nil, errors.New("replica lags behind")
 	}
 	return all, nil

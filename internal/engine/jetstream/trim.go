@@ -14,7 +14,7 @@ import (
 // (engine.Judge, the rules of the stream) in one message of the log. The messages of the removed
 // entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
-	return l.propose(ctx, &request{low: low, note: note, size: len(note), parts: l.parts(len(note))})
+	return l.ask(ctx, &request{low: low, note: note, size: len(note), parts: l.e.chunk().Parts(len(note))}, &l.queue)
 }
 
 // purgeAfter is how long trimmed messages stay in JetStream. Other nodes may not know of the trim
@@ -33,8 +33,8 @@ type purging struct {
 // the last trim. The purge happens when all nodes have had time to learn of the trim.
 func (l *log) purgeLater() {
 	l.mu.Lock()
-	floor, done := l.bottom(), l.over != nil
-	done = done || floor <= l.floor
+	floor, done := l.index.bottom(), l.over != nil
+	done = done || floor <= l.index.floor
 	l.mu.Unlock()
 	if done {
 		return
@@ -46,22 +46,11 @@ func (l *log) purgeLater() {
 	}
 }
 
-// bottom returns the JetStream sequence of the oldest message that is still needed. The caller
-// holds l.mu.
-func (l *log) bottom() uint64 {
-	// The message of the last trim is still needed, because it holds the note.
-	floor := l.note
-	for i := range l.index {
-		floor = min(floor, l.index[i].js)
-	}
-	return floor
-}
-
 // tidy carries out the purges that are due. While the servers are full, it carries out all
 // scheduled purges.
 func (e *Engine) tidy() {
 	due := map[engine.LogID]purging{}
-	full := e.room.full.Load() != nil
+	full := e.space.Full() != nil
 	e.mu.Lock()
 	for id, p := range e.later {
 		if full || time.Now().After(p.at) {
@@ -76,12 +65,12 @@ func (e *Engine) tidy() {
 			// The log is no longer open on this node. If this purge fails, the next node that reads
 			// the whole log repeats it.
 			s := e.shard(id)
-			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
+			e.background(func() { e.client.Clear(e.client.Life, s.Stream, s.subject(id), p.floor) })
 			continue
 		}
 		if full {
 			l.mu.Lock()
-			p.floor = l.bottom()
+			p.floor = l.index.bottom()
 			l.mu.Unlock()
 		}
 		e.background(func() { l.purge(p.floor) })
@@ -90,20 +79,13 @@ func (e *Engine) tidy() {
 
 // purge removes the messages with a sequence below floor.
 func (l *log) purge(floor uint64) {
-	err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
+	err := l.e.client.Clear(l.e.client.Life, l.shard.Stream, l.subject, floor)
 	l.mu.Lock()
 	if err == nil {
-		l.floor = max(l.floor, floor)
+		l.index.floor = max(l.index.floor, floor)
 	} else {
 		l.e.opts.Logger.Debug("purge failed, evicted entries keep their space", "log", l.id, "error", err)
 	}
 	l.mu.Unlock()
 	l.purgeLater() // the log may have been trimmed again
-}
-
-// purge removes the messages of a subject whose sequence is below floor. If floor is 0, it removes
-// all of them.
-func (e *Engine) purge(ctx context.Context, stream, subject string, floor uint64) error {
-	_, err := withRetry(ctx, e, func(ctx context.Context) (bool, error) { return true, e.servers.Purge(ctx, stream, subject, floor) })
-	return err
 }

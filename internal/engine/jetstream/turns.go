@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,17 +40,31 @@ const (
 	free   = byte(2)
 )
 
+// turns decides when this node writes to a log that other nodes write to as well.
+type turns struct {
+	l *log
+	// Only the worker uses these fields.
+	rival time.Time // when another node last wrote to the log
+	turn  time.Time // when this node's turn began; zero while it has none
+	owed  time.Time // when this node gave up its turn; zero unless it is leaving the next turn to other nodes
+
+	// wanted is when another node last asked for a turn, and freed is when another node last
+	// announced that the log is free.
+	wanted, freed atomic.Int64
+	leaving       atomic.Bool // this node is leaving the next turn to other nodes
+}
+
 // say sends a message about the log to the other nodes.
-func (l *log) say(what byte) {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, 17), uint64(l.id))
-	l.e.servers.Say(&nats.Msg{Subject: l.e.opts.Name + ".turn", Data: append(binary.BigEndian.AppendUint64(b, l.e.node), what)})
+func (t *turns) say(what byte) {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 17), uint64(t.l.id))
+	t.l.e.client.Say(&nats.Msg{Subject: t.l.e.opts.Name + ".turn", Data: append(binary.BigEndian.AppendUint64(b, t.l.e.node), what)})
 }
 
 // hearTurns subscribes to the messages of other nodes about turns. If another node asks for a turn
 // while this node is not writing to the log, or is leaving it to others, this node answers at once
 // that the log is free.
 func (e *Engine) hearTurns() error {
-	_, err := e.servers.Hear(e.opts.Name+".turn", func(m *nats.Msg) {
+	_, err := e.client.Hear(e.opts.Name+".turn", func(m *nats.Msg) {
 		if len(m.Data) != 17 || binary.BigEndian.Uint64(m.Data[8:]) == e.node {
 			return
 		}
@@ -58,16 +73,16 @@ func (e *Engine) hearTurns() error {
 			return
 		}
 		if m.Data[16] == free {
-			l.freed.Store(time.Now().UnixNano())
+			l.turns.freed.Store(time.Now().UnixNano())
 			l.signal()
 			return
 		}
-		l.wanted.Store(time.Now().UnixNano())
+		l.turns.wanted.Store(time.Now().UnixNano())
 		l.mu.Lock()
 		idle := !l.working
 		l.mu.Unlock()
-		if idle || l.leaving.Load() {
-			l.say(free)
+		if idle || l.turns.leaving.Load() {
+			l.turns.say(free)
 		}
 	})
 	return err
@@ -75,64 +90,64 @@ func (e *Engine) hearTurns() error {
 
 // lost is called after another node has written first. It asks for a turn and waits for it. While
 // it waits, it applies the records of other nodes.
-func (l *log) lost() {
+func (t *turns) lost() {
 	began := time.Now()
-	l.turn = time.Time{}
-	l.say(wanted)
-	l.linger(l.e.opts.turn, func() bool { return l.freed.Load() > began.UnixNano() })
+	t.turn = time.Time{}
+	t.say(wanted)
+	t.linger(t.l.e.opts.turn, func() bool { return t.freed.Load() > began.UnixNano() })
 }
 
 // won is called after a successful write and continues this node's turn. If other nodes want a
 // turn, won ends this node's turn after turnFor, or earlier if there is nothing left to write.
-func (l *log) won(begun time.Time) {
-	if l.turn.IsZero() {
-		l.turn = begun
+func (t *turns) won(begun time.Time) {
+	if t.turn.IsZero() {
+		t.turn = begun
 	}
-	if time.Since(time.Unix(0, l.wanted.Load())) > l.e.opts.turn {
+	if time.Since(time.Unix(0, t.wanted.Load())) > t.l.e.opts.turn {
 		return
 	}
-	l.mu.Lock()
-	more := len(l.queue) > 0
-	l.mu.Unlock()
-	if !more || time.Since(l.turn) > turnFor {
-		l.owed, l.turn = time.Now(), time.Time{}
-		l.leaving.Store(true)
-		l.wanted.Store(0)
-		l.say(free)
+	t.l.mu.Lock()
+	more := len(t.l.queue) > 0
+	t.l.mu.Unlock()
+	if !more || time.Since(t.turn) > turnFor {
+		t.owed, t.turn = time.Now(), time.Time{}
+		t.leaving.Store(true)
+		t.wanted.Store(0)
+		t.say(free)
 	}
 }
 
 // yield waits if this node has left the next turn to other nodes. It waits until another node has
 // written and the remaining nodes have had time to try.
-func (l *log) yield() {
-	if l.owed.IsZero() {
+func (t *turns) yield() {
+	if t.owed.IsZero() {
 		return
 	}
-	wrote := func() bool { return l.rival.After(l.owed) }
-	if l.linger(l.e.opts.turn-time.Since(l.owed), wrote); wrote() {
-		l.linger(handicap-time.Since(l.rival), func() bool { return false })
+	wrote := func() bool { return t.rival.After(t.owed) }
+	if t.linger(t.l.e.opts.turn-time.Since(t.owed), wrote); wrote() {
+		t.linger(handicap-time.Since(t.rival), func() bool { return false })
 	}
-	l.owed = time.Time{}
-	l.leaving.Store(false)
+	t.owed = time.Time{}
+	t.leaving.Store(false)
 }
 
 // linger applies the records that other nodes write, until the function done returns true or the
 // time limit has passed.
-func (l *log) linger(limit time.Duration, done func() bool) {
+func (t *turns) linger(limit time.Duration, done func() bool) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
-	for l.follow(); !done(); l.follow() {
-		l.mu.Lock()
-		over := l.over != nil || l.closing
-		l.mu.Unlock()
+	for t.l.follow(); !done(); t.l.follow() {
+		t.l.mu.Lock()
+		over := t.l.over != nil || t.l.closing
+		t.l.mu.Unlock()
 		if over {
 			return
 		}
 		select {
-		case <-l.heard:
+		case <-t.l.heard:
 		case <-late.C:
 			return
-		case <-l.e.ctx.Done():
+		case <-t.l.e.client.Life.Done():
 			return
 		}
 	}

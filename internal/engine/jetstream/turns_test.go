@@ -20,7 +20,7 @@ func TestTurns(t *testing.T) {
 	}
 	ours, theirs := attach(t, a, doc.Created, &follower{}), attach(t, b, doc.Created, &follower{})
 	put(t, ours, "first", "no one else")
-	ours.wanted.Store(time.Now().UnixNano())
+	ours.turns.wanted.Store(time.Now().UnixNano())
 	put(t, ours, "they want to")
 	later := make(chan error)
 	go func() { later <- ours.Append(ctx, text("later")) }()

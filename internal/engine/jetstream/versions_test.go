@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/nodes"
+	"weir/internal/engine/jetstream/record"
 )
 
 // tags returns an entry that only the newest version of a message can hold.
@@ -19,11 +21,10 @@ func tags(s string) *engine.Entry {
 // join makes an engine announce itself until the returned function is called.
 func join(t *testing.T, e *Engine, name string) (leave func()) {
 	t.Helper()
-	n, err := e.Join(Self{Name: name, Words: func() []byte { return nil }, Hear: func([]byte) {}})
-	if err != nil {
+	if err := e.Nodes.Join(nodes.Self{Name: name, Words: func() []byte { return nil }, Hear: func([]byte) {}}); err != nil {
 		t.Fatal(err)
 	}
-	return n.Leave
+	return e.Nodes.Leave
 }
 
 // Two nodes of different versions run side by side. The newer one writes nothing that the older one
@@ -34,11 +35,11 @@ func TestTwoVersions(t *testing.T) {
 	t.Cleanup(s.Stop)
 	o := Options{Name: "store", Shards: 1, Patience: time.Minute}
 	newer := node(t, s, o)
-	o.reads = named
+	o.reads = 3
 	older := node(t, s, o)
 	defer join(t, newer, "a")()
 	leave := join(t, older, "b")
-	awaitTrue(t, func() bool { return newer.common() == named })
+	awaitTrue(t, func() bool { return newer.common() == 3 })
 
 	doc, err := newer.Create(ctx, "a", nil)
 	if err != nil {
@@ -86,29 +87,12 @@ func TestTwoVersions(t *testing.T) {
 	}
 
 	leave()
-	o.reads = tagged
+	o.reads = record.Tagged
 	defer join(t, node(t, s, o), "b")() // the upgraded node has the same name
-	awaitTrue(t, func() bool { return newer.common() == tagged })
+	awaitTrue(t, func() bool { return newer.common() == record.Tagged })
 	if err := here.Append(ctx, tags("three")); err != nil {
 		t.Errorf("append after the upgrade: %v", err)
 	}
-}
-
-// A node that has been silent for long no longer counts, even if no page lists the nodes.
-func TestOlderNodeIsForgotten(t *testing.T) {
-	s := server(t, quickDir(t))
-	t.Cleanup(s.Stop)
-	e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Minute})
-	n, err := e.Join(Self{Name: "a", Words: func() []byte { return nil }, Hear: func([]byte) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Leave()
-	n.mu.Lock()
-	n.heard["b"] = sign{at: time.Now().Add(-missedFor), reads: named}
-	n.agree()
-	n.mu.Unlock()
-	awaitTrue(t, func() bool { return e.common() == tagged })
 }
 
 // An older node meets a message of a newer version, because the newer node did not know of it. The
@@ -119,7 +103,7 @@ func TestTooNew(t *testing.T) {
 	t.Cleanup(s.Stop)
 	o := Options{Name: "store", Shards: 1, Patience: time.Hour} // an error that waits for Patience would never come
 	newer := node(t, s, o)
-	o.reads = named
+	o.reads = 3
 	older := node(t, s, o)
 	doc, err := newer.Create(ctx, "a", nil)
 	if err != nil {
@@ -155,13 +139,13 @@ func TestStoreTooNew(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
 	e := node(t, s, Options{Name: "store"})
-	info, err := e.servers.Stream(ctx, "KV_store-docs")
+	info, err := e.client.Stream(ctx, "KV_store-docs")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := info.Config
-	c.Metadata[formatKey] = "3"
-	if err := e.servers.Update(ctx, c); err != nil {
+	c.Metadata["weir-format"] = "3"
+	if err := e.client.Update(ctx, c); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(ctx, connect(t, s), Options{Name: "store"}); !errors.Is(err, engine.ErrTooNew) {

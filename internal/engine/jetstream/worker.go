@@ -2,15 +2,13 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/jetstream/record"
 )
 
 // request is a call that waits for the worker, the goroutine that does everything in the order of
@@ -28,7 +26,7 @@ type request struct {
 	size, parts int // size of the payload in bytes, and number of messages that it needs
 
 	// left is true if the caller stopped waiting, so that the worker must not use the entry.
-	// Guarded by log.asking.
+	// Guarded by writer.asking.
 	left bool
 }
 
@@ -47,7 +45,7 @@ func (l *log) Append(ctx context.Context, e *engine.Entry) error {
 	if err != nil {
 		return err
 	}
-	return l.propose(ctx, r)
+	return l.ask(ctx, r, &l.queue)
 }
 
 // Propose implements engine.Log.
@@ -69,15 +67,12 @@ func (l *log) appending(e *engine.Entry) (*request, error) {
 		return nil, fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d), publisher of %d bytes (at most %d), tag of %d bytes (at most %d)",
 			len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey, len(e.Publisher), weir.MaxPublisher, len(e.Tag), engine.MaxTag)
 	}
-	parts := l.parts(len(e.Payload))
+	parts := l.e.chunk().Parts(len(e.Payload))
 	if parts > groupMessages {
 		return nil, fmt.Errorf("append entry of %d bytes: needs %d messages, and one write takes at most %d", len(e.Payload), parts, groupMessages)
 	}
 	return &request{entry: e, size: len(e.Payload), parts: parts}, nil
 }
-
-// propose passes an append or a trim to the worker and waits for the outcome.
-func (l *log) propose(ctx context.Context, r *request) error { return l.ask(ctx, r, &l.queue) }
 
 // ask adds a request to a queue of the worker, and waits for the answer or until ctx ends.
 func (l *log) ask(ctx context.Context, r *request, queue *[]*request) error {
@@ -124,9 +119,9 @@ func (l *log) begin(ctx context.Context, r *request, queue *[]*request) error {
 // stream) has not been asked about the request yet, the worker skips it. Otherwise the worker
 // completes the request and discards its own answer.
 func (l *log) leave(r *request, err error) {
-	l.asking.Lock()
+	l.writer.asking.Lock()
 	r.left = true
-	l.asking.Unlock()
+	l.writer.asking.Unlock()
 	r.answer(err)
 }
 
@@ -139,10 +134,10 @@ func (l *log) wake() {
 }
 
 // hear receives the records of one message from the line, which is the subscription to the shard.
-func (l *log) hear(records []message) {
+func (l *log) hear(records []record.Record) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, records...)
-	l.newest = max(l.newest, records[0].js)
+	l.newest = max(l.newest, records[0].At)
 	l.wake()
 	l.mu.Unlock()
 	l.signal()
@@ -202,8 +197,8 @@ func (l *log) work() {
 			answer(refreshes, l.refresh())
 		}
 		if l.waiting() > 0 {
-			l.yield()
-			l.gather()
+			l.turns.yield()
+			l.writer.gather()
 			l.follow()
 		}
 		l.mu.Lock()
@@ -227,7 +222,7 @@ func (l *log) work() {
 		}
 		l.mu.Unlock()
 		if len(group) > 0 {
-			l.write(group)
+			l.writer.write(group)
 		}
 	}
 }
@@ -246,7 +241,7 @@ func (l *log) rest() {
 // Dropped has returned, so that no second worker starts.
 func (l *log) end() {
 	queue := append(l.queue, l.attendance.refreshes...)
-	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, nil
+	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, index{}
 	l.mu.Unlock()
 	answer(queue, engine.ErrDropped)
 	l.judge.Dropped()
@@ -271,139 +266,6 @@ func (l *log) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue)
-}
-
-// gather lets other goroutines run until the queue stops growing. Callers that just got an answer
-// often append again at once. It pays to wait for them, because a message with many entries costs
-// little more than a message with one entry.
-func (l *log) gather() {
-	for n := l.waiting(); ; {
-		runtime.Gosched()
-		m := l.waiting()
-		if m <= n {
-			return
-		}
-		n = m
-	}
-}
-
-// write asks the judge about a group of requests and stores the result. If another node wrote
-// first, write makes the judge forget its decisions (Rewind), applies the other node's records, and
-// asks again.
-func (l *log) write(requests []*request) {
-	for {
-		err := l.certain()
-		if err == nil {
-			err = l.e.clock.fault() // with a wrong clock, entries would get a wrong time, and trims would remove what must be kept
-		}
-		if err != nil {
-			answer(requests, err)
-			return
-		}
-		requests = l.fitting(requests)
-		g := l.decide(requests)
-		if len(g.newer) > 0 {
-			if requests = l.withoutNewer(g); len(requests) == 0 {
-				return
-			}
-			continue
-		}
-		if len(g.msgs) == 0 {
-			answer(g.requests, nil)
-			return
-		}
-		begun := time.Now()
-		others, err := l.store(g)
-		if err == nil && others == nil {
-			l.commit(g, begun)
-			l.won(begun)
-			return
-		}
-		if len(others) > 0 && others[0].kind == dropped {
-			l.drop()
-			answer(g.requests, engine.ErrDropped)
-			return
-		}
-		l.e.tooFull(err)
-		// After ErrFull the loop continues if the judge admitted entries. In the next round, the
-		// method fitting refuses the appends, and the trims of the group are written without them.
-		if failed := l.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
-			answer(g.requests, failed)
-			return
-		}
-		first := l.position + 1
-		if err := l.applyAll(others); err != nil {
-			if g.doubt && others[0].position > first && errors.Is(err, engine.ErrBehind) {
-				// The records between the last known record and others[0] were purged. This group
-				// may have been among them: stored, trimmed by another node, and purged. So its
-				// outcome is unknown.
-				err = fmt.Errorf("%w: a write got no answer, and other nodes have trimmed that part of the log: %v", engine.ErrUnavailable, err)
-			}
-			answer(g.requests, err)
-			return
-		}
-		if len(others) > 0 {
-			l.e.counts.conflicts.Add(1)
-		}
-		l.lost()
-		l.mu.Lock()
-		requests = l.takeGroup(g.requests) // more requests may have arrived
-		l.mu.Unlock()
-	}
-}
-
-// withoutNewer refuses the entries of a group that other nodes could not read, because these nodes
-// run an older version. It takes back the decisions about the whole group, and returns the other
-// requests.
-func (l *log) withoutNewer(g *group) []*request {
-	older := fmt.Errorf("%w, which reads messages up to version %d", engine.ErrOlder, l.e.common())
-	if failed := l.rewind(g, older); failed != older { // the judge cannot forget its decisions
-		answer(g.requests, failed)
-		return nil
-	}
-	answer(g.newer, older)
-	return slices.DeleteFunc(g.requests, func(r *request) bool { return slices.Contains(g.newer, r) })
-}
-
-// certain waits until the node knows whether the log's document exists. A node that received
-// nothing about documents for very long may have missed the deletion of the document. The marker of
-// the deletion and the message that ended the log both expire. After that the log looks empty, and
-// nothing shows that it has ended.
-func (l *log) certain() error {
-	for !l.e.docs.certain() {
-		if err := l.e.docs.catchUp(l.e.ctx); errors.Is(err, engine.ErrClosed) {
-			return err
-		}
-		select {
-		case <-l.giveUp:
-			return fmt.Errorf("%w: unknown whether the log still exists", engine.ErrUnavailable)
-		default:
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.over
-}
-
-// fitting checks whether there is space for the requests. If not, it answers all appends with an
-// error and returns only the trims, because trims free space.
-func (l *log) fitting(requests []*request) []*request {
-	bytes := 0
-	for _, r := range requests {
-		if r.entry != nil {
-			bytes += r.size
-		}
-	}
-	full := l.e.admits(l.e.ctx, bytes)
-	if full == nil {
-		return requests
-	}
-	return slices.DeleteFunc(requests, func(r *request) bool {
-		if r.entry != nil {
-			r.answer(full)
-		}
-		return r.entry != nil
-	})
 }
 
 func answer(requests []*request, err error) {

@@ -1,0 +1,159 @@
+package nodes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"weir/internal/engine"
+)
+
+// A batch expires by the clock of the node that handles a request, and expiry is final for all
+// nodes. So a node whose clock is two hours ahead would evict batches two hours too early for all
+// nodes. Its wrong timestamps would also spread to later batches of other nodes, because times in a
+// log never go backwards. Therefore nodes compare their clocks: every heartbeat (see Nodes) carries
+// the time of the node that sends it. A node whose clock differs from the median of all clocks by
+// more than maxSkew writes to no log until the clocks agree again, and uses the median as the
+// current time.
+
+const (
+	// maxSkew is how far the clock of a node may differ from the median. It is longer than a
+	// heartbeat takes on a busy machine.
+	maxSkew = 5 * time.Second
+	// clockSamples is how many of the last heartbeats of a node are remembered. A heartbeat that
+	// takes long makes the clock of its sender look late. So only the fastest of the remembered
+	// heartbeats is used.
+	clockSamples = 8
+)
+
+// clock compares the clock of this node with those of the other nodes. All times are measured as
+// offsets from a steady clock, which does not change when the system time is set. So a jump of this
+// node's own clock shows at once, before the next heartbeat arrives.
+type clock struct {
+	wall  func() time.Time // the clock that is checked
+	begun time.Time        // when the steady clock began; see the method steady
+
+	mu     sync.Mutex
+	peers  map[string]*peerClock
+	others []time.Duration // offsets of the other nodes' clocks, sorted
+	first  chan struct{}   // closed when another node's clock is known
+}
+
+// peerClock is what is known about the clock of another node.
+type peerClock struct {
+	heard   time.Time
+	offsets []time.Duration // of the last heartbeats
+}
+
+func (c *clock) init(wall func() time.Time) {
+	c.wall, c.begun, c.peers, c.first = wall, time.Now(), map[string]*peerClock{}, make(chan struct{})
+}
+
+// steady returns the time of the steady clock.
+func (c *clock) steady() time.Time { return c.begun.Add(time.Since(c.begun)) }
+
+// offset returns how far a time is ahead of the steady clock. It removes the monotonic reading,
+// because otherwise Sub would ignore changes of the system time.
+func (c *clock) offset(at time.Time) time.Duration { return at.Round(0).Sub(c.steady().Round(0)) }
+
+// hear takes note of the time that a heartbeat of another node carries. A node that has been silent
+// for a while no longer counts. If all other nodes are silent, their last known offsets stay valid:
+// this node is cut off, and its own clock may be the wrong one.
+func (c *clock) hear(node string, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peers[node]
+	if p == nil {
+		p = &peerClock{}
+		c.peers[node] = p
+	}
+	if p.heard = time.Now(); len(p.offsets) == clockSamples {
+		p.offsets = p.offsets[1:]
+	}
+	p.offsets = append(p.offsets, c.offset(at))
+	c.others = nil
+	for name, p := range c.peers {
+		if time.Since(p.heard) > goneAfter {
+			delete(c.peers, name)
+			continue
+		}
+		c.others = append(c.others, slices.Max(p.offsets))
+	}
+	slices.Sort(c.others)
+	select {
+	case <-c.first:
+	default:
+		close(c.first)
+	}
+}
+
+// read returns the current time and by how much this node's clock is ahead of the median of all
+// clocks. The current time is that of this node's clock or, if that clock is wrong, the median. If
+// the number of nodes is even, the earlier of the two middle clocks is the median, because only a
+// clock that is ahead destroys data.
+func (c *clock) read() (now time.Time, ahead time.Duration) {
+	now = c.wall()
+	own := c.offset(now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(c.others, own, cmp.Compare)
+	median := own
+	switch middle := len(c.others) / 2; {
+	case i < middle:
+		median = c.others[middle-1]
+	case i > middle:
+		median = c.others[middle]
+	}
+	if ahead = own - median; ahead.Abs() > maxSkew {
+		now = c.steady().Round(0).Add(median)
+	}
+	return now, ahead
+}
+
+// aheads returns by how much the clock of each other node that is present is ahead of the median of
+// all clocks.
+func (c *clock) aheads() map[string]time.Duration {
+	now, ahead := c.read()
+	if ahead.Abs() > maxSkew {
+		ahead = 0 // the time that read returned is the median
+	}
+	median := c.offset(now) - ahead
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]time.Duration{}
+	for name, p := range c.peers {
+		all[name] = slices.Max(p.offsets) - median
+	}
+	return all
+}
+
+// fault returns an error (engine.ErrClock, wrapped) while this node's clock is wrong.
+func (c *clock) fault() error {
+	_, ahead := c.read()
+	switch {
+	case ahead > maxSkew:
+		return fmt.Errorf("%w: it is %v ahead of the clocks of the other nodes", engine.ErrClock, ahead.Round(time.Second))
+	case ahead < -maxSkew:
+		return fmt.Errorf("%w: it is %v behind the clocks of the other nodes", engine.ErrClock, -ahead.Round(time.Second))
+	}
+	return nil
+}
+
+// Now returns the current time. It is the time of this node's clock or, while that clock is wrong,
+// the median of the clocks of all nodes.
+func (n *Nodes) Now() time.Time {
+	now, _ := n.clock.read()
+	return now
+}
+
+// Ahead returns by how much this node's clock is ahead of the median of the clocks of all nodes. It
+// is negative if the clock is behind.
+func (n *Nodes) Ahead() time.Duration {
+	_, ahead := n.clock.read()
+	return ahead
+}
+
+// ClockFault returns an error (engine.ErrClock, wrapped) while this node's clock is wrong.
+func (n *Nodes) ClockFault() error { return n.clock.fault() }

@@ -1,0 +1,221 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/jetstream/record"
+	"weir/internal/engine/jetstream/wire"
+)
+
+// returning is a judge that continues with the state of an earlier one (engine.Returning).
+type returning struct {
+	*follower
+	left     engine.Log
+	restored int // number of entries that Restore received
+	resumed  bool
+}
+
+func (r *returning) Left() engine.Log  { return r.left }
+func (r *returning) Resume(engine.Log) { r.resumed = true }
+func (r *returning) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
+	r.follower = &follower{}
+	return r.follower.Restore(note, func(yield func(*engine.Header) bool) {
+		for h := range entries {
+			if r.restored++; !yield(h) {
+				return
+			}
+		}
+	})
+}
+
+// readings counts the messages whose headers are read, and the feeds that are created for it.
+type readings struct {
+	wire.Servers
+	calls, messages atomic.Int64
+}
+
+func (r *readings) Headers(ctx context.Context, stream, subject string, from uint64, visit func(wire.Stored) error) error {
+	r.calls.Add(1)
+	return r.Servers.Headers(ctx, stream, subject, from, func(m wire.Stored) error {
+		r.messages.Add(1)
+		return visit(m)
+	})
+}
+
+// countedPair opens one log on two nodes, and counts what the first one reads.
+func countedPair(t *testing.T) (count *readings, here, there *log, mine, theirs *follower) {
+	t.Helper()
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	servers, err := wire.Connect(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count = &readings{Servers: servers}
+	o := Options{Name: "store", Shards: 2, sure: time.Hour}
+	e, err := OpenOn(ctx, count, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, mine = openUnattended(t, e, doc.Created)
+	there, theirs = openUnattended(t, node(t, s, o), doc.Created)
+	return count, here, there, mine, theirs
+}
+
+// A log that is closed and opened again reads only what other nodes have stored in the meantime. It
+// reads everything if another node has removed records that this node has not read yet, or if the
+// judge returns a log that cannot be continued.
+func TestResume(t *testing.T) {
+	const n = 20
+	use := func(low weir.Seq, purge bool) func(t *testing.T, there *log, judge *follower) {
+		return func(t *testing.T, there *log, judge *follower) {
+			put(t, there, "their first", "their second")
+			if judge.low = low; low > 0 {
+				if err := there.Trim(ctx, low, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if purge {
+				there.mu.Lock()
+				floor := there.index.bottom()
+				there.mu.Unlock()
+				there.purge(floor)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		meanwhile func(t *testing.T, there *log, judge *follower)
+		resumed   bool
+		messages  int64
+		seqs      []weir.Seq
+	}{
+		{"unchanged", func(*testing.T, *log, *follower) {}, true, 0, between(0, n)},
+		{"appended", use(0, false), true, 2, between(0, n+2)},
+		{"trimmed", use(5, false), true, 3, between(5, n+2)},
+		{"trimmed and purged", use(5, true), true, 3, between(5, n+2)},
+		{"trimmed and purged beyond what this node knows", use(n+1, true), false, 2, between(n+1, n+2)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			count, here, there, mine, theirs := countedPair(t)
+			put(t, here, make([]string, n)...)
+			if err := there.CatchUp(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := here.Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.meanwhile(t, there, theirs)
+			count.calls.Store(0)
+			count.messages.Store(0)
+			judge := &returning{follower: mine, left: here}
+			l, err := here.e.Open(ctx, here.id, judge)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if judge.resumed != c.resumed || (judge.restored > 0) == c.resumed {
+				t.Errorf("resumed: %v, restored with %d entries", judge.resumed, judge.restored)
+			}
+			if got := count.messages.Load(); c.resumed && got != c.messages || (count.calls.Load() == 0) != (c.messages == 0) {
+				t.Errorf("%d messages were read, want %d", got, c.messages)
+			}
+			var seqs []weir.Seq
+			l.Headers(0, func(h engine.Header) bool { seqs = append(seqs, h.Seq); return true })
+			if !slices.Equal(seqs, c.seqs) {
+				t.Errorf("the log holds %v, want %v", seqs, c.seqs)
+			}
+			put(t, l.(*log), "mine")
+			if err := there.CatchUp(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := theirs.seen, c.seqs[len(c.seqs)-1]+2; got != want {
+				t.Errorf("after another append, the other node knows the entries below %d, want %d", got, want)
+			}
+		})
+	}
+}
+
+// between returns the sequences from low to last-1.
+func between(low, last weir.Seq) (all []weir.Seq) {
+	for seq := low; seq < last; seq++ {
+		all = append(all, seq)
+	}
+	return all
+}
+
+// A log that was deleted, or that another log has continued, or that failed, cannot be continued.
+func TestResumeNot(t *testing.T) {
+	here, there, judges := pair(t)
+	put(t, here, "a", "b", "c")
+	if err := here.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []engine.Log{nil, there, newLog(here.e, here.id+1, judges[0])} {
+		judge := &returning{follower: &follower{}, left: left}
+		l, err := here.e.Open(ctx, here.id, judge)
+		if err != nil || judge.resumed || judge.restored != 3 {
+			t.Errorf("opened with another log: %v, resumed %v, restored %d entries", err, judge.resumed, judge.restored)
+		}
+		l.Close()
+	}
+	if err := there.e.Delete(ctx, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	judge := &returning{follower: judges[0], left: here}
+	if _, err := here.e.Open(ctx, here.id, judge); !errors.Is(err, engine.ErrDropped) || judge.resumed {
+		t.Errorf("open a deleted log: %v, resumed %v; want ErrDropped", err, judge.resumed)
+	}
+}
+
+// When most of the entries of a log are trimmed, the memory of the index is freed.
+func TestIndexShrinks(t *testing.T) {
+	l := &log{}
+	for seq := range weir.Seq(10_000) {
+		l.index.insert(record.Record{Header: engine.Header{Seq: seq}})
+	}
+	for low := range weir.Seq(9_990) {
+		l.index.cut(low)
+	}
+	if len(l.index.entries) != 11 || cap(l.index.entries) > 50 || l.index.entries[0].seq != 9_989 {
+		t.Errorf("%d entries are left, in an array of %d", len(l.index.entries), cap(l.index.entries))
+	}
+}
+
+// A purge that began before a log was closed may end after another log has taken over its index.
+func TestResumeDuringPurge(t *testing.T) {
+	_, here, _, mine, _ := countedPair(t)
+	put(t, here, make([]string, 20)...)
+	mine.low = 5
+	if err := here.Trim(ctx, 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		here.mu.Lock()
+		floor := here.index.bottom()
+		here.mu.Unlock()
+		if err := here.Close(); err != nil {
+			t.Fatal(err)
+		}
+		old, purged := here, make(chan struct{})
+		go func() { old.purge(floor); close(purged) }() // as tidy began it just before Close
+		l, err := here.e.Open(ctx, here.id, &returning{follower: mine, left: here})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-purged
+		here = l.(*log)
+	}
+}
