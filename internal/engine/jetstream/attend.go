@@ -212,7 +212,7 @@ func (l *log) catchUpToRead(ctx context.Context) {
 	l.wake()
 	l.mu.Unlock()
 	if !followed && l.e.outage.Load() == nil {
-		ctx, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
+		ctx, cancel := context.WithTimeout(ctx, l.e.apart(l.e.opts.hearing))
 		defer cancel()
 		l.CatchUp(ctx)
 	}

@@ -70,7 +70,7 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.line.mu.Unlock()
 	for { // tries again while the servers do not answer, because other nodes may still be starting
 		err := d.catchUp(ctx)
-		if !errors.Is(err, engine.ErrUnavailable) || pause(ctx, retry) != nil {
+		if !errors.Is(err, engine.ErrUnavailable) || e.pause(ctx, retry) != nil {
 			return err
 		}
 	}

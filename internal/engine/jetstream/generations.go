@@ -94,7 +94,7 @@ func (e *Engine) readGenerations(ctx context.Context, first int) (*layout, error
 			return l, err
 		case errors.Is(err, engine.ErrNotFound):
 			return l, nil
-		case !errors.Is(err, engine.ErrUnavailable) || pause(ctx, retry) != nil:
+		case !errors.Is(err, engine.ErrUnavailable) || e.pause(ctx, retry) != nil:
 			return nil, err
 		}
 	}

@@ -138,6 +138,7 @@ type Engine struct {
 	// from this number, so they are unique.
 	node   uint64
 	groups atomic.Uint64
+	waits  atomic.Uint32  // see the method apart
 	lowest *atomic.Uint32 // see the method common
 	// lowestFormat is the newest format of a store that all nodes read.
 	lowestFormat atomic.Uint32
@@ -188,6 +189,7 @@ func OpenOn(ctx context.Context, servers Servers, o Options) (*Engine, error) {
 	var id [8]byte
 	rand.Read(id[:])
 	e.node = binary.BigEndian.Uint64(id[:])
+	e.waits.Store(uint32(e.node)) // so that nodes which fail together do not all try again at the same time either
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.begin(ctx); err != nil {
 		e.cancel()
@@ -248,15 +250,10 @@ const (
 // checks that JetStream as a whole has a leader (the meta leader), because no log can be opened
 // without one.
 func (e *Engine) probe() {
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(e.apart(probeEvery))
 	defer tick.Stop()
 	since := time.Now()
-	for {
-		select {
-		case <-tick.C:
-		case <-e.ending:
-			return
-		}
+	for e.awaits(tick) {
 		begun := time.Now()
 		err := e.probeOnce(e.ctx)
 		switch {
@@ -267,6 +264,20 @@ func (e *Engine) probe() {
 			err = fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
 			e.outage.Store(&err)
 		}
+	}
+}
+
+// awaits waits for a tick. It returns false when the engine ends, even if there is a tick too.
+func (e *Engine) awaits(tick *time.Ticker) bool {
+	select {
+	case <-tick.C:
+	case <-e.ending:
+	}
+	select {
+	case <-e.ending:
+		return false
+	default:
+		return true
 	}
 }
 

@@ -33,14 +33,9 @@ func (e *Engine) Lease() error {
 
 // renew keeps the lease valid while a majority of the servers can be reached.
 func (e *Engine) renew() {
-	tick := time.NewTicker(renewEvery)
+	tick := time.NewTicker(e.apart(renewEvery))
 	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-e.ending:
-			return
-		}
+	for e.awaits(tick) {
 		if e.docs.unproven() >= renewEvery/2 {
 			e.docs.catchUp(e.ctx) // the error can be ignored, because the next round tries again
 		}

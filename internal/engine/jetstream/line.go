@@ -102,7 +102,7 @@ func (l *line) listen() {
 			err := l.follow(ctx)
 			if ctx.Err() == nil {
 				l.e.opts.Logger.Debug("consumer failed", "stream", l.stream, "error", err)
-				pause(ctx, retry/4)
+				l.e.pause(ctx, retry/4)
 			}
 		}
 	})
@@ -208,7 +208,7 @@ const nearTries = 8
 // nearest creates a consumer, if possible on the server that this node is connected to.
 func (l *line) nearest(ctx context.Context, from uint64) (*Feed, error) {
 	for try := 1; ; try++ {
-		within, cancel := context.WithTimeout(ctx, attempt)
+		within, cancel := context.WithTimeout(ctx, l.e.apart(attempt))
 		c, err := l.e.servers.Follow(within, l.stream, from, l.headers)
 		cancel()
 		if err != nil || c.Near || try == nearTries {
@@ -406,7 +406,7 @@ func (l *line) last(ctx context.Context, subject string) (Stored, error) {
 			if err == nil && upTo >= mark {
 				return m, nil
 			}
-			if err := pause(ctx, retry/16); err != nil {
+			if err := l.e.pause(ctx, retry/16); err != nil {
 				return Stored{}, err
 			}
 		}

@@ -289,7 +289,7 @@ func (l *log) CatchUp(ctx context.Context) error {
 		return err
 	}
 	if followed {
-		try, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
+		try, cancel := context.WithTimeout(ctx, l.e.apart(l.e.opts.hearing))
 		defer cancel()
 		if l.shard.catchUp(try) == nil && l.await(try, ended) == nil {
 			return nil

@@ -31,7 +31,7 @@ const (
 func (e *Engine) ensureMarkers(ctx context.Context, shards int) error {
 	for { // tries again while the servers do not answer, because other nodes may still be starting
 		err := e.tryMarkers(ctx, shards)
-		if !errors.Is(err, engine.ErrUnavailable) || pause(ctx, retry) != nil {
+		if !errors.Is(err, engine.ErrUnavailable) || e.pause(ctx, retry) != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (e *Engine) findMarker(ctx context.Context, stream, subject string) error {
 		case time.Now().After(late):
 			return errUnmarked
 		}
-		if err := pause(ctx, retry); err != nil {
+		if err := e.pause(ctx, retry); err != nil {
 			return err
 		}
 	}

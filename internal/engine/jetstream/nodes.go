@@ -130,7 +130,7 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 	n.work.Go(n.endOrphans)
 	n.say(nil, "", true)
 	n.work.Go(n.announce)
-	late := time.NewTimer(meetFor)
+	late := time.NewTimer(e.apart(meetFor))
 	defer late.Stop()
 	select {
 	case <-e.clock.first:
@@ -142,10 +142,10 @@ func (e *Engine) Join(self Self) (*Nodes, error) {
 
 // announce sends messages to the other nodes until this node leaves.
 func (n *Nodes) announce() {
-	tick := time.NewTicker(sayEvery)
+	tick := time.NewTicker(n.e.apart(sayEvery))
 	defer tick.Stop()
 	var last, described time.Time
-	for {
+	for n.ctx.Err() == nil {
 		if b := n.self.Words(); b != nil || time.Since(last) >= stillEvery {
 			last = time.Now()
 			about := ""

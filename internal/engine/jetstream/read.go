@@ -127,7 +127,7 @@ func (l *log) entryMessages(ctx context.Context, at entry, n int) ([]Stored, err
 			}
 			caught = true
 		}
-		if err := pause(ctx, retry/20); err != nil {
+		if err := l.e.pause(ctx, retry/20); err != nil {
 			return nil, err
 		}
 		all, err = l.messages(ctx, at.js, n)
@@ -270,7 +270,7 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]Stored, error) 
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("%w: read message %d of %s: %v", engine.ErrUnavailable, js, l.shard.stream, err)
 		}
-		if err := pause(ctx, retry/8); err != nil {
+		if err := l.e.pause(ctx, retry/8); err != nil {
 			return nil, err
 		}
 	}

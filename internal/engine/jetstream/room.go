@@ -200,16 +200,11 @@ func (e *Engine) tooFull(err error) {
 // watchRoom runs the periodic tasks: it measures the space, carries out the purges that are due,
 // and reviews which logs to follow.
 func (e *Engine) watchRoom() {
-	tick := time.NewTicker(roomEvery)
+	tick := time.NewTicker(e.apart(roomEvery))
 	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			e.measureRoom(e.ctx)
-			e.tidy()
-			e.reviewLogs(time.Now())
-		case <-e.ending:
-			return
-		}
+	for e.awaits(tick) {
+		e.measureRoom(e.ctx)
+		e.tidy()
+		e.reviewLogs(time.Now())
 	}
 }

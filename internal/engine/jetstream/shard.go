@@ -48,7 +48,7 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 		}
 		// This node or another one has just created the stream. A server may not know the stream
 		// yet, so begin asks again.
-		if !errors.Is(err, jetstream.ErrStreamNotFound) || pause(ctx, retry/4) != nil {
+		if !errors.Is(err, jetstream.ErrStreamNotFound) || e.pause(ctx, retry/4) != nil {
 			return fmt.Errorf("follow %s: %w", s.stream, err)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s: %w", engine.ErrUnavailable, subject, err)
 		}
-		if err := pause(ctx, retry/8); err != nil {
+		if err := s.line.e.pause(ctx, retry/8); err != nil {
 			return nil, err
 		}
 	}
@@ -156,7 +156,7 @@ func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) 
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s from %d on: %v", engine.ErrUnavailable, subject, from, err)
 		default:
-			if err := pause(ctx, retry/8); err != nil { // the replica lags behind
+			if err := s.line.e.pause(ctx, retry/8); err != nil { // the replica lags behind
 				return nil, err
 			}
 		}

@@ -54,7 +54,7 @@ func (l *log) store(g *group) (others []message, err error) {
 			}
 			// The server reported a conflict, but no other record exists: it is no longer the
 			// leader, so its answer does not count.
-			pause(l.e.ctx, retry/4)
+			l.e.pause(l.e.ctx, retry/4)
 		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
 		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
@@ -124,7 +124,7 @@ func (l *log) readOthers(g *group) ([]message, error) {
 			return nil, fmt.Errorf("%w: only a part of a write can be read", engine.ErrUnavailable)
 		default:
 		}
-		pause(l.e.ctx, retry/8)
+		l.e.pause(l.e.ctx, retry/8)
 	}
 	return nil, engine.ErrClosed
 }
@@ -307,7 +307,7 @@ func (l *log) readMissing(ctx context.Context) ([]message, error) {
 			return nil, err
 		default:
 		}
-		pause(ctx, retry/4)
+		l.e.pause(ctx, retry/4)
 	}
 }
 
@@ -359,7 +359,7 @@ func (e *Engine) dropLog(id engine.LogID) error {
 			select {
 			case <-e.ending:
 				return
-			case <-time.After(dropAgain):
+			case <-time.After(e.apart(dropAgain)):
 			}
 		}
 	})

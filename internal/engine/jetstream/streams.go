@@ -182,7 +182,7 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, mayCreate
 	c.AllowDirect, c.AllowMsgTTL = true, true
 	var missing time.Time // when a server first said that the stream, which must exist, is missing
 	for {
-		try, cancel := context.WithTimeout(ctx, attempt)
+		try, cancel := context.WithTimeout(ctx, e.apart(attempt))
 		info, err := e.servers.Stream(try, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			if err = mayCreate(try); err == nil {
@@ -208,7 +208,7 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig, mayCreate
 			return nil, fmt.Errorf("create stream %s: %w", c.Name, err)
 		}
 		e.opts.Logger.Debug("servers were not ready", "stream", c.Name, "error", err)
-		if pause(ctx, retry) != nil {
+		if e.pause(ctx, retry) != nil {
 			return nil, fmt.Errorf("create stream %s: %w", c.Name, err)
 		}
 	}
@@ -251,6 +251,15 @@ func final(err error) bool {
 	const exists, noPeers, notEnough = 10058, 10005, 10023
 	return api.Code == 400 && api.ErrorCode != exists && api.ErrorCode != noPeers && api.ErrorCode != notEnough
 }
+
+// apart returns a duration that is up to a millisecond longer than d, and differs from the results of
+// the calls before. Goroutines that fail together then do not all try again at the same time.
+func (e *Engine) apart(d time.Duration) time.Duration {
+	return d + time.Duration(e.waits.Add(1)%1021)*time.Microsecond
+}
+
+// pause waits for about d, unless ctx ends first.
+func (e *Engine) pause(ctx context.Context, d time.Duration) error { return pause(ctx, e.apart(d)) }
 
 // pause waits for d, unless ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {

@@ -125,6 +125,11 @@ func (l *log) linger(limit time.Duration, done func() bool) {
 		l.mu.Lock()
 		over := l.over != nil || l.closing
 		l.mu.Unlock()
+		select {
+		case <-late.C:
+			return
+		default:
+		}
 		if over {
 			return
 		}

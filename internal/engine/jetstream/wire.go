@@ -45,7 +45,7 @@ func expecting(m *nats.Msg, last uint64) {
 // After errConflict, errRefused and engine.ErrFull nothing was stored. After any other error the
 // outcome is unknown.
 func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.opts.attempt)
+	ctx, cancel := context.WithTimeout(ctx, e.apart(e.opts.attempt))
 	defer cancel()
 	return e.send(ctx, msgs)
 }
@@ -94,7 +94,7 @@ func withRetry[T any](ctx context.Context, e *Engine, ask func(ctx context.Conte
 	var none T
 	deadline := time.Now().Add(e.opts.Patience)
 	for {
-		try, cancel := context.WithTimeout(ctx, attempt)
+		try, cancel := context.WithTimeout(ctx, e.apart(attempt))
 		got, err := ask(try)
 		cancel()
 		switch {
@@ -107,7 +107,7 @@ func withRetry[T any](ctx context.Context, e *Engine, ask func(ctx context.Conte
 		case time.Now().After(deadline):
 			return none, fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
 		}
-		if err := pause(ctx, retry/4); err != nil {
+		if err := e.pause(ctx, retry/4); err != nil {
 			return none, err
 		}
 	}
