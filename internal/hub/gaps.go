@@ -278,7 +278,7 @@ const retryGapsAfter = time.Second
 
 // checkWritesEvery is how often a hub asks a store that accepts no writes whether it accepts them
 // again.
-const checkWritesEvery = 100 * time.Millisecond
+const checkWritesEvery = 110 * time.Millisecond
 
 // takesWrites returns the reason why the store accepts no writes, or nil if it accepts them. Once
 // takesWrites has returned a reason, all gaps on this node stay open until checkWrites finds that

@@ -223,9 +223,10 @@ func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, en
 	if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
 		return true
 	}
-	o.waiting.Add(1) // before the check below, so that a later change wakes this request
+	n := o.waiting.Add(1) // before the check below, so that a later change wakes this request
 	defer o.waiting.Add(-1)
-	late := time.NewTimer(localPatience)
+	sooner := time.Duration(n%1000) * time.Microsecond // so that no two requests give up at the same time
+	late := time.NewTimer(localPatience - sooner)
 	defer late.Stop()
 	attends := false
 	for {
@@ -242,7 +243,7 @@ func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, en
 			attends = true
 			f.log.Attend()
 			defer f.log.Leave()
-			late.Reset(patience)
+			late.Reset(patience - sooner)
 		case <-ctx.Done():
 			return false
 		case <-f.hub.closing:

@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,9 +108,9 @@ func (w *sweeper) init(h *Hub) {
 		at, ok := w.firstCheck(s)
 		switch {
 		case h.shared:
-			// Another node may have opened the stream recently, so there is no hurry. The random
-			// time spreads the load.
-			w.checkBy(s, h.now().Add(rand.N(idleCheckEvery)))
+			// Another node may have opened the stream recently, so there is no hurry. A time
+			// that depends on the stream spreads the load.
+			w.checkBy(s, h.now().Add(time.Duration(uint64(s.log)*0x9e3779b97f4a7c15%uint64(idleCheckEvery))))
 		case !ok:
 			w.unchecked = append(w.unchecked, s)
 		case at != never:

@@ -64,8 +64,7 @@ func (s *scheduler) settled() []*waiter {
 	return s.list
 }
 
-// release lets a waiter go on. Each step takes a millisecond, so that two steps do not set timers
-// for the same time: such timers would fire in random order.
+// release lets a waiter go on.
 func (s *scheduler) release(w *waiter, err error) {
 	s.mu.Lock()
 	at := slices.Index(s.waiting, w)
@@ -75,8 +74,13 @@ func (s *scheduler) release(w *waiter, err error) {
 	s.mu.Lock()
 	s.spare = append(s.spare, w)
 	s.mu.Unlock()
-	time.Sleep(time.Millisecond)
+	s.sleep(time.Millisecond)
 }
+
+// sleep lets simulated time pass, and a nanosecond more. So no two steps are the same number of
+// milliseconds apart, and timers that are set in different steps never end at the same time: such
+// timers would fire in random order.
+func (s *scheduler) sleep(d time.Duration) { time.Sleep(d + 1) }
 
 // note adds a line to the trace.
 func (s *scheduler) note(format string, args ...any) { s.line(fmt.Sprintf(format, args...)) }
@@ -99,5 +103,5 @@ func (s *scheduler) line(line string) {
 // slow clients.
 func (s *scheduler) pass(d time.Duration) {
 	s.line(d.String() + " pass")
-	time.Sleep(d)
+	s.sleep(d)
 }

@@ -179,7 +179,7 @@ func (k *link) Message(ctx context.Context, stream string, q wire.Query) (wire.S
 
 // Read implements wire.Servers.
 func (k *link) Read(ctx context.Context, stream string, q wire.Query) (all []wire.Stored, upTo uint64, err error) {
-	ctx, cancel := within(ctx, time.Second)
+	ctx, cancel := k.s.within(ctx, time.Second)
 	defer cancel()
 	type answer struct {
 		all  []wire.Stored
@@ -221,7 +221,7 @@ func (k *link) Read(ctx context.Context, stream string, q wire.Query) (all []wir
 
 // Headers implements wire.Servers.
 func (k *link) Headers(ctx context.Context, stream, subject string, from uint64, visit func(wire.Stored) error) error {
-	ctx, cancel := within(ctx, 2*time.Second)
+	ctx, cancel := k.s.within(ctx, 2*time.Second)
 	defer cancel()
 	all, err := request(ctx, k, "reads the headers of "+subject, func() (all []wire.Stored, err error) {
 		l := k.s.streams[stream]
@@ -281,7 +281,7 @@ func (k *link) Stream(ctx context.Context, name string) (*js.StreamInfo, error) 
 
 // direct is like request, but does not wait for the scheduler.
 func direct[T any](ctx context.Context, k *link, run func() (T, error)) (T, error) {
-	ctx, cancel := within(ctx, 0)
+	ctx, cancel := k.s.within(ctx, 5*time.Second)
 	defer cancel()
 	var none T
 	if !k.isOpen() {
@@ -425,7 +425,11 @@ func (e *ear) listen() {
 		select {
 		case <-e.some:
 		case <-e.quit:
+		}
+		select {
+		case <-e.quit:
 			return
+		default:
 		}
 		e.mu.Lock()
 		all := e.queue

@@ -143,13 +143,8 @@ func (g *server) watchLease() {
 	<-time.After(171 * time.Microsecond)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			g.hub.Suspend(g.engine.Lease() != nil)
-		case <-g.quit:
-			return
-		}
+	for g.awaits(tick) {
+		g.hub.Suspend(g.engine.Lease() != nil)
 	}
 }
 

@@ -1,10 +1,8 @@
 package sim
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -27,8 +25,9 @@ import (
 var (
 	seed     = flag.Uint64("seed", 0, "run this seed only, and print its trace")
 	first    = flag.Uint64("first", 0, "first seed; 0 means a random one")
-	seeds    = flag.Int("seeds", 0, "number of seeds; 0 means as many as -time allows")
-	duration = flag.Duration("time", 8*time.Second, "how long to run, unless -seeds is given")
+	seeds    = flag.Int("seeds", 0, "number of seeds, which are consecutive; 0 means as many as -time and -cpu allow")
+	duration = flag.Duration("time", 0, "how long to run, unless -seeds is given; 0 means as long as -cpu allows")
+	compute  = flag.Duration("cpu", 50*time.Second, "processor time to use, unless -seeds or -time is given")
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
 	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
 	clients  = flag.Int("clients", 14, "number of clients of a simulation")
@@ -38,7 +37,6 @@ var (
 
 	// The parent passes these flags to the processes that it starts.
 	worker = flag.Bool("worker", false, "run simulations in this process")
-	stride = flag.Uint64("stride", 1, "distance between two seeds of a worker")
 	traced = flag.Bool("traced", false, "print the traces")
 	once   = flag.Bool("once", false, "stop at the first violation")
 	sums   = flag.Bool("sums", false, "print a checksum of each history")
@@ -147,8 +145,8 @@ func work(t *testing.T) {
 	defer runtime.KeepAlive(reserve)
 	defer deepen()()
 	begun := time.Now()
-	for i := 0; *seeds > 0 && i < *seeds || *seeds == 0 && (i == 0 || time.Since(begun) < *duration); i++ {
-		c.seed = *first + uint64(i)**stride
+	for i := 0; i < *seeds && (i == 0 || *duration == 0 || time.Since(begun) < *duration); i++ {
+		c.seed = *first + uint64(i)
 		fmt.Printf("run %d\n", c.seed)
 		violation, sum := simulate(t, c)
 		if *sums {
@@ -296,152 +294,4 @@ func verdict(out string, err error) string {
 		return hangs + ": waits for a lock in " + m[1]
 	}
 	return hangs
-}
-
-// drive starts the workers and reports the violations that they find.
-func drive(t *testing.T) {
-	from := *first
-	if from == 0 {
-		from = uint64(time.Now().UnixNano()) % 1_000_000_000
-	}
-	fmt.Printf("simulations from seed %d in %d processes\n", from, *procs)
-	p := &pool{t: t, program: program(t), begun: time.Now()}
-	share := *seeds / *procs
-	var all sync.WaitGroup
-	for i := range *procs {
-		all.Go(func() { p.worker(from+uint64(i), share) })
-	}
-	all.Wait()
-	p.progress(true)
-	for _, f := range p.found {
-		c, message := f.config, f.message
-		if !*keep && !strings.HasPrefix(message, hangs) {
-			c, message = shrink(t, p.program, c, message)
-		}
-		t.Errorf("seed %d: %s\n  smaller: %s\n  repeat it with: make sim ARGS=%q", f.config.seed, f.message, message, strings.Join(c.args(), " "))
-	}
-}
-
-type pool struct {
-	t       *testing.T
-	program string
-	begun   time.Time
-
-	mu    sync.Mutex
-	count int
-	shown time.Time
-	found []finding
-}
-
-type finding struct {
-	config  config
-	message string
-}
-
-// mostFindings is the number of violations after which a run ends.
-const mostFindings = 5
-
-// worker runs a worker process. It starts another one if the process panics.
-func (p *pool) worker(from uint64, share int) {
-	for {
-		left := *duration - time.Since(p.begun)
-		if *seeds > 0 && share <= 0 || *seeds == 0 && left <= 0 {
-			return
-		}
-		args := []string{"-first", fmt.Sprint(from), "-stride", fmt.Sprint(*procs), "-steps", fmt.Sprint(*steps),
-			"-clients", fmt.Sprint(*clients), "-nodes", fmt.Sprint(*nodes), "-without", *without, "-seeds", fmt.Sprint(share), "-time", left.String()}
-		last, ran, err := p.follow(args)
-		if err == nil {
-			return
-		}
-		if last == 0 {
-			p.t.Errorf("worker: %v", err)
-			return
-		}
-		p.add(last, err.Error())
-		if p.full() {
-			return
-		}
-		from, share = last+uint64(*procs), share-ran
-		if *seeds > 0 && share <= 0 {
-			return
-		}
-	}
-}
-
-// follow reads the output of a worker until it ends. It returns the last seed, the number of seeds,
-// and an error if the last simulation made the process panic.
-func (p *pool) follow(args []string) (last uint64, ran int, err error) {
-	ctx, cancel := context.WithCancel(p.t.Context())
-	defer cancel()
-	stuck := time.AfterFunc(longest, cancel)
-	defer stuck.Stop()
-	cmd := child(ctx, p.program, args...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, 0, err
-	}
-	var rest strings.Builder
-	cmd.Stderr = &rest
-	if err := cmd.Start(); err != nil {
-		return 0, 0, err
-	}
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		kind, value, _ := strings.Cut(line, " ")
-		switch number, message, _ := strings.Cut(value, " "); kind {
-		case "run":
-			last, _ = strconv.ParseUint(number, 10, 64)
-			ran++
-			stuck.Reset(longest)
-			p.one()
-		case "bad":
-			p.add(last, message)
-			if p.full() {
-				cancel()
-			}
-		default:
-			rest.WriteString(line + "\n")
-		}
-	}
-	err = cmd.Wait()
-	if p.full() || err == nil {
-		return last, ran, nil
-	}
-	return last, ran, errors.New(verdict(rest.String(), err))
-}
-
-func (p *pool) add(seed uint64, message string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := flagged()
-	c.seed = seed
-	c.nodes = cmp.Or(c.nodes, nodesOf(seed))
-	p.found = append(p.found, finding{c, message})
-	fmt.Printf("seed %d: %s\n", seed, message)
-}
-
-func (p *pool) full() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.found) >= mostFindings
-}
-
-func (p *pool) one() {
-	p.mu.Lock()
-	p.count++
-	p.mu.Unlock()
-	p.progress(false)
-}
-
-// progress prints a line every few seconds, and at the end.
-func (p *pool) progress(end bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if end || time.Since(p.shown) > 10*time.Second {
-		p.shown = time.Now()
-		fmt.Printf("%d simulations in %s, %d violations\n", p.count, time.Since(p.begun).Round(time.Second), len(p.found))
-	}
 }

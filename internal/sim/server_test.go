@@ -99,13 +99,22 @@ func (g *server) expireKeys() {
 	<-time.After(137 * time.Microsecond)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			g.access.Expire()
-		case <-g.quit:
-			return
-		}
+	for g.awaits(tick) {
+		g.access.Expire()
+	}
+}
+
+// awaits waits for a tick. It returns false when the process ends, even if there is a tick too.
+func (g *server) awaits(tick *time.Ticker) bool {
+	select {
+	case <-tick.C:
+	case <-g.quit:
+	}
+	select {
+	case <-g.quit:
+		return false
+	default:
+		return true
 	}
 }
 

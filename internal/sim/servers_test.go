@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -34,6 +34,7 @@ type servers struct {
 	links   []*link
 	steps   map[string]int // number of calls of gate by name
 	work    sync.WaitGroup // messages on their way
+	waits   atomic.Int64   // number of timeouts
 }
 
 // Errors that the function gate returns.
@@ -322,7 +323,8 @@ func lifetime(h nats.Header) time.Time {
 	return time.Now().Add(d)
 }
 
-// within returns a context that ends after d at the latest, like the timeouts of the NATS client.
-func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, cmp.Or(d, 5*time.Second))
+// within returns a context that ends after d at the latest, like the timeouts of the NATS client. No
+// two timeouts end at the same time, because they would do so in random order.
+func (s *servers) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d+time.Duration(s.waits.Add(1)%1000)*time.Microsecond)
 }

@@ -252,6 +252,8 @@ class Scripted:
                     connection.sendall(answer)
                 except OSError:
                     return
+                if b"\r\nConnection: close\r\n" in answer:
+                    return
 
 
 def response(status: int, body: Any, **fields: str) -> bytes:

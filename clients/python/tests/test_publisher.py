@@ -125,6 +125,26 @@ class PublisherTest(TestCase):
         self.assertNotEqual(publisher.id, name)
         self.assertEqual([client.batch(stream, a.seq).events for a in acks], [[n] for n in range(1, 40)])
 
+    def test_renumbers_when_the_service_closes_the_connection(self) -> None:
+        """A service that refuses a large body also closes the connection. The publisher does not send it there again."""
+        paths: List[bytes] = []
+
+        def answer(request: bytes) -> Optional[bytes]:
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            paths.append(request.split(b" ")[1].rpartition(b"/")[2])
+            if paths[-1] == b"1":
+                return refused(409, "invalid_sequence", message="the gap is closed", Connection="close")
+            return response(202, ack(51))
+
+        client = Scripted(self, answer).client()
+        for _ in range(20):  # the end of the connection arrives together with the refusal in some of them
+            paths.clear()
+            publisher = client.publisher(STREAM)
+            publisher.add(1)
+            publisher.close(PATIENCE)
+            self.assertEqual((paths, publisher.acknowledged), ([b"1", b"publish"], 51))
+
     def test_does_not_renumber_a_batch_that_may_be_stored(self) -> None:
         """A batch whose outcome is unknown keeps its number: under another one it could be stored twice."""
         tries = 0

@@ -201,7 +201,7 @@ func (a *attendance) catchUpToRead(ctx context.Context) {
 	a.l.wake()
 	a.l.mu.Unlock()
 	if !followed && a.l.e.outage.Load() == nil {
-		ctx, cancel := context.WithTimeout(ctx, a.l.e.opts.hearing)
+		ctx, cancel := context.WithTimeout(ctx, a.l.e.client.Apart(a.l.e.opts.hearing))
 		defer cancel()
 		a.l.CatchUp(ctx)
 	}

@@ -36,7 +36,7 @@ func (e *Engine) dropLog(id engine.LogID) error {
 			select {
 			case <-e.ending:
 				return
-			case <-time.After(dropAgain):
+			case <-time.After(e.client.Apart(dropAgain)):
 			}
 		}
 	})

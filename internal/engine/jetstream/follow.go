@@ -117,7 +117,7 @@ func (l *log) readMissing(ctx context.Context) ([]record.Record, error) {
 			return nil, err
 		default:
 		}
-		wire.Pause(ctx, wire.Retry/4)
+		l.e.client.Pause(ctx, wire.Retry/4)
 	}
 }
 

@@ -50,6 +50,10 @@ func (x *index) insert(r record.Record) bool {
 	return true
 }
 
+// empty removes all entries of a log that was dropped. It keeps what bottom needs: a purge that was
+// scheduled before must not remove the message that ends the log.
+func (x *index) empty() { x.entries, x.removed = nil, 0 }
+
 // cut raises the low mark and removes the entries below it.
 func (x *index) cut(low weir.Seq) {
 	x.low = max(x.low, low)

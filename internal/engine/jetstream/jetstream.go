@@ -175,9 +175,10 @@ func OpenOn(ctx context.Context, servers wire.Servers, o Options) (*Engine, erro
 	e.node = binary.BigEndian.Uint64(id[:])
 	e.crew = newCrew(e.ending)
 	e.client = &wire.Client{Servers: servers, Patience: o.Patience, Attempt: o.attempt}
+	e.client.Waits.Store(uint32(e.node))
 	e.client.Life, e.cancel = context.WithCancel(context.Background())
 	e.streams = streams.New(e.client, streams.Options{Name: o.Name, Replicas: o.Replicas, Shards: o.Shards, Format: o.format, Logger: o.Logger})
-	e.Nodes = nodes.New(servers, nodes.Options{Store: o.Name, Now: o.Now, Reads: o.reads, Format: o.format, Removed: e.isRemoved, Logger: o.Logger})
+	e.Nodes = nodes.New(e.client, nodes.Options{Store: o.Name, Now: o.Now, Reads: o.reads, Format: o.format, Removed: e.isRemoved, Logger: o.Logger})
 	e.Copies = copies.New(e.client, copies.Options{Names: e.streamNames, Mover: o.Mover, Removed: e.isRemoved, Remove: e.remember, MayRemove: e.mayChangeFormat})
 	stream, prefix := e.streams.Docs()
 	e.docs = documents.New(e.client, documents.Options{

@@ -148,7 +148,7 @@ func TestNodes(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for !one.First() || two.First() || len(one.Names()) != 2 {
-		if wire.Pause(within, 10*time.Millisecond) != nil {
+		if (&wire.Client{}).Pause(within, 10*time.Millisecond) != nil {
 			t.Fatalf("First is %v on node one and %v on node two, and node one hears %v; want true, false and both nodes", one.First(), two.First(), one.Names())
 		}
 	}
@@ -162,7 +162,7 @@ func TestNodes(t *testing.T) {
 			if strings.Join(got, ", ") == want {
 				return
 			}
-			if wire.Pause(within, 10*time.Millisecond) != nil {
+			if (&wire.Client{}).Pause(within, 10*time.Millisecond) != nil {
 				t.Fatalf("node two knows %q, want %s", got, want)
 			}
 		}

@@ -127,7 +127,7 @@ func (l *log) CatchUp(ctx context.Context) error {
 		return err
 	}
 	if followed {
-		try, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
+		try, cancel := context.WithTimeout(ctx, l.e.client.Apart(l.e.opts.hearing))
 		defer cancel()
 		if l.shard.CatchUp(try) == nil && l.await(try, ended) == nil {
 			return nil

@@ -140,7 +140,7 @@ func (r *reader) entryMessages(ctx context.Context, at entry, n int) ([]wire.Sto
 			}
 			caught = true
 		}
-		if err := wire.Pause(ctx, wire.Retry/20); err != nil {
+		if err := r.l.e.client.Pause(ctx, wire.Retry/20); err != nil {
 			return nil, err
 		}
 		all, err = r.messages(ctx, at.js, n)
@@ -282,7 +282,7 @@ func (r *reader) messages(ctx context.Context, js uint64, n int) ([]wire.Stored,
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("%w: read message %d of %s: %v", engine.ErrUnavailable, js, r.l.shard.Stream, err)
 		}
-		if err := wire.Pause(ctx, wire.Retry/8); err != nil {
+		if err := r.l.e.client.Pause(ctx, wire.Retry/8); err != nil {
 			return nil, err
 		}
 	}

@@ -53,7 +53,7 @@ func openShard(ctx context.Context, e *Engine, i int) (*shard, error) {
 		}
 		// This node or another one has just created the stream. A server may not know the stream
 		// yet, so openShard asks again.
-		if !errors.Is(err, jetstream.ErrStreamNotFound) || wire.Pause(ctx, wire.Retry/4) != nil {
+		if !errors.Is(err, jetstream.ErrStreamNotFound) || e.client.Pause(ctx, wire.Retry/4) != nil {
 			return nil, fmt.Errorf("follow %s: %w", stream, err)
 		}
 	}
@@ -121,7 +121,7 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s: %w", engine.ErrUnavailable, subject, err)
 		}
-		if err := wire.Pause(ctx, wire.Retry/8); err != nil {
+		if err := s.e.client.Pause(ctx, wire.Retry/8); err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +162,7 @@ func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) 
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s from %d on: %v", engine.ErrUnavailable, subject, from, err)
 		default:
-			if err := wire.Pause(ctx, wire.Retry/8); err != nil { // the replica lags behind
+			if err := s.e.client.Pause(ctx, wire.Retry/8); err != nil { // the replica lags behind
 				return nil, err
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream/embedded"
 	"weir/internal/engine/jetstream/nodes"
-	"weir/internal/engine/jetstream/wire"
 )
 
 // A store without space refuses entries and new documents, and its Status is Full. All other
@@ -106,7 +105,7 @@ func TestFullElsewhere(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for e.Status().State != engine.Full {
-		if wire.Pause(within, nodes.MeasureEvery/10) != nil {
+		if e.client.Pause(within, nodes.MeasureEvery/10) != nil {
 			t.Fatal("the node did not learn that the server of the other node is full")
 		}
 	}
@@ -123,7 +122,7 @@ func awaitReady(t *testing.T, e *Engine) {
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for e.Status().State != engine.Ready {
-		if wire.Pause(within, nodes.MeasureEvery/10) != nil {
+		if e.client.Pause(within, nodes.MeasureEvery/10) != nil {
 			t.Fatalf("the status is %+v, want Ready", e.Status())
 		}
 	}

@@ -51,7 +51,7 @@ func (w *writer) store(g *group) (others []record.Record, err error) {
 			}
 			// The server reported a conflict, but no other record exists: it is no longer the
 			// leader, so its answer does not count.
-			wire.Pause(w.l.e.client.Life, wire.Retry/4)
+			w.l.e.client.Pause(w.l.e.client.Life, wire.Retry/4)
 		case errors.Is(err, wire.ErrRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
 		case w.l.e.client.Life.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
@@ -121,7 +121,7 @@ func (w *writer) readOthers(g *group) ([]record.Record, error) {
 			return nil, fmt.Errorf("%w: only a part of a write can be read", engine.ErrUnavailable)
 		default:
 		}
-		wire.Pause(w.l.e.client.Life, wire.Retry/8)
+		w.l.e.client.Pause(w.l.e.client.Life, wire.Retry/8)
 	}
 	return nil, engine.ErrClosed
 }

@@ -140,6 +140,11 @@ func (t *turns) linger(limit time.Duration, done func() bool) {
 		t.l.mu.Lock()
 		over := t.l.over != nil || t.l.closing
 		t.l.mu.Unlock()
+		select {
+		case <-late.C:
+			return
+		default:
+		}
 		if over {
 			return
 		}

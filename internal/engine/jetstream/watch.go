@@ -25,15 +25,10 @@ const (
 // checks that JetStream as a whole has a leader (the meta leader), because no log can be opened
 // without one.
 func (e *Engine) probe() {
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(e.client.Apart(probeEvery))
 	defer tick.Stop()
 	since := time.Now()
-	for {
-		select {
-		case <-tick.C:
-		case <-e.ending:
-			return
-		}
+	for e.awaits(tick) {
 		begun := time.Now()
 		err := e.probeOnce(e.client.Life)
 		switch {
@@ -91,14 +86,9 @@ func (e *Engine) Lease() error {
 
 // renew keeps the lease valid while a majority of the servers can be reached.
 func (e *Engine) renew() {
-	tick := time.NewTicker(renewEvery)
+	tick := time.NewTicker(e.client.Apart(renewEvery))
 	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-e.ending:
-			return
-		}
+	for e.awaits(tick) {
 		if e.docs.Unproven() >= renewEvery/2 {
 			e.docs.Sync(e.client.Life) // the error can be ignored, because the next round tries again
 		}
@@ -108,17 +98,26 @@ func (e *Engine) renew() {
 // tick runs the periodic tasks: it measures the space, carries out the purges that are due, and
 // reviews which logs to follow.
 func (e *Engine) tick() {
-	tick := time.NewTicker(nodes.MeasureEvery)
+	tick := time.NewTicker(e.client.Apart(nodes.MeasureEvery))
 	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			e.space.Measure(e.client.Life)
-			e.tidy()
-			e.reviewLogs(time.Now())
-		case <-e.ending:
-			return
-		}
+	for e.awaits(tick) {
+		e.space.Measure(e.client.Life)
+		e.tidy()
+		e.reviewLogs(time.Now())
+	}
+}
+
+// awaits waits for a tick. It returns false when the engine ends, even if there is a tick too.
+func (e *Engine) awaits(tick *time.Ticker) bool {
+	select {
+	case <-tick.C:
+	case <-e.ending:
+	}
+	select {
+	case <-e.ending:
+		return false
+	default:
+		return true
 	}
 }
 

@@ -241,7 +241,8 @@ func (l *log) rest() {
 // Dropped has returned, so that no second worker starts.
 func (l *log) end() {
 	queue := append(l.queue, l.attendance.refreshes...)
-	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, index{}
+	l.queue, l.attendance.refreshes, l.inbox = nil, nil, nil
+	l.index.empty()
 	l.mu.Unlock()
 	answer(queue, engine.ErrDropped)
 	l.judge.Dropped()

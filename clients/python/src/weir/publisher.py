@@ -28,7 +28,8 @@ NOT_STORED = ("sequence_not_next", "invalid_sequence", "rate_limited")
 class Unacknowledged:
     """A batch that may or may not be stored."""
 
-    #: The sequence number under which the batch was, or would have been, sent. It means nothing if there is a key.
+    #: The sequence number under which the batch was, or would have been, sent. If the first batch has a key, the numbers
+    #: mean nothing: the service was to choose the number of the first one, and the others were to follow it.
     seq: int
     #: Whether the batch was sent at least once.
     sent: bool
@@ -46,7 +47,7 @@ class _Flight:
     def __init__(self, seq: int, body: bytes, events: int) -> None:
         self.seq, self.body, self.events = seq, body, events
         self.sent = False
-        self.unsure = False  # an attempt to send it had no response, or one that does not exclude that it is stored
+        self.unsure = False  # an attempt got no response, or one that leaves open whether the batch is stored
         self.key = ""  # idempotency key, if the service has to choose the sequence number
 
 
@@ -391,8 +392,11 @@ class _Connection:
                 self._wait(sock)
                 self._write(sock)
                 if not self._read(sock):
+                    self._skip_gap()
                     return
         except (OSError, http.client.HTTPException) as error:
+            if self._skip_gap():
+                return
             raise ConnectionFailed(f"the connection broke: {error or type(error).__name__}") from error
         finally:
             for flight in self.sent:
@@ -406,11 +410,8 @@ class _Connection:
             if p._closing:
                 return False
             self.wait = p._cut_due()
-        if self.gap is not None:
-            if self.sent:
-                return True
-            p._renumber(self.gap)
-            self.gap = None
+        if self.gap is not None and not self._skip_gap():
+            return True
         with p._changed:
             most = 1 if p._leap or p._window and p._window[0].key else p._in_flight
             if self.out or len(self.sent) >= most or len(self.sent) == len(p._window):
@@ -527,6 +528,17 @@ class _Connection:
             raise PublishError("taken", f"another publisher stored batch {flight.seq}", flight.seq)
         self.sent.popleft()
         p._stored(ack)
+
+    def _skip_gap(self) -> bool:
+        """Gives the batches other numbers if the lowest one is in a closed gap and no other one waits for a response.
+
+        A service that refuses a large body closes the connection, so this may be the last thing that the connection does.
+        """
+        if self.gap is None or self.sent:
+            return False
+        self.p._renumber(self.gap)
+        self.gap = None
+        return True
 
     def _settle_refusal(self, error: WeirError) -> None:
         """Handles a refusal of the lowest batch that has no response yet."""

@@ -157,7 +157,7 @@ func (c *Copies) take(ctx context.Context, mover Mover, stream string, s step) e
 		if err == nil {
 			break
 		}
-		if tries == moveTries || wire.Pause(ctx, moveAgain) != nil {
+		if tries == moveTries || c.client.Pause(ctx, moveAgain) != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (c *Copies) take(ctx context.Context, mover Mover, stream string, s step) e
 		case s.from != "" && slices.Contains(on, s.to) && !slices.Contains(on, s.from):
 			return nil
 		}
-		if err := wire.Pause(ctx, moveEvery); err != nil {
+		if err := c.client.Pause(ctx, moveEvery); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,7 @@ func (c *Copies) settled(ctx context.Context, gone string) (Standing, error) {
 		if at < 0 {
 			return standing, nil
 		}
-		if err := wire.Pause(ctx, moveEvery); err != nil {
+		if err := c.client.Pause(ctx, moveEvery); err != nil {
 			return standing, fmt.Errorf("wait until all copies are up to date: %s: %w", shardName(standing.Streams[at].Shard), err)
 		}
 	}
@@ -212,7 +212,7 @@ func shardName(i int) string {
 func (c *Copies) Expel(ctx context.Context, name string, force bool, tell func(Progress)) error {
 	standing := c.ask(ctx)
 	// If a node has just died, its shards are electing leaders.
-	for late := time.Now().Add(electWithin); standing.Headless > 0 && time.Now().Before(late) && wire.Pause(ctx, moveEvery) == nil; {
+	for late := time.Now().Add(electWithin); standing.Headless > 0 && time.Now().Before(late) && c.client.Pause(ctx, moveEvery) == nil; {
 		standing = c.ask(ctx)
 	}
 	mover, connected, all, err := c.members()
@@ -241,7 +241,7 @@ func (c *Copies) Expel(ctx context.Context, name string, force bool, tell func(P
 	if err := c.Remove(ctx, name); err != nil {
 		return err
 	}
-	if err := awaitStopped(ctx, mover, name); err != nil {
+	if err := c.awaitStopped(ctx, mover, name); err != nil {
 		return err
 	}
 	_, err = wire.Ask(ctx, c.client, func(ctx context.Context) (bool, error) {
@@ -291,13 +291,13 @@ func (c *Copies) mayExpel(standing Standing, name string, connected []string, al
 
 // awaitStopped waits until a removed node has stopped. The node stops by itself. If it does not
 // stop in time, removing it does no harm either.
-func awaitStopped(ctx context.Context, mover Mover, name string) error {
+func (c *Copies) awaitStopped(ctx context.Context, mover Mover, name string) error {
 	for late := time.Now().Add(stopWithin); time.Now().Before(late); {
 		connected, _, err := mover.Members()
 		if err == nil && !slices.Contains(connected, name) {
 			return nil
 		}
-		if err := wire.Pause(ctx, moveEvery); err != nil {
+		if err := c.client.Pause(ctx, moveEvery); err != nil {
 			return err
 		}
 	}

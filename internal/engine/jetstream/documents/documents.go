@@ -93,7 +93,7 @@ func (d *Documents) Begin(ctx context.Context) error {
 	d.line.Listen()
 	for { // tries again while the servers do not answer, because other nodes may still be starting
 		err := d.Sync(ctx)
-		if !errors.Is(err, engine.ErrUnavailable) || wire.Pause(ctx, wire.Retry) != nil {
+		if !errors.Is(err, engine.ErrUnavailable) || d.client.Pause(ctx, wire.Retry) != nil {
 			return err
 		}
 	}

@@ -168,7 +168,7 @@ func (l *Line) Last(ctx context.Context, subject string) (wire.Stored, error) {
 			if err == nil && upTo >= mark {
 				return m, nil
 			}
-			if err := wire.Pause(ctx, wire.Retry/16); err != nil {
+			if err := l.client.Pause(ctx, wire.Retry/16); err != nil {
 				return wire.Stored{}, err
 			}
 		}

@@ -144,7 +144,7 @@ func (l *Line) listen() {
 			err := l.follow(ctx)
 			if ctx.Err() == nil {
 				l.Logger.Debug("consumer failed", "stream", l.Stream, "error", err)
-				wire.Pause(ctx, wire.Retry/4)
+				l.client.Pause(ctx, wire.Retry/4)
 			}
 		}
 	})
@@ -248,7 +248,7 @@ const nearTries = 8
 // nearest creates a consumer, if possible on the server that this node is connected to.
 func (l *Line) nearest(ctx context.Context, from uint64) (*wire.Feed, error) {
 	for try := 1; ; try++ {
-		within, cancel := context.WithTimeout(ctx, wire.Timeout)
+		within, cancel := context.WithTimeout(ctx, l.client.Apart(wire.Timeout))
 		c, err := l.client.Follow(within, l.Stream, from, l.Headers)
 		cancel()
 		if err != nil || c.Near || try == nearTries {

@@ -35,7 +35,7 @@ type Options struct {
 // times per second if it has data for the others. These messages are not stored and may get lost.
 type Nodes struct {
 	Options
-	servers wire.Servers
+	servers *wire.Client
 	clock   clock
 	lowest  atomic.Uint32 // see the method Common
 	formats atomic.Uint32 // see the method Formats
@@ -52,7 +52,7 @@ type Nodes struct {
 }
 
 // New returns the nodes of a store. This process does not take part before it calls Join.
-func New(servers wire.Servers, o Options) *Nodes {
+func New(servers *wire.Client, o Options) *Nodes {
 	n := &Nodes{Options: o, servers: servers, heard: map[string]sign{}}
 	n.clock.init(o.Now)
 	n.lowest.Store(uint32(o.Reads))
@@ -134,7 +134,7 @@ func (n *Nodes) Join(self Self) error {
 	}
 	n.say(nil, "", true)
 	n.work.Go(n.announce)
-	late := time.NewTimer(meetFor)
+	late := time.NewTimer(n.servers.Apart(meetFor))
 	defer late.Stop()
 	select {
 	case <-n.clock.first:
@@ -171,7 +171,7 @@ func (n *Nodes) hear(m *nats.Msg) {
 
 // announce sends messages to the other nodes until this node leaves.
 func (n *Nodes) announce() {
-	tick := time.NewTicker(sayEvery)
+	tick := time.NewTicker(n.servers.Apart(sayEvery))
 	defer tick.Stop()
 	var last, described time.Time
 	for {
@@ -190,7 +190,11 @@ func (n *Nodes) announce() {
 		select {
 		case <-tick.C:
 		case <-n.quit:
+		}
+		select {
+		case <-n.quit: // even if there is a tick too
 			return
+		default:
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestOlderNodeIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := New(servers, Options{
+	n := New(&wire.Client{Servers: servers}, Options{
 		Store: "store", Now: time.Now, Reads: record.Newest, Format: 1, Removed: func(string) bool { return false }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err := n.Join(Self{Name: "a", Words: func() []byte { return nil }, Hear: func([]byte) {}}); err != nil {

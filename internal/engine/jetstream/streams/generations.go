@@ -96,7 +96,7 @@ func (s *Streams) readGenerations(ctx context.Context, first int) (*Generations,
 			return DecodeGenerations(m)
 		case errors.Is(err, engine.ErrNotFound):
 			return &Generations{all: []generation{{0, first}}}, nil
-		case !errors.Is(err, engine.ErrUnavailable) || wire.Pause(ctx, wire.Retry) != nil:
+		case !errors.Is(err, engine.ErrUnavailable) || s.client.Pause(ctx, wire.Retry) != nil:
 			return nil, err
 		}
 	}

@@ -31,7 +31,7 @@ const (
 func (s *Streams) EnsureMarkers(ctx context.Context, shards int) error {
 	for { // tries again while the servers do not answer, because other nodes may still be starting
 		err := s.tryMarkers(ctx, shards)
-		if !errors.Is(err, engine.ErrUnavailable) || wire.Pause(ctx, wire.Retry) != nil {
+		if !errors.Is(err, engine.ErrUnavailable) || s.client.Pause(ctx, wire.Retry) != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Streams) findMarker(ctx context.Context, stream, prefix string) error {
 		case time.Now().After(late):
 			return errUnmarked
 		}
-		if err := wire.Pause(ctx, wire.Retry); err != nil {
+		if err := s.client.Pause(ctx, wire.Retry); err != nil {
 			return err
 		}
 	}

@@ -207,7 +207,7 @@ func (s *Streams) stream(ctx context.Context, c jetstream.StreamConfig, mayCreat
 	c.AllowDirect, c.AllowMsgTTL = true, true
 	var missing time.Time // when a server first said that the stream, which must exist, is missing
 	for {
-		try, cancel := context.WithTimeout(ctx, wire.Timeout)
+		try, cancel := context.WithTimeout(ctx, s.client.Apart(wire.Timeout))
 		info, err := s.client.Stream(try, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			if err = mayCreate(try); err == nil {
@@ -233,7 +233,7 @@ func (s *Streams) stream(ctx context.Context, c jetstream.StreamConfig, mayCreat
 			return nil, fmt.Errorf("create stream %s: %w", c.Name, err)
 		}
 		s.Logger.Debug("servers were not ready", "stream", c.Name, "error", err)
-		if wire.Pause(ctx, wire.Retry) != nil {
+		if s.client.Pause(ctx, wire.Retry) != nil {
 			return nil, fmt.Errorf("create stream %s: %w", c.Name, err)
 		}
 	}

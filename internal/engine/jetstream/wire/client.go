@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,6 +45,9 @@ type Client struct {
 	Patience time.Duration
 	Attempt  time.Duration   // how long Publish waits for an answer
 	Life     context.Context // ends when the engine is closed
+	// Waits counts the calls of Apart. It starts at another number on each node, so that nodes which
+	// fail together do not all try again at the same time.
+	Waits atomic.Uint32
 }
 
 // The JetStream error codes that the engine handles.
@@ -67,7 +71,7 @@ func Expect(m *nats.Msg, last uint64) {
 // After ErrConflict, ErrRefused and engine.ErrFull nothing was stored. After any other error the
 // outcome is unknown.
 func (c *Client) Publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Attempt)
+	ctx, cancel := context.WithTimeout(ctx, c.Apart(c.Attempt))
 	defer cancel()
 	return c.Send(ctx, msgs)
 }
@@ -116,7 +120,7 @@ func Ask[T any](ctx context.Context, c *Client, question func(ctx context.Contex
 	var none T
 	deadline := time.Now().Add(c.Patience)
 	for {
-		try, cancel := context.WithTimeout(ctx, Timeout)
+		try, cancel := context.WithTimeout(ctx, c.Apart(Timeout))
 		got, err := question(try)
 		cancel()
 		switch {
@@ -129,7 +133,7 @@ func Ask[T any](ctx context.Context, c *Client, question func(ctx context.Contex
 		case time.Now().After(deadline):
 			return none, fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
 		}
-		if err := Pause(ctx, Retry/4); err != nil {
+		if err := c.Pause(ctx, Retry/4); err != nil {
 			return none, err
 		}
 	}
@@ -184,9 +188,15 @@ func Signed(name, subject string, data []byte) *nats.Msg {
 // Signature returns the name of the call that wrote a message.
 func Signature(h nats.Header) string { return h.Get(writer) }
 
-// Pause waits for d, unless ctx ends first.
-func Pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
+// Apart returns a duration that is up to a millisecond longer than d, and differs from the results of
+// the calls before. Goroutines that fail together then do not all try again at the same time.
+func (c *Client) Apart(d time.Duration) time.Duration {
+	return d + time.Duration(c.Waits.Add(1)%1021)*time.Microsecond
+}
+
+// Pause waits for about d, unless ctx ends first.
+func (c *Client) Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(c.Apart(d))
 	defer t.Stop()
 	select {
 	case <-t.C:
