@@ -39,7 +39,7 @@ type Target struct {
 	GapGrace time.Duration // --gap-grace of the service; 0 for the default of 2 s
 	DocBase  string        // prefix of doc_url; if empty, BaseURL is the prefix
 	Slow     bool          // also run the cases that take longer than a minute
-	Light    bool          // skip cases that need much CPU and give the same result on every transport
+	Light    bool          // skip the cases that need much CPU, which RunHeavy runs
 	Spread   bool          // requests go to several nodes of a cluster; their rate-limit counts may differ for a moment
 	Apart    bool          // the node may lose contact with its store, so a response with 503 is not a fault
 	Limits   Limits        // the limits that RunLimits uses up
@@ -80,6 +80,9 @@ type subject struct {
 // the suite's CPU time. If Target.Spread is set, these subjects run only if Target.Slow is set too.
 var nodeLocal = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
 
+// heavy lists the cases that need much CPU.
+var heavy = []string{"many small values", "many keys", "a backlog larger than the cache"}
+
 // Run checks everything that a service must do while it stays below its limits. RunLimits checks
 // the limits.
 func Run(t *testing.T, target Target) {
@@ -118,6 +121,20 @@ func Run(t *testing.T, target Target) {
 	})
 }
 
+// RunHeavy checks the cases that need much CPU, and nothing else.
+func RunHeavy(t *testing.T, target Target) {
+	var cases []Case
+	for _, c := range slices.Concat(sizeCases, deliveryCases) {
+		if slices.Contains(heavy, c.Name) {
+			cases = append(cases, c)
+		}
+	}
+	if len(cases) != len(heavy) {
+		t.Fatalf("found %d heavy cases, want %d", len(cases), len(heavy))
+	}
+	run(t, target, []subject{{"heavy", cases, false}})
+}
+
 // RunLimits checks what a service does at its limits. The service must run with target.Limits.
 func RunLimits(t *testing.T, target Target) {
 	run(t, target, []subject{{"limits", limitCases, true}})
@@ -132,6 +149,9 @@ func run(t *testing.T, target Target, subjects []subject) {
 			}
 			for _, c := range s.cases {
 				t.Run(c.Name, func(t *testing.T) {
+					if target.Light && slices.Contains(heavy, c.Name) {
+						t.Skip("this case needs much CPU; RunHeavy runs it")
+					}
 					if !s.alone {
 						t.Parallel()
 					}

@@ -63,7 +63,6 @@ var deliveryCases = []Case{
 		}
 	}},
 	{"a backlog larger than the cache", `D17: subscribers read from the store at their own pace`, func(t *T) {
-		t.heavy()
 		s := t.rawStream()
 		const n = 24
 		for i := range n {

@@ -57,7 +57,6 @@ var sizeCases = []Case{
 		t.Post(NextPath(j.ID), JSONBody(`{"events":`+events(MiB+1)+`}`)).Refused(413, "payload_too_large")
 	}},
 	{"many small values", `D9: a body of up to 8 MiB may hold any number of JSON values`, func(t *T) {
-		t.heavy()
 		s := t.jsonStream()
 		n := (BodyLimit - len(`{"events":[]}`) + 1) / 2
 		k := t.Publish(s.ID, `[`+strings.Repeat("0,", n-1)+`0]`)
@@ -66,7 +65,6 @@ var sizeCases = []Case{
 		}
 	}},
 	{"many keys", `D8: duplicate member names are found in bounded time, even among hundreds of thousands`, func(t *T) {
-		t.heavy()
 		s := t.jsonStream()
 		var b strings.Builder
 		for i := range 300_000 {
@@ -78,13 +76,6 @@ var sizeCases = []Case{
 		t.Publish(s.ID, `[{`+b.String()+`"last":1}]`)
 		t.Post(NextPath(s.ID), JSONBody(`{"events":[{`+b.String()+`"k0":1}]}`)).Refused(400, "invalid_request_error")
 	}},
-}
-
-// heavy skips the case if Target.Light is set. Cases that need much CPU call it.
-func (t *T) heavy() {
-	if t.Light {
-		t.Skip("this case needs much CPU and gives the same result on every transport; it runs on another transport")
-	}
 }
 
 // endless is a body that never ends.

@@ -317,6 +317,7 @@ func (l *life) lapse(ctx context.Context) error {
 	}
 	return l.s.deleteIf(ctx, func(spec *Spec) bool {
 		l.touch(spec.usedAt)
+		raise(&l.saved, spec.usedAt)
 		return l.isOver(l.s.hub.now())
 	})
 }

@@ -16,8 +16,8 @@ import (
 
 // Outcome receives the outcome of a publish that Propose began.
 type Outcome interface {
-	// Published is called once, from any goroutine, with the results that Publish would return. It
-	// must not block.
+	// Published is called once, from any goroutine, with the results that Publish would return, or
+	// with a *Panic. It must not block.
 	Published(weir.Ack, error)
 }
 
@@ -117,7 +117,8 @@ func caught(publish func() (weir.Ack, error)) (ack weir.Ack, err error) {
 	return publish()
 }
 
-// report ends the use of the feed and reports the outcome of a publish, even if it panics before.
+// report ends the use of the feed and reports the outcome of a publish. If ending the use panics, the
+// outcome is reported nevertheless.
 func (p *Publish) report(f *feed, to Outcome, ack weir.Ack, err error) {
 	defer to.Published(ack, err)
 	f.release()

@@ -89,7 +89,7 @@ type Handler struct {
 
 // New returns a handler that serves the manual and passes other requests to next. It builds the
 // pages at the first request for one of them, so a server whose manual is never read does not spend
-// time or memory on it. /openapi.json does not need the pages, because programs read it.
+// time or memory on it. Programs read /openapi.json, so it is served without building the pages.
 func New(o Options, next http.Handler) *Handler {
 	description := sync.OnceValues(readDescription)
 	return &Handler{next,

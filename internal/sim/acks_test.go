@@ -44,7 +44,7 @@ func (a *acks) from(first weir.Seq) []weir.Seq {
 	return a.sorted[i:]
 }
 
-// earlier returns the acks of the time when there were so many of them. It does not copy them.
+// earlier returns the first acks, as many as count says, without copying them.
 func (a *acks) earlier(count int) earlier { return earlier{a, count} }
 
 // earlier are the acks of an earlier time.

@@ -58,7 +58,7 @@ func simulate(t *testing.T, c config) (violation string, sum uint64) {
 	return violation, sum
 }
 
-// heapLimit is the size of the heap from which on a garbage collection takes place before the next
+// heapLimit is a size of the heap. If the heap is larger, garbage is collected before the next
 // simulation.
 const heapLimit = 48 << 20
 

@@ -63,7 +63,7 @@ func (o *outcomes) wait() {
 }
 
 func proposals(s *store) {
-	const n = 300
+	const n = 600 // more than any engine stores with one write
 	j := newJudge()
 	doc, log := s.stream("stream", j)
 	all := outcomes{s: s}

@@ -160,7 +160,7 @@ func (e *Engine) endOrphans() {
 		if !e.Nodes.First() {
 			continue
 		}
-		if err := e.orphans(e.client.Life); err != nil && e.client.Life.Err() == nil {
+		if err := e.orphans(e.client.Life); err != nil && !errors.Is(err, engine.ErrClosed) {
 			e.opts.Logger.Warn("could not remove logs without a document, will retry", "error", err)
 		}
 	}

@@ -79,15 +79,18 @@ func (r *recovery) openFiles() error {
 		}
 	}
 	slices.Sort(r.numbers)
+	if err != nil {
+		return err
+	}
 	for _, number := range r.numbers {
-		if err == nil {
-			err = r.segments[number].CheckHeader()
-		}
+		err := r.segments[number].CheckHeader()
 		if errors.Is(err, engine.ErrDamaged) {
-			r.bad[number], err = err, nil
+			r.bad[number] = err
+		} else if err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // findTail is step 5: search from the highest segment number downwards. The first segment that

@@ -100,10 +100,9 @@ type checkup struct {
 
 // Check reads every byte of a journal that no other process has open, and reports its content and
 // its damage. It changes nothing, except that it completes a repair or restore that was interrupted
-// in its last step. It returns disk.ErrLocked, directory.ErrForeign,
-// directory.ErrNewer, or an error of the file
-// system. It returns engine.ErrDamaged if the format file is damaged and no other file holds a copy
-// of its content, because nothing can be read without that content.
+// in its last step. It returns disk.ErrLocked, directory.ErrForeign, directory.ErrNewer, or an error
+// of the file system. It returns engine.ErrDamaged if the format file is damaged and no other file
+// holds a copy of its content, because nothing can be read without that content.
 func Check(fs disk.FS, o CheckOptions) (*Report, error) {
 	c, err := openCheckup(fs, o)
 	if err != nil {

@@ -129,9 +129,10 @@ func (c *copier) groups(end int64) error {
 	return nil
 }
 
-// unchecked copies a part that cannot be checked, and reports the reason why: damage to the thing at
-// the offset off. If data could not be read, the method raw reports which data that is. If raw can
-// read all of it, so that only the first attempt failed, unchecked reports that attempt.
+// unchecked copies a part that cannot be checked because of the error why, and reports damage at the
+// offset off; the parameter what names what is stored there. If data could not be read, the method raw
+// reports which data that is. If raw can read all of it, so that only the first attempt failed,
+// unchecked reports that attempt.
 func (c *copier) unchecked(from, to, off int64, what string, why error) error {
 	seen := c.seen
 	if errors.Is(why, ErrChecksum) || why == errShort {
