@@ -87,7 +87,7 @@ var errPending = errors.New("the outcome is pending")
 //   - bodies that need memory from the budget
 //   - all requests on a node of a cluster, which may have to ask other nodes about a key or a stream
 //
-// ServeHTTP answers all of these.
+// ServeHTTP answers all of these. After one or more calls of ServeLater, the caller must call Flush.
 func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
 	later, ok := w.(laterWriter)
 	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > firstRead || hub.IsShared(h.Hub) {
@@ -102,6 +102,10 @@ func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, don
 	c.readFacts()
 	return true, !c.begin(c.serve)
 }
+
+// Flush makes the store begin with the batches of the publishes that ServeLater has begun. It may
+// wait for a quick disk; see hub.Flush.
+func (h *Handler) Flush() { hub.Flush(h.Hub) }
 
 // begin calls the function serve, which handles the request until its outcome is known or pending.
 // If the outcome is pending, other goroutines may already use the call.

@@ -159,6 +159,7 @@ func (c *conn) begin(r *http.Request, content []byte) {
 			c.send(x)
 			return
 		case taken:
+			c.l.unflushed = c.l.set.flusher != nil
 			return
 		}
 		x.recycle(c.l)
@@ -282,7 +283,7 @@ func (c *conn) handOver(raw []byte) {
 // that fails, the connection is closed.
 func (c *conn) release() (*net.TCPConn, error) {
 	fd := c.forget()
-	syscall.EpollCtl(c.l.ep, syscall.EPOLL_CTL_DEL, fd, nil)
+	syscall.EpollCtl(c.l.poller.inner, syscall.EPOLL_CTL_DEL, fd, nil)
 	file := os.NewFile(uintptr(fd), "connection")
 	to, err := net.FileConn(file) // a duplicate of the descriptor
 	file.Close()
