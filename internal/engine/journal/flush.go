@@ -10,7 +10,7 @@ import (
 var _ engine.Flusher = (*Journal)(nil)
 
 // quick is the initial value of writer.quick.
-const quick = 200 * time.Microsecond
+const quick = 300 * time.Microsecond
 
 // Flush implements engine.Flusher. On a quick disk, and if nothing else is in flight, it does the
 // work of the committer, the writer and the teller in the goroutine of the caller. Each of these

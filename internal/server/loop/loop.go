@@ -125,7 +125,7 @@ const (
 	maxHead = 4 << 10
 
 	// MaxBody is the length in bytes of the longest body of a request that a loop serves.
-	MaxBody = 32 << 10
+	MaxBody = 64 << 10
 
 	// restTime is how long the rest of a request may take to arrive after its first bytes. Then the
 	// request goes to net/http, because a handler must see the head of a request whose body arrives

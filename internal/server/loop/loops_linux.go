@@ -152,7 +152,7 @@ type message struct {
 }
 
 func newLoop(ls *Loops) (*loop, error) {
-	l := &loop{set: ls, buf: make([]byte, 64<<10), now: time.Now()}
+	l := &loop{set: ls, buf: make([]byte, maxHead+MaxBody), now: time.Now()}
 	if err := l.poller.open(); err != nil {
 		return nil, err
 	}
