@@ -8,7 +8,7 @@ import (
 )
 
 // loops compares publishing to Weir with and without event loops: many connections with batches of
-// 1 KiB on one stream, batches of 16 KiB, each of which needs a goroutine, and one publisher alone.
+// 1 KiB on one stream, batches of 16 KiB, which need memory from the budget, and one publisher alone.
 func loops(dir string, rounds int, span time.Duration) ([]row, error) {
 	var servers []*target
 	for _, c := range []struct{ name, flag string }{{"no event loops", "--event-loop=false"}, {"event loops", "--event-loop=true"}} {

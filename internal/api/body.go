@@ -113,14 +113,25 @@ func (c *call) readBody(maxSize int64, tooLarge error) ([]byte, error) {
 // takeBody returns a body that has already arrived. If the body is large, takeBody borrows memory
 // for it.
 func (c *call) takeBody(b interface{ Take() []byte }, length int64) ([]byte, error) {
-	if length > firstRead {
-		c.loan = c.h.Bodies.Open(c.holder(), length, func() {}) // the function is empty: the body has arrived, so there is nothing to stop
+	if !c.borrowNow(length) {
 		if err := c.borrow(length); err != nil {
 			return nil, err
 		}
 	}
 	c.received = length
 	return b.Take(), nil
+}
+
+// borrowNow borrows memory for a body that has arrived, if the body is large. It does not wait, and
+// returns false if it would have to.
+func (c *call) borrowNow(length int64) bool {
+	if length <= firstRead {
+		return true
+	}
+	if c.loan == nil {
+		c.loan = c.h.Bodies.Open(c.holder(), length, func() {}) // the function is empty: the body has arrived, so there is nothing to stop
+	}
+	return c.loan.TryGrow(length)
 }
 
 var (

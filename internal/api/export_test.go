@@ -11,6 +11,9 @@ import (
 // FirstRead is the size up to which a body needs no memory from the shared budget.
 const FirstRead = firstRead
 
+// MostLater is the size of the largest body that ServeLater takes.
+const MostLater = secondRead
+
 // ZstdMemory is the memory that a long response borrows for its zstd encoder.
 const ZstdMemory = zstdMemory
 

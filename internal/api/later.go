@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"runtime/debug"
@@ -84,17 +85,17 @@ var errPending = errors.New("the outcome is pending")
 // For these, both results are false:
 //
 //   - other requests
-//   - bodies that need memory from the budget
+//   - bodies above 64 KiB, and those above 4 KiB that create a stream
 //   - all requests on a node of a cluster, which may have to ask other nodes about a key or a stream
 //
-// ServeHTTP answers all of these.
+// ServeHTTP answers all of these. After one or more calls of ServeLater, the caller must call Flush.
 func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
 	later, ok := w.(laterWriter)
-	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > firstRead || hub.IsShared(h.Hub) {
+	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > secondRead || hub.IsShared(h.Hub) {
 		return false, false
 	}
 	at := parseRoute(r.URL)
-	if k := at.kind; k != nextRoute && k != atRoute && k != streamsRoute {
+	if k := at.kind; k != nextRoute && k != atRoute && (k != streamsRoute || r.ContentLength > firstRead) {
 		return false, false
 	}
 	c := calls.Get().(*call)
@@ -102,6 +103,10 @@ func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, don
 	c.readFacts()
 	return true, !c.begin(c.serve)
 }
+
+// Flush makes the store begin with the batches of the publishes that ServeLater has begun. It may
+// wait for a quick disk; see hub.Flush.
+func (h *Handler) Flush() { hub.Flush(h.Hub) }
 
 // begin calls the function serve, which handles the request until its outcome is known or pending.
 // If the outcome is pending, other goroutines may already use the call.
@@ -126,10 +131,16 @@ func (c *call) begin(serve func() error) (pending bool) {
 func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
 	needsBody, err := s.Foresee(p)
 	if err == nil && !needsBody {
-		go func() {
-			defer c.arrive()
-			c.ack, c.failure = c.store(s, p)
-		}()
+		c.storeBeside(func() (weir.Ack, error) { return c.store(s, p) })
+		return errPending
+	}
+	if err == nil && !c.borrowNow(c.r.ContentLength) {
+		c.storeBeside(func() (weir.Ack, error) {
+			if err := c.readBatch(s, p); err != nil { // waits for memory
+				return weir.Ack{}, err
+			}
+			return s.Publish(context.Background(), p)
+		})
 		return errPending
 	}
 	if err == nil {
@@ -141,6 +152,14 @@ func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
 	}
 	s.Propose(p, c)
 	return errPending
+}
+
+// storeBeside calls a function that stores a batch, in a goroutine of its own.
+func (c *call) storeBeside(store func() (weir.Ack, error)) {
+	go func() {
+		defer c.arrive()
+		c.ack, c.failure = store()
+	}()
 }
 
 // create creates a stream, notes that in the audit log, and calls the function respond with the

@@ -1,14 +1,17 @@
 package api_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"weir/internal/api"
+	"weir/internal/budget"
 )
 
 // loopWriter is a response writer like that of an event loop.
@@ -52,7 +55,9 @@ func TestServeLater(t *testing.T) {
 		{"create a stream again", "POST", "/v1/streams", `{"name":"x","id":"0000000000000000000001"}`, nil, true, false, 409},
 		{"create a stream without a name", "POST", "/v1/streams", `{}`, nil, true, true, 400},
 		{"list the streams", "GET", "/v1/streams", "", nil, false, false, 0},
-		{"large body", "POST", "/v1/streams/{id}/publish", strings.Repeat("x", api.FirstRead+1), nil, false, false, 0},
+		{"body that needs memory from the budget", "POST", "/v1/streams/{id}/publish", `{"events":["` + strings.Repeat("x", api.MostLater-100) + `"]}`, nil, true, false, 202},
+		{"large body", "POST", "/v1/streams/{id}/publish", strings.Repeat("x", api.MostLater+1), nil, false, false, 0},
+		{"create a stream with a large body", "POST", "/v1/streams", strings.Repeat(" ", api.FirstRead+1), nil, false, false, 0},
 		{"not a publish", "GET", "/v1/streams/{id}/cursor", "", nil, false, false, 0},
 		{"path outside the API", "POST", "/docs", "", nil, false, false, 0},
 	} {
@@ -80,5 +85,45 @@ func TestServeLater(t *testing.T) {
 	w := httptest.NewRecorder()
 	if taken, _ := svc.API.ServeLater(w, svc.request(http.MethodPost, "/v1/streams/{id}/publish", []string{jsonBody}, events)); taken {
 		t.Error("ServeLater took a request whose response writer has no method Ready")
+	}
+}
+
+// A publish whose body needs memory waits for it in a goroutine, not in the event loop. It holds its
+// sequence open meanwhile, but no longer.
+func TestServeLaterWithoutMemory(t *testing.T) {
+	svc := startService(t)
+	bodies := budget.New(8<<20, 1<<20)
+	api.SetMemory(svc.API, bodies, nil, time.Minute)
+	svc.publish("id", "1")
+	var loans []*budget.Loan
+	for full := false; !full; {
+		l := bodies.Open(budget.Holder{Project: string(svc.Project), Key: svc.records["live"].ID}, 60<<10, nil)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		full = l.Grow(ctx, 60<<10) != nil
+		cancel()
+		loans = append(loans, l)
+	}
+	body := `{"events":["` + strings.Repeat("x", 60<<10) + `"]}`
+	req := svc.request("POST", "/v1/streams/{id}/2", []string{"Authorization: Bearer {key:live}", jsonBody}, body)
+	req.RemoteAddr, req.Body = "127.0.0.1:1", arrived{strings.NewReader(body)}
+	w := loopWriter{httptest.NewRecorder(), make(chan interface{ Finish() }, 1)}
+	if taken, done := svc.API.ServeLater(w, req); !taken || done {
+		t.Fatalf("taken %v, done %v; want the request to be pending", taken, done)
+	}
+	for bodies.Stats().Waiting == 0 {
+		if len(w.ready) > 0 {
+			(<-w.ready).Finish()
+			t.Fatalf("the outcome is known before there is memory: %d %s, %+v", w.Code, w.Body, bodies.Stats())
+		}
+		runtime.Gosched()
+	}
+	for _, l := range loans {
+		l.End()
+	}
+	if (<-w.ready).Finish(); w.Code != http.StatusAccepted {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if held := bodies.Stats().Held; held != 0 {
+		t.Errorf("%d bytes were not returned to the budget", held)
 	}
 }

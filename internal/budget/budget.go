@@ -158,6 +158,21 @@ func (l *Loan) Grow(ctx context.Context, size int64) error {
 	return l.await(ctx, w)
 }
 
+// TryGrow does the same as Grow, but does not wait. It returns false if Grow would have to wait.
+func (l *Loan) TryGrow(size int64) bool {
+	if l == nil {
+		return true
+	}
+	b := l.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if size = min(size, b.large.largest); size <= l.size {
+		return true
+	}
+	w := &waiter{loan: l, size: size, pool: b.poolFor(l, size)}
+	return len(w.pool.queue) == 0 && w.pool.grant(w, false)
+}
+
 // poolFor returns the pool for a loan that grows to size.
 func (b *Budget) poolFor(l *Loan, size int64) *pool {
 	if l.pool == &b.large || l.maxSize > b.small.largest || size > b.small.largest {

@@ -120,6 +120,41 @@ func TestLastQuarter(t *testing.T) {
 	})
 }
 
+// TryGrow gives a loan what Grow gives without waiting, and nothing while others wait.
+func TestTryGrow(t *testing.T) {
+	var none *Loan
+	if !none.TryGrow(1 << 40) {
+		t.Error("an unlimited budget refused a loan")
+	}
+	b := New(8<<20, 1<<20)
+	var loans []*Loan
+	for full := false; !full; {
+		l := b.Open(Holder{Project: "p", Key: "k"}, 1<<20, nil)
+		full = !l.TryGrow(1 << 20)
+		loans = append(loans, l)
+	}
+	if n := len(loans); n < 3 || n > 9 {
+		t.Errorf("%d loans of 1 MiB from a budget of 8 MiB", n-1)
+	}
+	held := b.Stats().Held
+	if !loans[0].TryGrow(1 << 20) {
+		t.Error("TryGrow refused what the loan has")
+	}
+	if b.Stats().Held != held || b.Stats().Waiting != 0 {
+		t.Errorf("a refused loan changed the budget: %+v", b.Stats())
+	}
+	loans[0].End()
+	if last := loans[len(loans)-1]; !last.TryGrow(1 << 20) {
+		t.Error("TryGrow refused memory that was returned")
+	}
+	for _, l := range loans {
+		l.End()
+	}
+	if held := b.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are still held", held)
+	}
+}
+
 // The lane is the part of the budget for small loans. Small loans find room in it while large loans
 // use up the rest of the budget, even if all of them belong to the same key.
 func TestLane(t *testing.T) {

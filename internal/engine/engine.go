@@ -41,6 +41,18 @@ type Engine interface {
 	Close() error
 }
 
+// Flusher is an engine to which a caller can propose many entries before the engine begins with them.
+// It then writes them together.
+type Flusher interface {
+	Engine
+
+	// Flush makes the engine begin with all deferred entries (see Entry.Deferred) that were proposed
+	// before, by any goroutine. It may report their outcomes before it returns. To save wake-ups,
+	// Flush may wait for a disk that takes a fraction of a millisecond, but not for one that is
+	// slower or full.
+	Flush()
+}
+
 // LogID names a log: the revision at which its document was created. It is never used twice. A
 // document that is deleted and created again under the same key gets a fresh log without the old
 // entries.
@@ -308,6 +320,10 @@ type Entry struct {
 	// Proposer carries any value of Append's caller to Admit. It is not stored. It is nil for an
 	// entry that another process proposed.
 	Proposer any
+
+	// Deferred says that the caller of Propose calls Flusher.Flush soon. Until then the engine need
+	// not begin with the entry. An engine that is no Flusher ignores it, and so does Append.
+	Deferred bool
 
 	// Room is for the engine, which may keep memory there for the next Append or Propose of the same
 	// Entry. A caller that uses an Entry again leaves Room as it is.

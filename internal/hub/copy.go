@@ -35,7 +35,7 @@ func Copy(ctx context.Context, s *Stream, batches []weir.Batch) error {
 		s.mu.Lock()
 		f.users++ // the batch uses the feed until its outcome is reported
 		s.mu.Unlock()
-		begin(f, &Publish{Chosen: true, Seq: batches[i].Seq, Batch: batches[i]}, &c)
+		begin(f, &Publish{Chosen: true, Seq: batches[i].Seq, Batch: batches[i]}, &c, false)
 	}
 	for range copiesInFlight { // the channel has space for all these elements only when no batch is in flight
 		c.flying <- struct{}{}

@@ -68,7 +68,8 @@ func (o *Options) defaults() {
 // Hub serves the streams of one engine. Its methods are safe for concurrent use.
 type Hub struct {
 	engine  engine.Engine
-	shared  bool // other nodes use the store too
+	flusher engine.Flusher // the same as engine; nil if the engine is no Flusher
+	shared  bool           // other nodes use the store too
 	opts    Options
 	catalog catalog
 	sweeper sweeper
@@ -99,6 +100,7 @@ func IsShared(h *Hub) bool { return h.shared }
 func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, shared: e.Shared(), opts: o, closing: make(chan struct{})}
+	h.flusher, _ = e.(engine.Flusher)
 	h.catalog.init()
 	h.waker.init()
 	h.folded.init(o.StateBytes)

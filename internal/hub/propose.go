@@ -47,7 +47,8 @@ func (s *Stream) Foresee(p *Publish) (needsBody bool, err error) {
 }
 
 // Propose does the same as Publish, but returns at once. It calls outcome.Published with the
-// result, perhaps before it returns. Until that call, the caller must not use p.
+// result, perhaps before it returns. Until that call, the caller must not use p. After one or more
+// calls of Propose, the caller must call Flush.
 func (s *Stream) Propose(p *Publish, outcome Outcome) {
 	f := s.acquireOpen()
 	if f == nil || p.Contiguous && (p.ordered == nil || !p.ordered.isReady(p.Seq)) {
@@ -59,18 +60,27 @@ func (s *Stream) Propose(p *Publish, outcome Outcome) {
 		}()
 		return
 	}
-	begin(f, p, outcome)
+	begin(f, p, outcome, s.hub.flusher != nil)
+}
+
+// Flush makes the engine begin with the batches that Propose has passed to it. It may wait for a
+// quick disk; see engine.Flusher.
+func Flush(h *Hub) {
+	if h.flusher != nil {
+		h.flusher.Flush()
+	}
 }
 
 // begin proposes a batch to the log, and calls outcome.Published with the result. Then begin releases
 // the feed, which the caller has acquired. If a goroutine begins several batches one after another,
-// the log decides on them in this order.
-func begin(f *feed, p *Publish, outcome Outcome) {
+// the log decides on them in this order. If the parameter deferred is true, Flush must follow.
+func begin(f *feed, p *Publish, outcome Outcome, deferred bool) {
 	b := newProposal(f, p.rules(int64(len(p.Batch.Payload))), p, false)
 	if b.feed, b.of, b.to = f, p, outcome; b.done == nil {
 		b.done = b.completed
 	}
 	b.settle, _ = outcome.(settler)
+	b.entry.Deferred = deferred
 	f.log.Propose(&b.entry, b.done)
 }
 

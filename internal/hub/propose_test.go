@@ -31,6 +31,7 @@ func (c inbox) Published(ack weir.Ack, err error) { c <- result{ack, err} }
 func proposed(s *Stream, p *Publish) (weir.Ack, error) {
 	c := make(inbox, 1)
 	s.Propose(p, c)
+	Flush(s.hub)
 	r := <-c
 	return r.ack, r.err
 }

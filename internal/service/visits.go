@@ -52,6 +52,9 @@ func (p publishing) ServeLater(w http.ResponseWriter, r *http.Request) (taken, d
 	return p.v1.ServeLater(w, r)
 }
 
+// Flush implements loop.Flusher.
+func (p publishing) Flush() { p.v1.Flush() }
+
 // groupOf returns the group under which visits counts a request. It is empty if the path is not
 // that of a page.
 func groupOf(path string) string {

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -32,6 +33,12 @@ var proposeCases = []testCase{
 		"ErrDropped not appended: the log was dropped",
 		"ErrClosed not appended: the log or the store was closed",
 	}, proposalsToTheEnd},
+	{"deferred proposals", []string{
+		"Flusher is an engine to which a caller can propose many entries before the engine begins with them.",
+		"It then writes them together.",
+		"Flush makes the engine begin with all deferred entries (see Entry.Deferred) that were proposed before, by any goroutine.",
+		"It may report their outcomes before it returns.",
+	}, deferredProposals},
 }
 
 // outcomes collects the outcomes of proposals. The method wait returns when all have been reported.
@@ -223,6 +230,67 @@ func proposalsToTheEnd(s *store) {
 	for i := range weir.Seq(n) {
 		if there := s.checkMaybe(log, i, content(i)); there != stored[i].Load() {
 			s.Errorf("entry %d: in the log: %v, outcome nil: %v", i, there, stored[i].Load())
+		}
+	}
+}
+
+// deferredProposals lets several goroutines defer entries, each for a log of its own. Other entries,
+// and changes of a document, get between them. The last Flush comes after all of them.
+func deferredProposals(s *store) {
+	const n, rows = 40, 5
+	flush := func() {
+		if f, ok := s.Engine.(engine.Flusher); ok {
+			f.Flush()
+		}
+	}
+	all := outcomes{s: s}
+	var logs []engine.Log
+	var ids []engine.LogID
+	var work sync.WaitGroup
+	for i := range 4 {
+		j := newJudge()
+		doc, log := s.stream(fmt.Sprint("stream", i), j)
+		logs, ids = append(logs, log), append(ids, doc.Created)
+		work.Go(func() {
+			for seq := range weir.Seq(n * rows) {
+				p := &place{}
+				e := batch(seq, content(seq))
+				e.Proposer, e.Deferred = p, seq%7 > 0
+				all.propose(log, e, func(err error) {
+					if err == nil {
+						err = j.settled(p)
+					}
+					if err != nil {
+						s.Errorf("proposal %d: %v", seq, err)
+					}
+				})
+				if seq%rows == rows-1 && i < 3 {
+					flush()
+				}
+			}
+		})
+	}
+	other := s.create("other", "x")
+	for i := range 20 {
+		var err error
+		if other, err = s.Update(s.ctx, "other", []byte(fmt.Sprint(i)), other.Revision); err != nil {
+			s.Fatal(err)
+		}
+	}
+	work.Wait()
+	flush()
+	all.wait()
+	for _, log := range logs {
+		s.checkSeqs(log, upTo(0, n*rows-1)...)
+		s.closeLog(log)
+	}
+	s.reopen()
+	for _, id := range ids {
+		log := s.open(id, newJudge())
+		for seq := range weir.Seq(n * rows) {
+			if !s.checkMaybe(log, seq, content(seq)) {
+				s.Fatalf("entry %d is missing", seq)
+			}
 		}
 	}
 }

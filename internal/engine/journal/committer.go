@@ -39,7 +39,6 @@ func (c *committer) init(j *Journal) {
 // ops join the group. run ends when the queue is closed and empty.
 func (c *committer) run() {
 	defer close(c.full)
-	c.begin()
 	for {
 		if len(c.group.ops) == 0 {
 			if !c.j.queue.wait() {
@@ -135,7 +134,9 @@ func (c *committer) stage(ops []op) []op {
 			}
 		}
 		o.stage(g)
-		g.ops, ops = append(g.ops, o), ops[1:]
+		if g.ops, ops = append(g.ops, o), ops[1:]; len(g.ops) == 1 {
+			c.j.queue.count()
+		}
 		if g.Length >= maxGroup || len(g.ops) >= mostOps {
 			break
 		}

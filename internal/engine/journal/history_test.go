@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"weir"
 	"weir/internal/disk"
@@ -123,6 +124,9 @@ func openWorld(fs disk.FS, h *history) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	j.queue.mu.Lock()
+	j.write.quick = time.Hour // Flush waits for the disk, however long the test takes to write
+	j.queue.mu.Unlock()
 	return &world{j: j, h: h, logs: map[string]engine.Log{}}, nil
 }
 
@@ -170,12 +174,21 @@ func (w *world) remove(key string) error {
 	return err
 }
 
+// append appends an entry. Entries with an even sequence are deferred until Flush is called.
 func (w *world) append(key string, seq weir.Seq, size int) error {
 	w.h.with(func() { w.h.doc(key).open[seq] = size })
 	e := &engine.Entry{Payload: payloadOf(key, seq, size), Header: engine.Header{
 		Kind: engine.Batch, Seq: seq, Time: weir.Time(seq), Count: uint32(seq), Key: fmt.Sprintf("%.*s", int(seq%3), "ab"),
 	}}
-	err := w.logs[key].Append(background, e)
+	var err error
+	if e.Deferred = seq%2 == 0; e.Deferred {
+		done := make(chan error, 1)
+		w.logs[key].Propose(e, func(err error) { done <- err })
+		w.j.Flush()
+		err = <-done
+	} else {
+		err = w.logs[key].Append(background, e)
+	}
 	if err == nil {
 		w.h.with(func() { w.h.doc(key).entries[seq] = size })
 	}

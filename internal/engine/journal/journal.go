@@ -100,6 +100,8 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 // serve starts all goroutines except the reclaimer and the scrub.
 func (j *Journal) serve() {
 	j.commit.reserve = min(256<<10, j.dir.Size/16)
+	j.commit.begin()
+	j.write.idling = time.NewTimer(idle)
 	j.start(j.commit.run)
 	j.start(j.write.run)
 	j.start(j.write.tell)

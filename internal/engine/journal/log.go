@@ -271,6 +271,7 @@ type appendOp struct {
 // Append implements engine.Log.
 func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	w := h.j.waiters.get()
+	e.Deferred = false
 	h.Propose(e, w.done)
 	return h.j.waiters.wait(ctx, w)
 }

@@ -46,8 +46,15 @@ type queue struct {
 	ops    []op
 	bytes  int  // upper bound for the bytes that these ops will write
 	spare  []op // an empty slice for reuse; see give
+	urgent bool // an op is not an entry whose proposer calls Flush
 	closed bool
 	signal signal
+
+	// working is the number of groups that have ops and are not finished, plus one while the
+	// committer works, and one while the writer works. While flushing is set, working is 0, or 1 for
+	// the group of Flush, which then owns the committer and the writer.
+	working  int
+	flushing bool
 }
 
 // signal wakes one goroutine. The channel holds one signal, so wake never blocks. If the channel
@@ -62,7 +69,8 @@ func (s signal) wake() {
 	}
 }
 
-func (q *queue) init() { q.signal = make(signal, 1) }
+// init counts the committer as working, until it waits for the first time.
+func (q *queue) init() { q.signal, q.working = make(signal, 1), 1 }
 
 // add appends an op. It returns false if the journal is closed.
 func (q *queue) add(o op) bool {
@@ -72,13 +80,15 @@ func (q *queue) add(o op) bool {
 		q.mu.Unlock()
 		return false
 	}
-	first := len(q.ops) == 0
 	q.ops, q.bytes = append(q.ops, o), q.bytes+bytes
-	if a, ok := o.(*appendOp); ok {
+	a, ok := o.(*appendOp)
+	wake := !q.urgent && !(ok && a.e.Deferred) // otherwise the committer was already woken, or Flush follows
+	q.urgent = q.urgent || wake
+	if ok {
 		a.placed() // before the unlock: afterwards the op may already be finished and recycled
 	}
 	q.mu.Unlock()
-	if first {
+	if wake {
 		q.signal.wake()
 	}
 	return true
@@ -107,17 +117,46 @@ func (q *queue) gather() {
 	}
 }
 
-// wait blocks until the queue holds an op. It returns false if the queue is closed and empty.
+// wait blocks until the queue holds an op and Flush is not at work. It returns false if the queue is
+// closed and empty. Meanwhile the committer does not count as working.
 func (q *queue) wait() bool {
-	for {
+	for q.finished(); ; <-q.signal {
 		q.mu.Lock()
-		n, closed := len(q.ops), q.closed
+		n := len(q.ops)
+		ready := (n > 0 || q.closed) && !q.flushing
+		if ready {
+			q.working++
+		}
 		q.mu.Unlock()
-		if n > 0 || closed {
+		if ready {
 			return n > 0
 		}
-		<-q.signal
 	}
+}
+
+// count counts a group that has got its first op, or the work of the writer on a group.
+func (q *queue) count() {
+	q.mu.Lock()
+	q.working++
+	q.mu.Unlock()
+}
+
+// begin counts work of the writer without a group, unless Flush is at work. Then it returns false.
+func (q *queue) begin() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.flushing {
+		return false
+	}
+	q.working++
+	return true
+}
+
+// finished ends what count or begin has counted, or the work of the committer.
+func (q *queue) finished() {
+	q.mu.Lock()
+	q.working--
+	q.mu.Unlock()
 }
 
 // grab removes all ops from the queue and returns them. The result may be empty.
@@ -125,8 +164,13 @@ func (q *queue) grab() []op {
 	q.gather()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.take()
+}
+
+// take removes all ops from the queue and returns them. Called with q.mu held.
+func (q *queue) take() []op {
 	ops := q.ops
-	q.ops, q.bytes, q.spare = q.spare[:0], 0, nil
+	q.ops, q.bytes, q.spare, q.urgent = q.spare[:0], 0, nil, false
 	return ops
 }
 

@@ -27,12 +27,15 @@ type writer struct {
 	sealing chan struct{} // closed when the segment before active is sealed; nil until the writer has filled a segment
 	average int           // moving average of the bytes per group
 	bulky   atomic.Bool   // groups are so large on average that filling segments with zeros is not worthwhile
+	took    time.Duration // moving average of the time that a write and its sync take
+	quick   time.Duration // if took is below this value, a caller of Flush waits for the disk
+	idling  *time.Timer   // ends when no group was written for a while
 	settled chan []op     // ops whose effects are in memory and whose callers must be woken
 	reuse   chan []op     // emptied slices from settled, for reuse
 }
 
 func (w *writer) init(j *Journal) {
-	w.j, w.next = j, 1
+	w.j, w.next, w.took, w.quick = j, 1, quick, quick
 	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 }
 
@@ -40,8 +43,7 @@ func (w *writer) init(j *Journal) {
 // ms under load, after 100 ms without a group, and at the end.
 func (w *writer) run() {
 	defer close(w.settled)
-	idling := time.NewTimer(idle)
-	defer idling.Stop()
+	defer w.idling.Stop()
 	for {
 		select {
 		case g, open := <-w.j.commit.full:
@@ -50,14 +52,24 @@ func (w *writer) run() {
 				w.awaitSeal()
 				return
 			}
+			w.j.queue.count() // Flush must not begin before proveSome has returned
 			w.commit(g)
-			if time.Since(w.when) >= idle {
-				w.prove(false)
+			w.proveSome()
+			w.idling.Reset(idle)
+			w.j.queue.finished()
+		case <-w.idling.C:
+			if w.j.queue.begin() { // otherwise Flush is at work, and sets the timer again
+				w.prove(true)
+				w.j.queue.finished()
 			}
-			idling.Reset(idle)
-		case <-idling.C:
-			w.prove(true)
 		}
+	}
+}
+
+// proveSome calls prove under load, if the last watermark is old.
+func (w *writer) proveSome() {
+	if time.Since(w.when) >= idle {
+		w.prove(false)
 	}
 }
 
@@ -202,14 +214,28 @@ func (w *writer) commit(g *group) {
 	start := time.Now()
 	err := w.j.failed()
 	if err == nil {
-		err = w.write(g)
+		err = w.write(g, true)
 	}
+	if w.apply(g, err, start) {
+		w.settled <- g.ops
+		select {
+		case g.ops = <-w.reuse:
+		default:
+			g.ops = nil
+		}
+	}
+	w.j.commit.empty <- g
+}
+
+// apply updates memory after a group was written, and notifies the judges. If the group could not be
+// written, apply reports the error to the callers and returns false. The group is then finished.
+func (w *writer) apply(g *group, err error, start time.Time) bool {
 	if err != nil {
 		for _, o := range g.ops {
 			o.finish(err)
 		}
-		w.j.commit.empty <- g
-		return
+		w.j.queue.finished()
+		return false
 	}
 	for _, o := range g.ops {
 		o.settle(g)
@@ -223,17 +249,12 @@ func (w *writer) commit(g *group) {
 	if g.Records > 0 {
 		w.j.counts.group(g.Records, g.Length, time.Since(start))
 	}
-	w.settled <- g.ops
-	select {
-	case g.ops = <-w.reuse:
-	default:
-		g.ops = nil
-	}
-	w.j.commit.empty <- g
+	return true
 }
 
-// write writes and syncs a group.
-func (w *writer) write(g *group) error {
+// write writes and syncs a group. If the disk has no space, write waits for space if the parameter
+// patient is true. Otherwise it returns the error, and the caller must write the group again.
+func (w *writer) write(g *group, patient bool) error {
 	if g.Records == 0 {
 		return nil
 	}
@@ -245,12 +266,22 @@ func (w *writer) write(g *group) error {
 	defer g.seg.claim(g.Off + int64(g.Length))()
 	w.average += (g.Length - w.average) / 8
 	w.bulky.Store(w.average >= bulk)
-	if err := w.put(func() error { return g.seg.File.WriteAt(g.Off, g.Buffers(g.seg.Seed, w.next)...) }); err != nil {
+	start := time.Now()
+	store := func() error { return g.seg.File.WriteAt(g.Off, g.Buffers(g.seg.Seed, w.next)...) }
+	err := store()
+	if disk.IsShortage(err) {
+		if !patient {
+			return err
+		}
+		err = w.put(store)
+	}
+	if err != nil {
 		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.Name, err))
 	}
 	if err := g.seg.File.SyncData(); err != nil {
 		return w.j.fail(fmt.Errorf("sync %s: %w", g.seg.Name, err))
 	}
+	w.took += (time.Since(start) - w.took) / 8
 	w.next++
 	w.active, w.synced = g.seg, g.Off+int64(g.Length)
 	return nil
@@ -264,6 +295,7 @@ func (w *writer) tell() {
 		for _, o := range ops {
 			o.finish(nil)
 		}
+		w.j.queue.finished()
 		clear(ops)
 		select {
 		case w.reuse <- ops[:0]:

@@ -37,7 +37,7 @@ func TestAddsAreSpread(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(ep)
-	l := &loop{ep: ep, buf: make([]byte, 64<<10), now: time.Now(), set: &Loops{}}
+	l := &loop{poller: poller{inner: ep}, buf: make([]byte, 64<<10), now: time.Now(), set: &Loops{}}
 	const n = 3 * wokenAtOnce
 	var all []*busyResponse
 	for range n {

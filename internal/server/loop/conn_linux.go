@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"syscall"
 )
@@ -66,8 +67,12 @@ func (c *conn) advance() {
 			c.await()
 			return
 		}
-		held := copy(c.l.buf, c.in)
-		n, err := read(c.fd, c.l.buf[held:])
+		held, buf := len(c.in), c.in[:cap(c.in)]
+		if held == len(buf) {
+			buf = c.l.buf
+			copy(buf, c.in)
+		}
+		n, err := read(c.fd, buf[held:])
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
 			c.readable = false
@@ -77,8 +82,8 @@ func (c *conn) advance() {
 		case n == 0: // the client stopped sending within a request
 			c.handOver(c.in)
 		default:
-			c.readable = c.ended || held+n == len(c.l.buf)
-			parsed = !c.take(c.l.buf[:held+n])
+			c.readable = c.ended || held+n == len(buf)
+			parsed = !c.take(buf[:held+n])
 		}
 	}
 }
@@ -115,6 +120,9 @@ func (c *conn) take(raw []byte) bool {
 		return true
 	case partial:
 		c.keep(raw)
+		if r != nil {
+			c.makeRoom(head + int(r.ContentLength))
+		}
 		return false
 	}
 	if !c.place.Begin() {
@@ -127,21 +135,40 @@ func (c *conn) take(raw []byte) bool {
 		c.remote = peer(c.fd)
 	}
 	r.RemoteAddr = c.remote
-	content := bytes.Clone(raw[head:end])
+	var content []byte
+	if c.owns(raw) && end == cap(raw) { // the buffer was made for this request
+		content = raw[head:]
+	} else {
+		content = bytes.Clone(raw[head:end])
+	}
 	c.keep(raw[end:])
 	c.begin(r, content)
 	return true
 }
 
-// keep keeps data for later. raw may be a part of c.in.
+// keep keeps data for later. raw may be a part of c.in, or more of the same buffer.
 func (c *conn) keep(raw []byte) {
 	switch {
 	case len(raw) == 0:
 		c.in = nil
-	case len(c.in) >= len(raw) && &c.in[len(c.in)-len(raw)] == &raw[0]:
+	case c.owns(raw):
 		c.in = raw
 	default:
-		c.in = bytes.Clone(raw)
+		c.in = slices.Clip(bytes.Clone(raw))
+	}
+}
+
+// owns reports whether raw is in the buffer of the connection. raw must not be empty.
+func (c *conn) owns(raw []byte) bool {
+	return cap(c.in) >= cap(raw) && &c.in[:cap(c.in)][cap(c.in)-1] == &raw[:cap(raw)][cap(raw)-1]
+}
+
+// makeRoom makes the buffer of a connection large enough for a request of the given size, so that
+// the rest of its body is read into this buffer. It does so only if a quarter of the request has
+// arrived: a client must not be able to make the server allocate memory just by sending a head.
+func (c *conn) makeRoom(size int) {
+	if cap(c.in) < size && len(c.in) >= size/4 {
+		c.in = append(make([]byte, 0, size), c.in...)
 	}
 }
 
@@ -159,6 +186,7 @@ func (c *conn) begin(r *http.Request, content []byte) {
 			c.send(x)
 			return
 		case taken:
+			c.l.unflushed = c.l.set.flusher != nil
 			return
 		}
 		x.recycle(c.l)
@@ -282,7 +310,7 @@ func (c *conn) handOver(raw []byte) {
 // that fails, the connection is closed.
 func (c *conn) release() (*net.TCPConn, error) {
 	fd := c.forget()
-	syscall.EpollCtl(c.l.ep, syscall.EPOLL_CTL_DEL, fd, nil)
+	syscall.EpollCtl(c.l.poller.inner, syscall.EPOLL_CTL_DEL, fd, nil)
 	file := os.NewFile(uintptr(fd), "connection")
 	to, err := net.FileConn(file) // a duplicate of the descriptor
 	file.Close()

@@ -31,7 +31,7 @@ func TestIdleConnectionHoldsNoExchange(t *testing.T) {
 	}
 	defer syscall.Close(ep)
 	h := &collecting{}
-	l := &loop{ep: ep, buf: make([]byte, 64<<10), now: time.Now(), set: &Loops{later: h}}
+	l := &loop{poller: poller{inner: ep}, buf: make([]byte, 64<<10), now: time.Now(), set: &Loops{later: h}}
 	for i := range l.waits {
 		l.waits[i].limit = time.Hour
 	}
@@ -51,7 +51,7 @@ func TestIdleConnectionHoldsNoExchange(t *testing.T) {
 		}
 	}
 	l.handleMessages()
-	l.look(0)
+	l.poller.look()
 	l.handleEvents()
 	if len(h.exchanges) != n {
 		t.Fatalf("%d requests began, want %d", len(h.exchanges), n)

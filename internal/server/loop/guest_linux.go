@@ -34,7 +34,7 @@ type guest struct {
 // If Park returns false, the response was not parked, and take was not called or has failed.
 // Otherwise the caller must not use the response or the connection any more.
 func (ls *Loops) Park(p Parked, last bool, take func() (*net.TCPConn, Place, []byte, error)) bool {
-	g := &guest{l: ls.pick(&ls.parked), last: last}
+	g := &guest{l: ls.parking(), last: last}
 	if !g.l.invite(g) {
 		return false
 	}

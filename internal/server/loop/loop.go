@@ -1,4 +1,4 @@
-// Package loop serves plain HTTP/1.1 requests of many connections in one goroutine per core. Each
+// Package loop serves plain HTTP/1.1 requests of many connections in few goroutines. Each
 // loop waits for its connections with epoll, reads whatever has arrived, and parses it. A handler
 // that implements Later begins a request without waiting for its outcome. So a request that waits
 // for the disk occupies no goroutine, and the responses of all requests that one sync of the disk
@@ -49,6 +49,16 @@ type Later interface {
 	ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool)
 }
 
+// Flusher is a Later that collects requests, so that one sync of the disk can complete all of them.
+type Flusher interface {
+	Later
+
+	// Flush begins to store what ServeLater has taken since the last call of Flush. The loop calls it
+	// when it has passed on all requests that have arrived. Flush may wait for a disk that takes a
+	// fraction of a millisecond, but for nothing else.
+	Flush()
+}
+
 // Parked is a response that continues after its handler has returned, without a goroutine. A loop
 // owns its connection; see Loops.Park. The loop calls all methods but Resume in its own goroutine,
 // so they must not block.
@@ -95,7 +105,7 @@ type Place interface {
 
 // Options are what a set of loops needs. All fields are required.
 type Options struct {
-	Handler http.Handler // if it implements Later, the loop uses ServeLater
+	Handler http.Handler // if it implements Later or Flusher, the loop uses ServeLater and Flush
 	Logger  *slog.Logger
 
 	// HandOver takes a connection that the loop does not serve any more. raw is the data that was
@@ -115,7 +125,7 @@ const (
 	maxHead = 4 << 10
 
 	// MaxBody is the length in bytes of the longest body of a request that a loop serves.
-	MaxBody = 32 << 10
+	MaxBody = 64 << 10
 
 	// restTime is how long the rest of a request may take to arrive after its first bytes. Then the
 	// request goes to net/http, because a handler must see the head of a request whose body arrives

@@ -2,8 +2,6 @@ package loop
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -13,10 +11,14 @@ import (
 	"time"
 )
 
-// Loops is a set of event loops, one per core. Each connection belongs to one of them.
+// Loops is a set of event loops, one per core. Each connection belongs to one of them. Only every
+// second loop gets new connections, and so requests. Requests that one loop has read are stored
+// together, with one sync and without waking another goroutine; with more loops, a publish takes
+// more CPU time. All loops get parked responses.
 type Loops struct {
 	options  Options
-	later    Later // the handler, if it implements Later; otherwise nil
+	later    Later   // the handler, if it implements Later; otherwise nil
+	flusher  Flusher // the handler, if it implements Flusher; otherwise nil
 	all      []*loop
 	added    atomic.Uint32 // number of new connections so far
 	parked   atomic.Uint32 // number of parked responses so far
@@ -29,6 +31,7 @@ type Loops struct {
 func New(o Options) (*Loops, error) {
 	ls := &Loops{options: o, handlers: handlers{exchanges: make(chan *exchange)}}
 	ls.later, _ = o.Handler.(Later)
+	ls.flusher, _ = o.Handler.(Flusher)
 	for range runtime.GOMAXPROCS(0) {
 		l, err := newLoop(ls)
 		if err != nil {
@@ -43,7 +46,7 @@ func New(o Options) (*Loops, error) {
 // Add gives a connection to a loop. The loop takes over the connection's descriptor, so the caller
 // must not use the connection any more.
 func (ls *Loops) Add(from *net.TCPConn, place Place) {
-	c := &conn{place: place, l: ls.pick(&ls.added)}
+	c := &conn{place: place, l: ls.serving()}
 	c.remote = from.RemoteAddr().String()
 	if err := c.own(from); err != nil {
 		place.Leave()
@@ -52,10 +55,14 @@ func (ls *Loops) Add(from *net.TCPConn, place Place) {
 	c.l.post(message{add: c})
 }
 
-// pick returns the loops in turn. New connections and parked responses have a counter each. With a
-// common counter, a subscriber would take two turns, one for its connection and one for its response,
-// and every second loop could get all responses.
-func (ls *Loops) pick(turn *atomic.Uint32) *loop { return ls.all[turn.Add(1)%uint32(len(ls.all))] }
+// serving and parking return the loops in turn: for a new connection, and for a parked response. Each
+// has a counter of its own. With a common counter, a subscriber would take two turns, one for its
+// connection and one for its response, and every second loop could get all responses.
+func (ls *Loops) serving() *loop {
+	return ls.all[ls.added.Add(1)%uint32((len(ls.all)+1)/2)]
+}
+
+func (ls *Loops) parking() *loop { return ls.all[ls.parked.Add(1)%uint32(len(ls.all))] }
 
 // own takes over the descriptor of a connection.
 func (c *conn) own(from *net.TCPConn) error {
@@ -107,14 +114,9 @@ func (ls *Loops) Wait(ctx context.Context) error {
 // mu guards.
 type loop struct {
 	set    *Loops
-	ep     int // the epoll descriptor
-	file   *os.File
-	raw    syscall.RawConn
-	events [256]syscall.EpollEvent
-	ready  int                // number of valid elements of events
-	poll   func(uintptr) bool // the method look; kept here, because creating a method value for each wait would allocate
-	conns  []*conn            // indexed by descriptor
-	open   int                // number of connections
+	poller poller
+	conns  []*conn // indexed by descriptor
+	open   int     // number of connections
 	parser parser
 	buf    []byte // receives what a connection has sent
 	now    time.Time
@@ -122,8 +124,10 @@ type loop struct {
 
 	severed bool // all connections were cut off
 
+	unflushed bool // the handler has taken requests since the last call of Flush
+	passes    int  // how often the loop has looked for more requests since then
+
 	waits [waits]queue
-	alarm time.Time // the read deadline of file, which ends the sleep of the loop; zero if there is none
 	spare []message
 	used  []*exchange // for reuse
 	woken []*conn     // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
@@ -148,26 +152,12 @@ type message struct {
 }
 
 func newLoop(ls *Loops) (*loop, error) {
-	ep, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("create an epoll descriptor: %w", err)
+	l := &loop{set: ls, buf: make([]byte, maxHead+MaxBody), now: time.Now()}
+	if err := l.poller.open(); err != nil {
+		return nil, err
 	}
-	l := &loop{set: ls, ep: ep, buf: make([]byte, 64<<10), now: time.Now()}
-	l.poll = l.look
 	l.waits[forHead].limit, l.waits[forRequest].limit = ls.options.Head, ls.options.Idle
 	l.waits[forRest].limit, l.waits[forClient].limit = restTime, ls.options.Idle
-	err = syscall.SetNonblock(ep, true) // otherwise NewFile does not register the descriptor with the runtime
-	l.file = os.NewFile(uintptr(ep), "epoll")
-	if err == nil {
-		l.raw, err = l.file.SyscallConn()
-	}
-	if err == nil {
-		err = l.file.SetReadDeadline(time.Time{}) // fails if the runtime does not watch the descriptor
-	}
-	if err != nil {
-		l.file.Close()
-		return nil, fmt.Errorf("prepare an epoll descriptor: %w", err)
-	}
 	ls.handlers.loops.Add(1)
 	ls.work.Go(func() { defer ls.handlers.leave(); l.run() })
 	return l, nil
@@ -192,16 +182,13 @@ func (l *loop) post(m message) {
 		syscall.Close(m.add.fd)
 		m.add.place.Leave()
 	case wake:
-		l.file.SetReadDeadline(longAgo)
+		l.poller.wake()
 	}
 }
 
-// longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
-
 // run serves the connections until Stop was called and all of them are closed.
 func (l *loop) run() {
-	defer l.file.Close()
+	defer l.poller.close()
 	for {
 		l.wait()
 		l.now = time.Now()
@@ -209,63 +196,62 @@ func (l *loop) run() {
 		l.handleMessages()
 		l.handleWoken()
 		l.expire()
+		l.flush()
 		if l.ending && l.open == 0 && l.end() {
 			return
 		}
 	}
 }
 
-// wait waits for events, for messages, or until the time of a waiting connection is up. No thread is
-// blocked meanwhile: the runtime's own poller watches the epoll descriptor of the loop. A thread
-// that blocked in epoll_wait would give up its processor, and would have to get one again before it
-// could go on. A message wakes the loop by moving the deadline of the loop into the past, which
-// needs no system call.
+// wait waits for events, for messages, or until the time of a waiting connection is up. It does not
+// wait if there is something to do already.
 func (l *loop) wait() {
-	l.ready = 0
-	l.setAlarm()
 	l.mu.Lock()
-	l.asleep = len(l.inbox) == 0 && len(l.woken) == 0
+	l.asleep = len(l.inbox) == 0 && len(l.woken) == 0 && !l.unflushed
 	asleep := l.asleep
 	l.mu.Unlock()
 	if !asleep {
-		l.look(0)
+		l.report(l.poller.look())
 		return
 	}
-	if err := l.raw.Read(l.poll); errors.Is(err, os.ErrDeadlineExceeded) {
-		l.alarm = longAgo // so that setAlarm sets another deadline
-	} else if err != nil {
-		l.set.options.Logger.Error("waiting for connections failed", "error", err)
-	}
+	l.report(l.poller.wait(l.firstDue()))
 	l.mu.Lock()
 	l.asleep = false
 	l.mu.Unlock()
 }
 
-// look gets the events that have happened, without waiting. It returns false if there are none. The
-// runtime's poller clears its own record of events before it calls look. So an event that happens
-// after look has returned makes the poller call look again, and no event is missed.
-func (l *loop) look(uintptr) bool {
-	n, err := syscall.EpollWait(l.ep, l.events[:], 0)
-	if err != nil && !errors.Is(err, syscall.EINTR) {
-		l.set.options.Logger.Error("looking for events of connections failed", "error", err)
+// report logs an error of the poller.
+func (l *loop) report(err error) {
+	if err != nil {
+		l.set.options.Logger.Error("waiting for connections failed", "error", err)
 	}
-	l.ready = max(n, 0)
-	return n > 0
 }
 
-// setAlarm sets the deadline to the time at which the first of all waits of connections ends. If
-// that time becomes later, the deadline stays: waking too early does no harm.
-func (l *loop) setAlarm() {
-	var due time.Time
+// firstDue returns the time at which the first of all waits of connections ends. It is zero if no
+// connection waits.
+func (l *loop) firstDue() (due time.Time) {
 	for i := range l.waits {
 		if c := l.waits[i].first; c != nil && (due.IsZero() || c.due.Before(due)) {
 			due = c.due
 		}
 	}
-	if l.alarm == longAgo || !due.IsZero() && (l.alarm.IsZero() || due.Before(l.alarm)) {
-		l.file.SetReadDeadline(due)
-		l.alarm = due
+	return due
+}
+
+// mostPasses limits how often a loop looks for more requests before it calls Flush.
+const mostPasses = 2
+
+// flush calls Flush if the handler has taken requests. If the loop has just handled events, it first
+// looks for more requests: a sync for many costs little more than a sync for one.
+func (l *loop) flush() {
+	if !l.unflushed {
+		return
 	}
+	if l.passes++; l.passes <= mostPasses && l.poller.ready > 0 && !l.ending {
+		return
+	}
+	l.unflushed, l.passes = false, 0
+	l.set.flusher.Flush()
 }
 
 // end marks the loop as ended, unless it has messages or guests. It reports whether the loop has
@@ -279,7 +265,7 @@ func (l *loop) end() bool {
 
 // handleEvents handles what has happened on connections.
 func (l *loop) handleEvents() {
-	for _, e := range l.events[:l.ready] {
+	for _, e := range l.poller.events[:l.poller.ready] {
 		if fd := int(e.Fd); fd < len(l.conns) && l.conns[fd] != nil {
 			l.conns[fd].handle(e.Events)
 		}
@@ -351,7 +337,7 @@ func (l *loop) add(c *conn) {
 		return
 	}
 	c.place.Enter(c.evict)
-	if err := syscall.EpollCtl(l.ep, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: events, Fd: int32(c.fd)}); err != nil {
+	if err := syscall.EpollCtl(l.poller.inner, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: events, Fd: int32(c.fd)}); err != nil {
 		l.set.options.Logger.Warn("watching a connection failed", "error", err)
 		c.close()
 		return

@@ -1,0 +1,77 @@
+package journal
+
+import (
+	"time"
+
+	"weir/internal/disk"
+	"weir/internal/engine"
+)
+
+var _ engine.Flusher = (*Journal)(nil)
+
+// quick is the initial value of writer.quick.
+const quick = 300 * time.Microsecond
+
+// Flush implements engine.Flusher. On a quick disk, and if nothing else is in flight, it does the
+// work of the committer, the writer and the teller in the goroutine of the caller. Each of these
+// goroutines would have to be woken, which takes longer than the work itself. In all other cases
+// Flush wakes the committer, and does not wait.
+func (j *Journal) Flush() {
+	ops := j.seize()
+	if ops == nil {
+		return
+	}
+	c, w := &j.commit, &j.write
+	c.stage(ops) // takes all ops, because seize has made sure that they fit
+	if g := c.group; len(g.ops) > 0 {
+		start := time.Now()
+		err := w.write(g, false)
+		if disk.IsShortage(err) {
+			c.hand() // the writer repeats the write until there is space
+		} else {
+			if w.apply(g, err, start) {
+				for _, o := range g.ops {
+					o.finish(nil)
+				}
+				j.queue.finished()
+			}
+			c.empty <- g
+			c.handed()
+			w.proveSome()
+			w.idling.Reset(idle)
+		}
+	}
+	j.queue.give(ops)
+	j.queue.yield()
+}
+
+// seize removes all ops from the queue, and makes the caller the one that uses the committer and the
+// writer. It returns nil if there are no ops, or if the goroutines of the committer and the writer
+// must do the work: something is in flight, an op is more than an entry of a log, the next segment
+// has to be begun, or writing takes long.
+func (j *Journal) seize() []op {
+	q, c := &j.queue, &j.commit
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case len(q.ops) == 0 || q.flushing: // another caller of Flush wakes the committer at its end
+		return nil
+	case q.working > 0 || q.closed || q.urgent || q.bytes >= bulk || len(q.ops) >= mostOps || j.refusing() != nil ||
+		j.write.took >= j.write.quick || c.active == nil || c.active != j.write.active || !c.active.Fits(q.bytes, len(q.ops), c.spare(growing)):
+		q.signal.wake()
+		return nil
+	}
+	q.flushing = true
+	return q.take()
+}
+
+// yield ends what seize has begun.
+func (q *queue) yield() {
+	q.mu.Lock()
+	q.flushing = false
+	more := len(q.ops) > 0 || q.closed
+	q.mu.Unlock()
+	if more {
+		q.signal.wake()
+	}
+}
