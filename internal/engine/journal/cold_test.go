@@ -68,6 +68,12 @@ func verifyAndCheck(fs *faulty.FS, h *history) error {
 // gets its final name, and now and then before other calls. Nothing acknowledged is lost, and
 // nothing trimmed or deleted returns.
 func TestColdSegments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // on the real clock, a slow machine would make the journal seem idle
+		coldSegments(t, func() { time.Sleep(calm * 3 / 5) })
+	})
+}
+
+func coldSegments(t *testing.T, rest func()) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
 	var mu sync.Mutex
@@ -99,7 +105,7 @@ func TestColdSegments(t *testing.T) {
 		}
 		return nil
 	})
-	if err := mixture(w, 0, 14, func() {}); err != nil {
+	if err := mixture(w, 0, 14, rest); err != nil {
 		t.Fatal(err)
 	}
 	fs.OnCall(nil)

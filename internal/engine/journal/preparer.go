@@ -6,9 +6,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"weir/internal/disk"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/blocks"
 	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/segments"
 )
@@ -26,7 +28,11 @@ type preparer struct {
 	blank   []*segment  // segments that are not filled with zeros yet, in the order of their numbers
 	dead    []*segment  // freed segments, to be recycled or removed
 	packed  []*segment  // freed segments that are compressed, to be removed
-	spare   int         // number of dead segments to keep for recycling
+	leaving *segment    // the segment whose file is being removed, one part after the other; nil if there is none
+	left    int64       // size of what is left of that file
+	rested  time.Time   // time at which the next part may be removed
+	spare   int         // lowest number of dead segments to keep for recycling; 0 if the journal is idle
+	taken   []time.Time // times at which segments were taken during the last horizon
 	number  uint64      // number of the next segment to prepare
 	short   error       // why the last attempt to prepare a segment found no space; nil if it succeeded
 	refused bool        // an op was refused because no segment could be prepared
@@ -38,6 +44,10 @@ type preparer struct {
 
 // ahead is the number of segments kept ready beyond the active one.
 const ahead = 1
+
+// horizon is a time. Under load, as many dead segments are kept for recycling as were taken during
+// the last horizon.
+const horizon = 10 * time.Second
 
 // temporary is the file name of a segment until it is ready.
 const temporary = "segment.tmp"
@@ -81,10 +91,14 @@ func (p *preparer) run() {
 }
 
 // step makes a segment ready. If enough are ready, it fills a part of one with zeros. If all are
-// filled, it removes a dead file.
+// filled, it removes a part of a dead file. If there is no space for another segment, it removes
+// files that cannot be recycled first.
 func (p *preparer) step() error {
 	p.mu.Lock()
 	need := len(p.ready) < ahead
+	if p.short != nil && (p.leaving != nil || len(p.packed) > 0) {
+		need = false
+	}
 	p.mu.Unlock()
 	switch {
 	case need:
@@ -100,10 +114,22 @@ func (p *preparer) step() error {
 func (p *preparer) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.stopped && len(p.ready) >= ahead && len(p.blank) == 0 && len(p.dead) <= p.spare && len(p.packed) == 0 {
+	for !p.stopped && len(p.ready) >= ahead && len(p.blank) == 0 && !p.mayRemove() {
 		p.change.Wait()
 	}
 	return !p.stopped
+}
+
+// mayRemove reports whether there is a dead file to remove, and time for the next part of it. The
+// caller holds the lock.
+func (p *preparer) mayRemove() bool {
+	now := time.Now()
+	p.taken = slices.DeleteFunc(p.taken, func(t time.Time) bool { return now.Sub(t) > horizon })
+	spare := p.spare
+	if spare > 0 {
+		spare = max(spare, len(p.taken))
+	}
+	return (p.leaving != nil || len(p.packed) > 0 || len(p.dead) > spare) && (p.short != nil || !now.Before(p.rested))
 }
 
 func (p *preparer) stop() {
@@ -155,13 +181,15 @@ func (p *preparer) take() (*segment, error) {
 	}
 	s := p.ready[0]
 	p.ready = p.ready[1:]
+	p.taken = append(p.taken, time.Now())
 	p.tight.Store(p.short != nil && len(p.ready) == 0)
 	p.change.Broadcast()
 	return s, nil
 }
 
-// keepSpare sets how many dead segments are kept for recycling. Under load this is one: recycling
-// costs next to nothing, whereas removing a file may stall the disk.
+// keepSpare sets how many dead segments are kept for recycling. Under load this is at least one:
+// recycling costs next to nothing, whereas a new file must be filled with zeros, and removing a file
+// may stall the disk.
 func (p *preparer) keepSpare(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,22 +219,45 @@ func (p *preparer) give(s *segment) {
 	p.change.Broadcast()
 }
 
-// removeDead removes one dead file that is not needed for recycling.
+// removeDead removes a part of a dead file that is not needed for recycling, or the file if only one
+// part is left. A disk may need more than a millisecond for each megabyte that a file gives back, and
+// no sync returns meanwhile. So removeDead removes an eighth of a segment at a time, and no more than
+// ReclaimRate bytes per second. After a crash, the next opening removes the rest.
 func (p *preparer) removeDead() {
 	p.mu.Lock()
-	list := &p.packed
-	if len(p.packed) == 0 {
-		list = &p.dead
+	if p.leaving == nil {
+		list := &p.packed
+		if len(p.packed) == 0 {
+			list = &p.dead
+		}
+		if len(*list) == 0 {
+			p.mu.Unlock()
+			return
+		}
+		p.leaving = (*list)[0]
+		p.left, *list = p.leaving.Stored(), (*list)[1:]
 	}
-	if len(*list) == 0 {
-		p.mu.Unlock()
-		return
-	}
-	s := (*list)[0]
-	*list = (*list)[1:]
+	s, part := p.leaving, p.j.dir.Size/8
 	p.mu.Unlock()
-	s.File.Close()
-	p.j.dir.FS.Remove(s.Name) // if this fails, the next start removes the file, because it is not in the manifest (the list of segments)
+	if p.left > part && blocks.Stored(s.File).Truncate(p.left-part) == nil {
+		p.left -= part
+	} else {
+		s.File.Close()
+		p.j.dir.FS.Remove(s.Name) // if this fails, the next opening removes the file, because it is not in the manifest (the list of segments)
+		s = nil
+	}
+	rest := time.Duration(part) * time.Second / time.Duration(p.j.opts.ReclaimRate)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaving, p.rested = s, time.Now().Add(rest)
+	time.AfterFunc(rest, p.wake)
+}
+
+// wake makes the method wait look again.
+func (p *preparer) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.change.Broadcast()
 }
 
 // make makes one segment ready. It recycles a dead segment if there is one.
@@ -406,11 +457,15 @@ func (s *segment) claim(end int64) (release func()) {
 	return func() { <-s.filling }
 }
 
-// files returns the number of ready and dead segments.
+// files returns the number of ready and dead segments, including one that is being removed.
 func (p *preparer) files() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.ready) + len(p.dead) + len(p.packed)
+	n := len(p.ready) + len(p.dead) + len(p.packed)
+	if p.leaving != nil {
+		n++
+	}
+	return n
 }
 
 // closeFiles closes the ready and dead segments. If a reader still holds a segment, the method give
@@ -421,5 +476,9 @@ func (p *preparer) closeFiles() {
 	p.closed = true
 	for _, s := range slices.Concat(p.ready, p.dead, p.packed) {
 		s.File.Close()
+	}
+	if p.leaving != nil {
+		p.leaving.File.Close()
+		p.j.dir.FS.Remove(p.leaving.Name)
 	}
 }

@@ -181,8 +181,13 @@ func (r *recovery) readManifest() error {
 		r.j.store.addSegment(r.segments[n])
 	}
 	for _, n := range r.numbers {
-		if n < r.tail.Number && !listed[n] {
-			r.j.prepare.give(r.segments[n])
+		switch s := r.segments[n]; {
+		case n >= r.tail.Number || listed[n]:
+		case r.bad[n] != nil: // not to be recycled: a crash may have interrupted its removal, or its recycling
+			s.File.Close()
+			r.stale = append(r.stale, s.Name)
+		default:
+			r.j.prepare.give(s)
 		}
 	}
 	r.keepUnused()
