@@ -28,7 +28,7 @@ func (o opening) restore(ctx context.Context) error {
 var errTrimmed = errors.New("the last note was purged")
 
 func (o opening) readAll(ctx context.Context) error {
-	all, err := o.shard.readHeaders(ctx, o.subject, 1)
+	all, err := o.shard.readHeaders(ctx, o.subject, 1, 0)
 	if err != nil {
 		return err
 	}
@@ -37,6 +37,7 @@ func (o opening) readAll(ctx context.Context) error {
 	} else if err := o.shard.intact(ctx); err != nil {
 		return err
 	}
+	o.index.entries = make([]entry, 0, len(all))
 	var note []byte
 	var trimmed *record.Record
 	for i, m := range all {
@@ -111,7 +112,7 @@ func (o opening) resume(ctx context.Context) (bool, error) {
 	}
 	var found []record.Record
 	if last > left.last {
-		found, err = o.shard.readHeaders(ctx, o.subject, left.last+1)
+		found, err = o.shard.readHeaders(ctx, o.subject, left.last+1, left.position)
 		if errors.Is(err, engine.ErrDamaged) {
 			return false, nil // restore reads everything and decides whether the log is damaged
 		}
