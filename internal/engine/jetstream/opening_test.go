@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"weir"
 	"weir/internal/engine"
@@ -203,6 +204,26 @@ func TestIndexShrinks(t *testing.T) {
 	}
 	if len(l.index.entries) != 11 || cap(l.index.entries) > 50 || l.index.entries[0].seq != 9_989 {
 		t.Errorf("%d entries are left, in an array of %d", len(l.index.entries), cap(l.index.entries))
+	}
+}
+
+// The index of a closed log, which may be kept for long, takes as much memory as Held counted.
+func TestKeptIndex(t *testing.T) {
+	if size := unsafe.Sizeof(entry{}); size != perEntry {
+		t.Errorf("an entry of the index takes %d bytes, and %d are counted", size, perEntry)
+	}
+	here, _, judges := pair(t)
+	put(t, here, make([]string, 300)...)
+	judges[0].low = 140 // less than half, so that the index is not copied
+	if err := here.Trim(ctx, 140, nil); err != nil {
+		t.Fatal(err)
+	}
+	counted := here.e.Held(here.id)
+	if err := here.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := int64(here.index.removed+cap(here.index.entries)) * perEntry; took != counted || counted != 160*perEntry {
+		t.Errorf("the index of the closed log takes %d bytes, Held counted %d for 160 entries", took, counted)
 	}
 }
 
