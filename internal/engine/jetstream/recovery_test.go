@@ -351,7 +351,7 @@ func TestOrphans(t *testing.T) {
 	}
 	for key, want := range map[string]int{"stays": 2, "gone": 1, "ended": 1} {
 		l := logs[key]
-		all, err := l.shard.readHeaders(ctx, l.subject, 1, 0)
+		all, err := l.shard.Records(ctx, l.subject, 1, 0)
 		if err != nil || len(all) != want || (all[0].Kind == record.Dropped) != (want == 1) {
 			t.Errorf("log %s has the records %+v, %v; want %d records (a single record must be the end marker)", key, all, err, want)
 		}
