@@ -75,7 +75,7 @@ func (a *attendance) Leave() {
 }
 
 // mustRefresh reports whether the worker must read the messages of other nodes. The caller holds
-// a.l.mu.
+// log.mu.
 func (a *attendance) mustRefresh() bool {
 	return len(a.refreshes) > 0 || a.wanted && !a.followed && !a.l.closing && a.l.over == nil
 }
