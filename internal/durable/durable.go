@@ -91,12 +91,16 @@ func (h *Handler) visit(v *api.Visit) error {
 // If Wait was called, another goroutine uses the call, so answer reads no field of it then.
 func (c *call) answer() error {
 	err := c.serve()
-	if isNotFound(err) && c.found && c.h.Hub.CatchUp(c.r.Context()) == nil {
-		// Another node may have deleted, replaced or completed the stream. CatchUp has told this
-		// node about that, so serve can give the right answer now.
-		err = c.serve()
+	if !isNotFound(err) || !c.found {
+		return err
 	}
-	return err
+	// Another node may have deleted, replaced or completed the stream. CatchUp tells this node about
+	// that, so serve can then give the right answer. A node that cannot catch up must not say that
+	// there is no stream.
+	if err := c.h.Hub.CatchUp(c.r.Context()); err != nil {
+		return err
+	}
+	return c.serve()
 }
 
 // call is one request.

@@ -26,7 +26,7 @@ func TestServers(t *testing.T) {
 		name string
 		run  func(*trial)
 	}{
-		{"sequences", sequences}, {"conditions", conditions}, {"batches", batches}, {"reads", reads}, {"newest", newestOf}, {"purges", purges},
+		{"sequences", sequences}, {"conditions", conditions}, {"batches", batches}, {"chain", chain}, {"reads", reads}, {"newest", newestOf}, {"purges", purges},
 		{"one message per subject", onePerSubject}, {"lifetimes", lifetimes}, {"headers", headersOf}, {"feeds", feeds}, {"deleted messages in feeds", deleted},
 		{"streams", streamsOf}, {"messages that are not stored", unstored}, {"closed connections", closedLinks},
 	} {
@@ -181,6 +181,19 @@ func batches(c *trial) {
 	_, err = c.s.Store(c.Context(), []*nats.Msg{c.message("a", "4", after(3)...), c.message("a", "5")})
 	c.refused(err, 10071)
 	c.reads(wire.Query{Seq: 1, NextFor: c.name + ".a", Batch: 9}, "1 a 0", "2 a 1", "3 a 2", "4 a 3")
+}
+
+// A condition is stored with its message, so every message names the one before.
+func chain(c *trial) {
+	c.put("a", "0", after(0)...)
+	c.put("b", "1", after(0)...)
+	_, err := c.s.Store(c.Context(), []*nats.Msg{c.message("a", "2", after(1)...), c.message("a", "3")})
+	c.ok(err)
+	for seq, before := range map[uint64]uint64{1: 0, 2: 0, 3: 1, 4: 3} {
+		got, _, err := c.s.Read(c.Context(), c.name, wire.Query{Seq: seq})
+		c.ok(err)
+		equal(c, wire.Before(got[0]), before, fmt.Sprint("message before ", seq))
+	}
 }
 
 func reads(c *trial) {

@@ -19,7 +19,7 @@ import (
 // nothing. Therefore a log is followed only while
 //
 //   - a caller wants to receive entries of other nodes at once (Attend),
-//   - the log is read (readFor), or
+//   - the log is read repeatedly (readFor), or
 //   - other nodes write to the log at the same time as this node (rivalry).
 //
 // A log that is not followed may become outdated. If no write has proved for the time sureFor that
@@ -33,7 +33,8 @@ const (
 	sureFor = 12 * time.Second
 	// rivalry is how long a log stays followed after both this node and another node wrote to it.
 	rivalry = 5 * time.Second
-	// readFor is how long a log stays followed after it was read.
+	// readFor is how long a log stays followed after it was read. A log that is read once in this time
+	// is not followed: that would cost more than reading it.
 	readFor = 10 * time.Second
 )
 
@@ -48,6 +49,7 @@ type attendance struct {
 	followed bool      // joined, and all messages from before joining were read too
 	ended    uint64    // how often the node stopped following the log; see CatchUp
 	wrote    time.Time // when this node last wrote to the log
+	read     time.Time // when the log was last read
 	// sure is the latest time at which the node is certain to have missed nothing. It is zero while
 	// the log is being opened.
 	sure      time.Time
@@ -73,7 +75,7 @@ func (a *attendance) Leave() {
 }
 
 // mustRefresh reports whether the worker must read the messages of other nodes. The caller holds
-// a.l.mu.
+// log.mu.
 func (a *attendance) mustRefresh() bool {
 	return len(a.refreshes) > 0 || a.wanted && !a.followed && !a.l.closing && a.l.over == nil
 }
@@ -190,15 +192,19 @@ func (a *attendance) keepFollowing(span time.Duration) {
 	}
 }
 
-// catchUpToRead is called before a read. It makes the node follow the log for some time, and
-// catches up if the log was not followed before. It waits for the servers only for a short time,
-// because known entries must be readable even if other nodes cannot be reached. It does not wait at
-// all if the node already knows that it is cut off.
+// catchUpToRead is called before a read. It catches up if the log is not followed, and makes the node
+// follow a log that is read repeatedly. It waits for the servers only for a short time, because known
+// entries must be readable even if other nodes cannot be reached. It does not wait at all if the node
+// already knows that it is cut off.
 func (a *attendance) catchUpToRead(ctx context.Context) {
+	now := time.Now()
 	a.l.mu.Lock()
 	followed := a.followed
-	a.keepFollowing(readFor)
-	a.l.wake()
+	if now.Sub(a.read) < readFor {
+		a.keepFollowing(readFor)
+		a.l.wake()
+	}
+	a.read = now
 	a.l.mu.Unlock()
 	if !followed && a.l.e.outage.Load() == nil {
 		ctx, cancel := context.WithTimeout(ctx, a.l.e.client.Apart(a.l.e.opts.hearing))

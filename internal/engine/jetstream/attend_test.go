@@ -353,7 +353,7 @@ func TestPurgeClosed(t *testing.T) {
 		t.Fatal("no purge is scheduled")
 	}
 	awaitTrue(t, func() bool {
-		found, err := here.shard.readHeadersOnce(ctx, here.subject, 1)
+		found, err := here.shard.Records(ctx, here.subject, 1, 0)
 		return err == nil && found[0].Seq == 2
 	})
 }

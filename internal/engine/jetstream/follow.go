@@ -108,7 +108,7 @@ func (l *log) contiguous(found []record.Record) error {
 // until it succeeds.
 func (l *log) readMissing(ctx context.Context) ([]record.Record, error) {
 	for {
-		found, err := l.shard.recordsAfter(ctx, l.subject, l.last)
+		found, err := l.shard.RecordsAfter(ctx, l.subject, l.last)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrTooNew) || errors.Is(err, engine.ErrClosed) {
 			return found, err
 		}

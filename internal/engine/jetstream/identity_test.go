@@ -291,7 +291,7 @@ func TestKeepOrphansOfRestore(t *testing.T) {
 	if err := e.orphans(ctx); err != nil {
 		t.Fatal(err)
 	}
-	all, err := sh.readHeaders(ctx, sh.subject(id), 1)
+	all, err := sh.Records(ctx, sh.subject(id), 1, 0)
 	if err != nil || len(all) != 1 {
 		t.Errorf("the log has %d records, %v; want 1", len(all), err)
 	}

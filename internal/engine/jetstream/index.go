@@ -61,7 +61,14 @@ func (x *index) cut(low weir.Seq) {
 	x.entries = x.entries[i:]
 	// The array still holds the removed entries. If they are the larger part, a copy frees them.
 	if x.removed += i; x.removed > len(x.entries) {
-		x.entries, x.removed = slices.Clone(x.entries), 0
+		x.pack()
+	}
+}
+
+// pack makes the index take no more memory than its entries need.
+func (x *index) pack() {
+	if x.removed > 0 || cap(x.entries) > len(x.entries) {
+		x.entries, x.removed = append(make([]entry, 0, len(x.entries)), x.entries...), 0
 	}
 }
 

@@ -64,7 +64,7 @@ type Options struct {
 	// The fields below are set by tests only. To follow a log means to receive its messages as soon
 	// as they are stored; see attend.go.
 	attempt time.Duration // time to wait for the answer to one write before sending it again
-	// hearing is how long to wait until the subscription (type line) delivers messages, before
+	// hearing is how long to wait until the subscription (package line) delivers messages, before
 	// reading them with a request.
 	hearing time.Duration
 	turn    time.Duration // longest time that this node waits for its turn to write to a log, and longest time that it leaves the log to other nodes

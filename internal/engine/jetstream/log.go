@@ -221,6 +221,7 @@ func (l *log) Close() error {
 		// The judge of a later log may continue here (opening.go), so this log may stay in memory
 		// for long. It must not keep what is not needed for that.
 		l.resumable, l.judge, l.follower, l.fetched = true, nil, nil, nil
+		l.index.pack()
 	}
 	l.mu.Unlock()
 	l.e.detach(l)

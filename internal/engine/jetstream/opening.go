@@ -17,18 +17,21 @@ type opening struct{ *log }
 func (o opening) restore(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := o.readAll(ctx)
-		if !errors.Is(err, errTrimmed) || try == maxRereads {
+		if !errors.Is(err, errTrimmed) || try == maxRestores {
 			return err
 		}
 		o.index, o.last, o.position = index{}, 0, 0
 	}
 }
 
+// maxRestores is how often restore reads a log that other nodes trim meanwhile.
+const maxRestores = 20
+
 // errTrimmed says that another node trimmed and purged the log while this node was reading it.
 var errTrimmed = errors.New("the last note was purged")
 
 func (o opening) readAll(ctx context.Context) error {
-	all, err := o.shard.readHeaders(ctx, o.subject, 1)
+	all, err := o.shard.Records(ctx, o.subject, 1, 0)
 	if err != nil {
 		return err
 	}
@@ -37,6 +40,7 @@ func (o opening) readAll(ctx context.Context) error {
 	} else if err := o.shard.intact(ctx); err != nil {
 		return err
 	}
+	o.index.entries = make([]entry, 0, len(all))
 	var note []byte
 	var trimmed *record.Record
 	for i, m := range all {
@@ -111,7 +115,7 @@ func (o opening) resume(ctx context.Context) (bool, error) {
 	}
 	var found []record.Record
 	if last > left.last {
-		found, err = o.shard.readHeaders(ctx, o.subject, left.last+1)
+		found, err = o.shard.Records(ctx, o.subject, left.last+1, left.position)
 		if errors.Is(err, engine.ErrDamaged) {
 			return false, nil // restore reads everything and decides whether the log is damaged
 		}

@@ -3,11 +3,14 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"weir"
 	"weir/internal/engine"
@@ -36,10 +39,20 @@ func (r *returning) Restore(note []byte, entries iter.Seq[*engine.Header]) error
 	})
 }
 
-// readings counts the messages whose headers are read, and the feeds that are created for it.
+// readings counts the messages that are read, except the newest one of a log, and the requests for
+// them.
 type readings struct {
 	wire.Servers
 	calls, messages atomic.Int64
+}
+
+func (r *readings) Read(ctx context.Context, stream string, q wire.Query) ([]wire.Stored, uint64, error) {
+	all, upTo, err := r.Servers.Read(ctx, stream, q)
+	if q.Newest == nil {
+		r.calls.Add(1)
+		r.messages.Add(int64(len(all)))
+	}
+	return all, upTo, err
 }
 
 func (r *readings) Headers(ctx context.Context, stream, subject string, from uint64, visit func(wire.Stored) error) error {
@@ -104,7 +117,7 @@ func TestResume(t *testing.T) {
 		seqs      []weir.Seq
 	}{
 		{"unchanged", func(*testing.T, *log, *follower) {}, true, 0, between(0, n)},
-		{"appended", use(0, false), true, 2, between(0, n+2)},
+		{"appended", use(0, false), true, 1, between(0, n+2)},
 		{"trimmed", use(5, false), true, 3, between(5, n+2)},
 		{"trimmed and purged", use(5, true), true, 3, between(5, n+2)},
 		{"trimmed and purged beyond what this node knows", use(n+1, true), false, 2, between(n+1, n+2)},
@@ -194,6 +207,26 @@ func TestIndexShrinks(t *testing.T) {
 	}
 }
 
+// The index of a closed log, which may be kept for long, takes as much memory as Held counted.
+func TestKeptIndex(t *testing.T) {
+	if size := unsafe.Sizeof(entry{}); size != perEntry {
+		t.Errorf("an entry of the index takes %d bytes, and %d are counted", size, perEntry)
+	}
+	here, _, judges := pair(t)
+	put(t, here, make([]string, 300)...)
+	judges[0].low = 140 // less than half, so that the index is not copied
+	if err := here.Trim(ctx, 140, nil); err != nil {
+		t.Fatal(err)
+	}
+	counted := here.e.Held(here.id)
+	if err := here.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := int64(here.index.removed+cap(here.index.entries)) * perEntry; took != counted || counted != 160*perEntry {
+		t.Errorf("the index of the closed log takes %d bytes, Held counted %d for 160 entries", took, counted)
+	}
+}
+
 // A purge that began before a log was closed may end after another log has taken over its index.
 func TestResumeDuringPurge(t *testing.T) {
 	_, here, _, mine, _ := countedPair(t)
@@ -217,5 +250,90 @@ func TestResumeDuringPurge(t *testing.T) {
 		}
 		<-purged
 		here = l.(*log)
+	}
+}
+
+// consumers counts how often a log is read with a consumer.
+type consumers struct {
+	wire.Servers
+	n int
+}
+
+func (c *consumers) Headers(ctx context.Context, stream, subject string, from uint64, visit func(wire.Stored) error) error {
+	c.n++
+	return c.Servers.Headers(ctx, stream, subject, from, visit)
+}
+
+// A short log is opened without a consumer, which all servers of a cluster would have to agree on.
+// However a log is read, all of its entries are there.
+func TestOpenShort(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	servers, err := wire.Connect(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counting := &consumers{Servers: servers}
+	other, err := OpenOn(ctx, counting, Options{Name: "store", Patience: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for _, c := range []struct {
+		name      string
+		n, size   int
+		trim      weir.Seq
+		consumers int
+	}{
+		{"empty", 0, 1, 0, 0},
+		{"one message", 1, 1, 0, 0},
+		{"chain", 16, 1, 0, 0},
+		{"more than a chain", 17, 1, 0, 0},
+		{"short", 64, 1, 0, 0},
+		{"long", 65, 1, 0, 1},
+		{"trimmed", 10, 1, 5, 0},
+		{"trimmed as a whole", 10, 1, 10, 0},
+		{"an entry of two messages", 1, 1 << 20, 0, 0},
+		{"an entry of several messages", 1, 5 << 19, 0, 1},
+		{"few large entries", 10, 100 << 10, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			doc, err := e.Create(ctx, c.name, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			judge := &follower{}
+			l := attach(t, e, doc.Created, judge)
+			for i := range c.n {
+				put(t, l, fmt.Sprint(i, strings.Repeat("x", c.size)))
+			}
+			if c.trim > 0 {
+				judge.low = c.trim
+				if err := l.Trim(ctx, c.trim, nil); err != nil {
+					t.Fatal(err)
+				}
+				l.mu.Lock()
+				floor := l.index.bottom()
+				l.mu.Unlock()
+				l.purge(floor)
+			}
+			if err := other.CatchUp(ctx); err != nil {
+				t.Fatal(err)
+			}
+			counting.n = 0
+			restored := &follower{}
+			there, err := other.Open(ctx, doc.Created, restored)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if counting.n != c.consumers {
+				t.Errorf("the log was read with %d consumers, want %d", counting.n, c.consumers)
+			}
+			if got, want := payloads(t, there), payloads(t, l); !slices.Equal(got, want) || len(got) != c.n-int(c.trim) {
+				t.Errorf("the log has %d entries, want %d", len(got), len(want))
+			}
+		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -39,7 +38,7 @@ func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.Form
 func newShard(e *Engine, i int, seen uint64) *shard {
 	stream, prefix := e.streams.Shard(i)
 	s := &shard{e: e, number: i, prefix: prefix, batches: make(chan struct{}, batchesAtOnce)}
-	s.Line = line.New(e.client, seen, line.Options{Stream: stream, Fence: s.subject(noLog), Headers: true, Take: s.take, Full: e.full, Logger: e.opts.Logger})
+	s.Line = line.New(e.client, seen, line.Options{Stream: stream, Fence: s.subject(noLog), Headers: true, Take: s.take, Reads: e.opts.reads, Full: e.full, Logger: e.opts.Logger})
 	return s
 }
 
@@ -92,115 +91,4 @@ func (s *shard) take(m wire.Stored) {
 		return
 	}
 	l.hear(records)
-}
-
-var errHole = errors.New("records are missing in the middle of the log")
-
-// maxRereads is how often readHeaders reads a log before it believes that a hole is damage. Other
-// nodes may have trimmed the log while it was read, which also looks like a hole.
-const maxRereads = 20
-
-// readHeaders returns the records of a subject from a sequence on, without payloads. The result
-// includes every record that was acknowledged before the call. If records are missing in the middle
-// at each of maxRereads attempts, the log is damaged, because Weir purges only the oldest messages
-// of a log.
-func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]record.Record, error) {
-	holes := 0
-	for deadline := time.Now().Add(s.e.opts.Patience); ; {
-		all, err := s.readHeadersOnce(ctx, subject, from)
-		if errors.Is(err, errHole) {
-			holes++
-		}
-		switch {
-		case err == nil || errors.Is(err, engine.ErrUnavailable) || errors.Is(err, engine.ErrTooNew):
-			return all, err
-		case s.e.client.Life.Err() != nil:
-			return nil, engine.ErrClosed
-		case holes == maxRereads || errors.Is(err, record.ErrInvalid):
-			return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
-		case time.Now().After(deadline):
-			return nil, fmt.Errorf("%w: read %s: %w", engine.ErrUnavailable, subject, err)
-		}
-		if err := s.e.client.Pause(ctx, wire.Retry/8); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// recordsAfter returns the records of a subject after a known message. The result includes every
-// record that was acknowledged before the call. recordsAfter reads the payloads too, so it is
-// suitable only for few records. But it needs only the servers of the shard, while readHeaders
-// creates a consumer and therefore also needs the leader of JetStream as a whole (the meta leader).
-func (s *shard) recordsAfter(ctx context.Context, subject string, known uint64) ([]record.Record, error) {
-	newest, err := s.Last(ctx, subject)
-	if err != nil {
-		return nil, err
-	}
-	last := newest.Seq
-	if last < known {
-		return nil, fmt.Errorf("%w: the newest known message of %s was removed", engine.ErrDamaged, subject)
-	}
-	var all []record.Record
-	from := known + 1
-	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
-		got, _, err := s.e.client.Read(ctx, s.Stream, wire.Query{Seq: from, NextFor: subject, Batch: afterAtOnce, MaxBytes: afterBytes})
-		for _, m := range got {
-			records, err := record.Decode(m.Header, m.Seq, s.e.opts.reads)
-			if errors.Is(err, engine.ErrTooNew) {
-				return nil, err
-			}
-			if err != nil {
-				return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
-			}
-			all = append(all, records...)
-			from = m.Seq + 1
-		}
-		switch {
-		case len(got) > 0:
-		case s.e.client.Life.Err() != nil:
-			return nil, engine.ErrClosed
-		case time.Now().After(deadline):
-			return nil, fmt.Errorf("%w: read %s from %d on: %v", engine.ErrUnavailable, subject, from, err)
-		default:
-			if err := s.e.client.Pause(ctx, wire.Retry/8); err != nil { // the replica lags behind
-				return nil, err
-			}
-		}
-	}
-	return all, nil
-}
-
-// afterAtOnce is how many messages recordsAfter requests at once. afterBytes is the maximum size of
-// these messages in bytes; a server returns at least one message even if it is larger.
-const (
-	afterAtOnce = 64
-	afterBytes  = 4 << 20
-)
-
-// readHeadersOnce is one attempt of readHeaders.
-func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64) ([]record.Record, error) {
-	newest, err := s.Last(ctx, subject)
-	last := newest.Seq
-	if err != nil || last < from {
-		return nil, err
-	}
-	var all []record.Record
-	err = s.e.client.Headers(ctx, s.Stream, subject, from, func(m wire.Stored) error {
-		records, err := record.Decode(m.Header, m.Seq, s.e.opts.reads)
-		if err != nil {
-			return err
-		}
-		if k := len(all); k > 0 && records[0].Kind != record.Dropped && records[0].Position != all[k-1].Position+1 {
-			return errHole
-		}
-		all = append(all, records...)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if k := len(all); k == 0 || all[k-1].At < last {
-		return nil, errors.New("replica lags behind")
-	}
-	return all, nil
 }

@@ -34,7 +34,7 @@ func (w *writer) store(g *group) (others []record.Record, err error) {
 			return nil, nil
 		case errors.Is(err, wire.ErrInProcess):
 			// Another write is in flight, perhaps an earlier attempt to store this group. If the
-			// subscription (type line) delivers that write, the outcome is known. Otherwise the
+			// subscription (package line) delivers that write, the outcome is known. Otherwise the
 			// loop sends the group again.
 			if found := w.awaitOthers(g, wire.Retry/4); found != nil {
 				return w.settled(g, found, doubt), nil

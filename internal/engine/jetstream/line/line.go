@@ -1,6 +1,6 @@
-// Package line follows one JetStream stream in its order, and learns with fences how far the stream
-// has come. A fence is an empty message that a node stores only to learn a position that most
-// replicas agree on.
+// Package line follows one JetStream stream in its order, learns with fences how far the stream has
+// come, and reads the records of a log up to there. A fence is an empty message that a node stores
+// only to learn a position that most replicas agree on.
 package line
 
 import (
@@ -29,6 +29,7 @@ type Options struct {
 	// is nil, the line never reads everything again.
 	Reread  func() (end func())
 	Silence time.Duration
+	Reads   byte // newest version of messages that this node reads
 	// Full reports whether the servers have no space for a fence.
 	Full   func() bool
 	Logger *slog.Logger

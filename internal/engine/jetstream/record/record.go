@@ -168,18 +168,19 @@ func Decode(h nats.Header, at uint64, reads byte) ([]Record, error) {
 		return nil, ErrInvalid
 	}
 	all := make([]Record, n)
-	offset := uint32(0)
+	offset, contentType := uint32(0), ""
 	for i := range all {
-		all[i] = d.record()
-		all[i].At, all[i].Offset = at, offset
-		all[i].Position, all[i].Group = position+uint64(i), group
+		r := &all[i]
+		r.Position, r.Group, r.At, r.Offset = position+uint64(i), group, at, offset
+		d.record(r, contentType)
 		if version >= named {
-			all[i].Publisher = string(d.take(d.number()))
+			r.Publisher = string(d.take(d.number()))
 		}
 		if version == Tagged {
-			all[i].Tag = string(d.take(d.number()))
+			r.Tag = string(d.take(d.number()))
 		}
-		offset += all[i].Size
+		offset += r.Size
+		contentType = r.ContentType
 	}
 	if d.short || len(d.b) > 0 {
 		return nil, ErrInvalid
@@ -187,16 +188,20 @@ func Decode(h nats.Header, at uint64, reads byte) ([]Record, error) {
 	return all, nil
 }
 
-func (d *decoder) record() (r Record) {
+// record reads the fields of a record. Most records of a message have the same content type, and
+// share its memory.
+func (d *decoder) record(r *Record, contentType string) {
 	r.Kind = engine.Kind(d.take(1)[0])
 	r.Parts, r.Sum = uint32(d.number()), binary.BigEndian.Uint32(d.take(4))
 	r.Flags = engine.Flags(d.take(1)[0])
 	r.Seq, r.First = weir.Seq(d.number()), weir.Seq(d.number())
 	r.Time = weir.Time(d.signed())
 	r.Count, r.Size = uint32(d.number()), uint32(d.number())
-	r.ContentType = string(d.take(d.number()))
+	r.ContentType = contentType
+	if b := d.take(d.number()); string(b) != contentType {
+		r.ContentType = string(b)
+	}
 	r.Key = string(d.take(d.number()))
-	return r
 }
 
 // IsEntry reports whether the record is an entry.

@@ -67,6 +67,17 @@ func Expect(m *nats.Msg, last uint64) {
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
 }
 
+// Before returns the sequence of the message that came before a message of the same subject. The
+// message must be one of those that were stored with a condition (see Expect), or a later one of the
+// same call of Store.
+func Before(m Stored) uint64 {
+	seq, err := strconv.ParseUint(m.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+	if err != nil {
+		return m.Seq - 1
+	}
+	return seq
+}
+
 // Publish stores all of the messages or none, and returns the JetStream sequence of the last one.
 // After ErrConflict, ErrRefused and engine.ErrFull nothing was stored. After any other error the
 // outcome is unknown.

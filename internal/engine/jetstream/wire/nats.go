@@ -16,8 +16,9 @@ import (
 
 // natsServers are real servers behind one connection.
 type natsServers struct {
-	nc *nats.Conn
-	js jetstream.JetStream
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	inbox inbox
 }
 
 var _ Servers = (*natsServers)(nil)
@@ -28,7 +29,7 @@ func Connect(nc *nats.Conn) (Servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &natsServers{nc, js}, nil
+	return &natsServers{nc: nc, js: js, inbox: inbox{over: make(chan struct{})}}, nil
 }
 
 // Header fields of JetStream for which nats.go has no constant.
@@ -168,18 +169,17 @@ func (s *natsServers) Read(ctx context.Context, stream string, q Query) ([]Store
 // readMany asks any replica for messages, which arrive one by one. It reads at most limit messages,
 // or all if limit is 0. A message without content marks the end of the answer.
 func (s *natsServers) readMany(ctx context.Context, stream string, ask []byte, limit int) (all []Stored, upTo uint64, err error) {
-	inbox := s.nc.NewRespInbox()
-	sub, err := s.nc.SubscribeSync(inbox)
+	answers, inbox, err := s.inbox.open(s.nc)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer sub.Unsubscribe()
+	defer s.inbox.close(inbox)
 	if err := s.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, ask); err != nil {
 		return nil, 0, err
 	}
 	for {
 		try, cancel := context.WithTimeout(ctx, ReadWithin)
-		m, err := sub.NextMsgWithContext(try)
+		m, err := answers.next(try)
 		cancel()
 		if err != nil {
 			return nil, 0, err
@@ -397,4 +397,8 @@ func (s *natsServers) Flush(within time.Duration) error { return s.nc.FlushTimeo
 func (s *natsServers) Connected() bool                  { return s.nc.IsConnected() }
 func (s *natsServers) Server() string                   { return s.nc.ConnectedServerName() }
 func (s *natsServers) MaxPayload() int64                { return s.nc.MaxPayload() }
-func (s *natsServers) Close()                           { s.nc.Close() }
+
+func (s *natsServers) Close() {
+	s.nc.Close()
+	s.inbox.end()
+}

@@ -20,7 +20,7 @@ import (
 type Servers interface {
 	// Store stores all of the messages or none, next to each other, and returns the sequence of the
 	// last one. The first message may be conditional on the last message of its subject (see the
-	// function Expect).
+	// function Expect). The condition is stored with it.
 	Store(ctx context.Context, msgs []*nats.Msg) (seq uint64, err error)
 	// Message asks the leader of a stream for one message.
 	Message(ctx context.Context, stream string, q Query) (Stored, error)
