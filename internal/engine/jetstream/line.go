@@ -318,7 +318,7 @@ func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Cont
 		}
 	}
 	l.mu.Unlock()
-	late := time.NewTimer(l.e.opts.Patience) // the shared call may first have to wait for the running call
+	late := time.NewTimer(l.e.patience()) // the shared call may first have to wait for the running call
 	defer late.Stop()
 	select {
 	case <-q.done:
@@ -337,7 +337,7 @@ func (l *line) noReply() error {
 // runCalls executes the running call and then the next one, until no caller is waiting.
 func (l *line) runCalls(c *coalescer, put func(context.Context) (uint64, error)) {
 	for q := c.running; q != nil; {
-		ctx, cancel := context.WithTimeout(l.ctx, l.e.opts.Patience)
+		ctx, cancel := context.WithTimeout(l.ctx, l.e.patience())
 		q.at, q.err = put(ctx)
 		cancel()
 		switch {

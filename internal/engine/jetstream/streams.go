@@ -258,6 +258,12 @@ func (e *Engine) apart(d time.Duration) time.Duration {
 	return d + time.Duration(e.waits.Add(1)%1021)*time.Microsecond
 }
 
+// patience returns Patience, or up to a millisecond less, so that goroutines that wait for the same
+// thing do not all give up at the same time.
+func (e *Engine) patience() time.Duration {
+	return e.opts.Patience - time.Duration(e.waits.Add(1)%1021)*time.Microsecond
+}
+
 // pause waits for about d, unless ctx ends first.
 func (e *Engine) pause(ctx context.Context, d time.Duration) error { return pause(ctx, e.apart(d)) }
 

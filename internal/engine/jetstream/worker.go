@@ -107,7 +107,7 @@ func (l *log) begin(ctx context.Context, r *request, queue *[]*request) error {
 	if err != nil {
 		return err
 	}
-	r.late = time.AfterFunc(l.e.opts.Patience, func() {
+	r.late = time.AfterFunc(l.e.patience(), func() {
 		l.leave(r, fmt.Errorf("%w: no answer within %v", engine.ErrUnavailable, l.e.opts.Patience))
 	})
 	*queue = append(*queue, r)
