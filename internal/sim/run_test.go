@@ -60,7 +60,7 @@ func simulate(t *testing.T, c config) (violation string, sum uint64) {
 
 // heapLimit is the size of the heap from which on a garbage collection takes place before the next
 // simulation.
-const heapLimit = 48 << 20
+const heapLimit = 16 << 20
 
 // collect collects garbage if there is much of it.
 func collect() {
