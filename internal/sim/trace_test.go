@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-var same = flag.Int("same", 12, "number of seeds for each of which TestSameTrace compares two histories")
+var same = flag.Int("same", 24, "number of seeds for each of which TestSameTrace compares two histories")
 
-// The same seed gives the same history in every process, alone or after other seeds. On a busy
-// machine, about one cluster in a hundred still differs: if the operating system does not run a
-// thread for ten milliseconds, the Go runtime lets another goroutine go first. So the test fails
-// only if more than one of twelve seeds differ.
+// The same seed gives the same history in every process, alone or after other seeds. There is one
+// known exception. If the operating system does not run a thread for ten milliseconds, the Go runtime
+// makes its goroutine wait, and others go first. On a busy machine this changes about one cluster in
+// a hundred. So a seed counts as different only if it differs again, and one of 24 seeds may differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000
 	first, differ := checksums(t, binary, from, *same), 0
 	for i, sum := range first {
-		if alone := checksums(t, binary, from+uint64(i), 1); sum != alone[0] {
+		alone := func() string { return checksums(t, binary, from+uint64(i), 1)[0] }
+		if sum != alone() && checksums(t, binary, from, *same)[i] != alone() {
 			differ++
 			c := flagged()
 			c.seed = from + uint64(i)
