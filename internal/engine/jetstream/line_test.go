@@ -196,6 +196,19 @@ func TestCoalescedCallsTimeOut(t *testing.T) {
 	})
 }
 
+// Waits that begin together end at different times, and no wait is longer than Patience.
+func TestWaitsDiffer(t *testing.T) {
+	e := &Engine{opts: Options{Patience: time.Second}}
+	pauses, patience := map[time.Duration]bool{}, map[time.Duration]bool{}
+	for range 500 {
+		p, d := e.apart(time.Second), e.patience()
+		if p < time.Second || p > 1002*time.Millisecond || d > time.Second || d < 998*time.Millisecond || pauses[p] || patience[d] {
+			t.Fatalf("waits of about a second last %v and %v, after %v and %v", p, d, pauses, patience)
+		}
+		pauses[p], patience[d] = true, true
+	}
+}
+
 // Open waits for other nodes until its context ends, even if that is longer than Patience.
 func TestOpenWaits(t *testing.T) {
 	t.Parallel()
