@@ -23,7 +23,7 @@ type committer struct {
 
 	full    chan *group // to the writer
 	empty   chan *group // back from the writer
-	joined  bool        // ops have joined the group although the writer was ready
+	odd     bool        // the method offer was called an odd number of times
 	pending *group      // the group that the writer received last; its changes may not be in memory yet
 }
 
@@ -45,10 +45,8 @@ func (c *committer) run() {
 			if !c.j.queue.wait() {
 				return
 			}
-		} else {
-			if c.offer() {
-				continue
-			}
+		} else if c.offer() {
+			continue
 		}
 		ops := c.j.queue.grab()
 		for rest := ops; len(rest) > 0; {
@@ -61,12 +59,12 @@ func (c *committer) run() {
 }
 
 // offer hands the group to the writer, and returns false if new ops came first. If the writer is
-// ready and new ops are waiting too, these ops join the group, but only once.
+// ready and new ops are waiting too, each of them comes first in turn. A plain select would leave
+// that to chance, and no simulation could be repeated.
 func (c *committer) offer() bool {
-	if !c.joined {
+	if c.odd = !c.odd; c.odd {
 		select {
 		case <-c.j.queue.signal:
-			c.joined = true
 			return false
 		default:
 		}
@@ -92,7 +90,6 @@ func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)
 	g.before = c.pending
-	c.joined = false
 	c.group, c.room = g, int64(2*(segments.FrameSize+c.manifestSize()+segments.SlotSize))
 }
 
