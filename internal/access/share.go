@@ -63,13 +63,16 @@ func (a *Access) tallyKeys() map[string]count {
 	if begun.Before(a.tallyNext) {
 		return nil
 	}
-	all := map[string]count{}
+	var all map[string]count
 	a.mu.RLock()
 	for _, callers := range []*shrink.Map[string, *entry]{&a.keys, &a.tokens} {
 		for id, e := range callers.All() {
 			g := e.grant
 			if n := g.taken.Load() - g.tallied; n > 0 && len(all) < maxTally {
 				g.tallied += n
+				if all == nil {
+					all = map[string]count{}
+				}
 				all[id] = count{int64(g.window.state.Load() >> countBits), int(min(n, countMask))}
 			}
 		}

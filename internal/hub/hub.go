@@ -84,8 +84,9 @@ type Hub struct {
 	counts    counters
 	tail      atomic.Int64 // bytes of recent frames in memory, for all streams together (tail.go)
 	stopping  atomic.Bool
-	suspended atomic.Bool // set by Suspend
-	stalled   atomic.Bool // the store takes no writes, so gaps stay open
+	suspended atomic.Bool   // set by Suspend
+	stalled   atomic.Bool   // the store takes no writes, so gaps stay open
+	refreshes atomic.Uint32 // number of calls of the method refresh
 	closing   chan struct{}
 	closeOnce sync.Once
 	work      sync.WaitGroup

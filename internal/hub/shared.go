@@ -125,9 +125,10 @@ func (f *feed) catchUp(ctx context.Context) error {
 }
 
 // refresh calls catchUp for callers that prefer an outdated answer to an error. It gives up after
-// one second and ignores errors.
+// about a second and ignores errors. No two callers give up at the same time.
 func (f *feed) refresh(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	later := time.Duration(f.hub.refreshes.Add(1)%1000) * time.Microsecond
+	ctx, cancel := context.WithTimeout(ctx, time.Second+later)
 	defer cancel()
 	f.catchUp(ctx)
 }

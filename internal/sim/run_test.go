@@ -25,9 +25,9 @@ import (
 var (
 	seed     = flag.Uint64("seed", 0, "run this seed only, and print its trace")
 	first    = flag.Uint64("first", 0, "first seed; 0 means a random one")
-	seeds    = flag.Int("seeds", 0, "number of seeds, which are consecutive; 0 means as many as -time and -cpu allow")
-	duration = flag.Duration("time", 0, "how long to run, unless -seeds is given; 0 means as long as -cpu allows")
-	compute  = flag.Duration("cpu", 50*time.Second, "processor time to use, unless -seeds or -time is given")
+	seeds    = flag.Int("seeds", 0, "number of seeds, which are consecutive; 0 means as many as -time or -processor allows")
+	duration = flag.Duration("time", 0, "how long to run, unless -seeds is given; 0 means as long as -processor allows")
+	compute  = flag.Duration("processor", 50*time.Second, "processor time to use, unless -seeds or -time is given")
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
 	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
 	clients  = flag.Int("clients", 14, "number of clients of a simulation")
@@ -60,7 +60,7 @@ func simulate(t *testing.T, c config) (violation string, sum uint64) {
 
 // heapLimit is a size of the heap. If the heap is larger, garbage is collected before the next
 // simulation.
-const heapLimit = 48 << 20
+const heapLimit = 16 << 20
 
 // collect collects garbage if there is much of it.
 func collect() {

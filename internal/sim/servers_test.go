@@ -78,7 +78,8 @@ type letter struct {
 
 // replica is the copy of a stream on one server.
 type replica struct {
-	applied int // number of changes that the copy has applied
+	applied int  // number of changes that the copy has applied
+	mortal  bool // some messages expire
 	last    uint64
 	letters []*letter
 }
@@ -103,12 +104,16 @@ func (r *replica) tell(l *ledger, upTo int) {
 			r.letters = slices.DeleteFunc(r.letters, func(m *letter) bool { return m.subject == c.message.subject })
 		}
 		r.letters = append(r.letters, c.message)
+		r.mortal = r.mortal || !c.message.expires.IsZero()
 		r.last = c.message.seq
 	}
 }
 
 // sweep removes the messages whose time has come.
 func (r *replica) sweep() {
+	if !r.mortal {
+		return
+	}
 	r.letters = slices.DeleteFunc(r.letters, func(m *letter) bool { return !m.expires.IsZero() && !time.Now().Before(m.expires) })
 }
 

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"strings"
@@ -9,33 +8,34 @@ import (
 	"time"
 )
 
-var same = flag.Int("same", 5, "number of seeds for each of which TestSameTrace compares two histories")
+var same = flag.Int("same", 24, "number of seeds for each of which TestSameTrace compares two histories")
 
-// The same seed gives the same history in every process, alone or after other seeds. About one seed
-// in 400 still differs, and one in ten with several nodes. One cause is that timers of the engine
-// that end together fire in random order; others are not known yet. So the test has a single server
-// unless -nodes says otherwise, and fails only if more than one of five seeds differ.
+// The same seed gives the same history in every process, alone or after other seeds. There is one
+// known exception. If the operating system does not run a thread for ten milliseconds, the Go runtime
+// makes its goroutine wait, and others go first. On a busy machine this changes about one cluster in
+// a hundred. So a seed counts as different only if it differs again, and one of 24 seeds may differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000
 	first, differ := checksums(t, binary, from, *same), 0
 	for i, sum := range first {
-		if alone := checksums(t, binary, from+uint64(i), 1); sum != alone[0] {
+		alone := func() string { return checksums(t, binary, from+uint64(i), 1)[0] }
+		if sum != alone() && checksums(t, binary, from, *same)[i] != alone() {
 			differ++
 			c := flagged()
-			c.seed, c.nodes = from+uint64(i), cmp.Or(*nodes, 1)
+			c.seed = from + uint64(i)
 			t.Logf("seed %d: the histories differ:\n%s", c.seed, difference(trace(t, binary, c), trace(t, binary, c)))
 		}
 	}
 	t.Logf("%d of %d seeds gave the same history twice", len(first)-differ, len(first))
-	if differ > max(1, *same/5) {
+	if differ > max(1, *same/50) {
 		t.Errorf("%d of %d seeds gave different histories", differ, len(first))
 	}
 }
 
 // checksums runs simulations in a process of their own, and returns a checksum of each history.
 func checksums(t *testing.T, binary string, from uint64, count int) (all []string) {
-	args := []string{"-first", fmt.Sprint(from), "-seeds", fmt.Sprint(count), "-nodes", fmt.Sprint(cmp.Or(*nodes, 1)), "-sums"}
+	args := []string{"-first", fmt.Sprint(from), "-seeds", fmt.Sprint(count), "-nodes", fmt.Sprint(*nodes), "-sums"}
 	out, err := child(t.Context(), binary, args...).CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "sum ") {

@@ -102,7 +102,7 @@ func (l *log) begin(ctx context.Context, r *request, queue *[]*request) error {
 	if err != nil {
 		return err
 	}
-	r.late = time.AfterFunc(l.e.opts.Patience, func() {
+	r.late = time.AfterFunc(l.e.client.Limit(), func() {
 		l.leave(r, fmt.Errorf("%w: no answer within %v", engine.ErrUnavailable, l.e.opts.Patience))
 	})
 	*queue = append(*queue, r)
@@ -161,7 +161,7 @@ func (l *log) signal() {
 // settle waits until the worker has nothing left to do. After Patience it tells the worker to give
 // up. When settle returns, it holds l.mu, so that the worker does not start again.
 func (l *log) settle() {
-	late := time.AfterFunc(l.e.opts.Patience, func() { l.gaveUp.Do(func() { close(l.giveUp) }) })
+	late := time.AfterFunc(l.e.client.Limit(), func() { l.gaveUp.Do(func() { close(l.giveUp) }) })
 	defer late.Stop()
 	l.mu.Lock()
 	for l.working {

@@ -23,7 +23,6 @@ type committer struct {
 
 	full    chan *group // to the writer
 	empty   chan *group // back from the writer
-	joined  bool        // ops have joined the group although the writer was ready
 	pending *group      // the group that the writer received last; its changes may not be in memory yet
 }
 
@@ -45,8 +44,11 @@ func (c *committer) run() {
 				return
 			}
 		} else {
-			if c.offer() {
+			select {
+			case c.full <- c.group:
+				c.handed()
 				continue
+			case <-c.j.queue.signal: // the writer is still busy: new ops join this group
 			}
 		}
 		ops := c.j.queue.grab()
@@ -59,39 +61,11 @@ func (c *committer) run() {
 	}
 }
 
-// offer hands the group to the writer, and returns false if new ops came first. If the writer is
-// ready and new ops are waiting too, these ops join the group, but only once.
-func (c *committer) offer() bool {
-	if !c.joined {
-		select {
-		case <-c.j.queue.signal:
-			c.joined = true
-			return false
-		default:
-		}
-	} else {
-		select {
-		case c.full <- c.group:
-			c.handed()
-			return true
-		default:
-		}
-	}
-	select {
-	case c.full <- c.group:
-		c.handed()
-		return true
-	case <-c.j.queue.signal: // the writer is still busy
-		return false
-	}
-}
-
 // begin waits until the writer has returned a group, empties it and makes it the current group.
 func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)
 	g.before = c.pending
-	c.joined = false
 	c.group, c.room = g, int64(2*(segments.FrameSize+c.manifestSize()+segments.SlotSize))
 }
 

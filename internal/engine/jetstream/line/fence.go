@@ -80,7 +80,7 @@ func (l *Line) coalesce(ctx context.Context, c *coalescer, put func(context.Cont
 		}
 	}
 	l.mu.Unlock()
-	late := time.NewTimer(l.client.Patience) // the shared call may first have to wait for the running call
+	late := time.NewTimer(l.client.Limit()) // the shared call may first have to wait for the running call
 	defer late.Stop()
 	select {
 	case <-q.done:
@@ -99,7 +99,7 @@ func (l *Line) noReply() error {
 // runCalls executes the running call and then the next one, until no caller is waiting.
 func (l *Line) runCalls(c *coalescer, put func(context.Context) (uint64, error)) {
 	for q := c.running; q != nil; {
-		ctx, cancel := context.WithTimeout(l.ctx, l.client.Patience)
+		ctx, cancel := context.WithTimeout(l.ctx, l.client.Limit())
 		q.at, q.err = put(ctx)
 		cancel()
 		switch {

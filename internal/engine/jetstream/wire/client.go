@@ -205,6 +205,12 @@ func (c *Client) Apart(d time.Duration) time.Duration {
 	return d + time.Duration(c.Waits.Add(1)%1021)*time.Microsecond
 }
 
+// Limit returns Patience, or up to a millisecond less, so that goroutines that wait for the same thing
+// do not all give up at the same time.
+func (c *Client) Limit() time.Duration {
+	return c.Patience - time.Duration(c.Waits.Add(1)%1021)*time.Microsecond
+}
+
 // Pause waits for about d, unless ctx ends first.
 func (c *Client) Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(c.Apart(d))
