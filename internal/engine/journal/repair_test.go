@@ -169,8 +169,8 @@ func TestRepairBitFlips(t *testing.T) {
 		}
 	}
 	t.Logf("%d flips damaged the journal, %d had no effect", found, fine)
-	if want := faulty.Cases(80); found < want {
-		t.Errorf("the check found only %d of the flips, want at least %d", found, want)
+	if faulty.Cases(250) == 250 && found < 80 {
+		t.Errorf("the check found only %d of the flips, want at least 80", found)
 	}
 }
 
