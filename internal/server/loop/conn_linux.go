@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"syscall"
 )
@@ -67,12 +66,8 @@ func (c *conn) advance() {
 			c.await()
 			return
 		}
-		held, buf := len(c.in), c.in[:cap(c.in)]
-		if held == len(buf) {
-			buf = c.l.buf
-			copy(buf, c.in)
-		}
-		n, err := read(c.fd, buf[held:])
+		held := copy(c.l.buf, c.in)
+		n, err := read(c.fd, c.l.buf[held:])
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
 			c.readable = false
@@ -82,8 +77,8 @@ func (c *conn) advance() {
 		case n == 0: // the client stopped sending within a request
 			c.handOver(c.in)
 		default:
-			c.readable = c.ended || held+n == len(buf)
-			parsed = !c.take(buf[:held+n])
+			c.readable = c.ended || held+n == len(c.l.buf)
+			parsed = !c.take(c.l.buf[:held+n])
 		}
 	}
 }
@@ -120,9 +115,6 @@ func (c *conn) take(raw []byte) bool {
 		return true
 	case partial:
 		c.keep(raw)
-		if r != nil {
-			c.makeRoom(head + int(r.ContentLength))
-		}
 		return false
 	}
 	if !c.place.Begin() {
@@ -135,40 +127,21 @@ func (c *conn) take(raw []byte) bool {
 		c.remote = peer(c.fd)
 	}
 	r.RemoteAddr = c.remote
-	var content []byte
-	if c.owns(raw) && end == cap(raw) { // the buffer was made for this request
-		content = raw[head:]
-	} else {
-		content = bytes.Clone(raw[head:end])
-	}
+	content := bytes.Clone(raw[head:end])
 	c.keep(raw[end:])
 	c.begin(r, content)
 	return true
 }
 
-// keep keeps data for later. raw may be a part of c.in, or more of the same buffer.
+// keep keeps data for later. raw may be a part of c.in.
 func (c *conn) keep(raw []byte) {
 	switch {
 	case len(raw) == 0:
 		c.in = nil
-	case c.owns(raw):
+	case len(c.in) >= len(raw) && &c.in[len(c.in)-len(raw)] == &raw[0]:
 		c.in = raw
 	default:
-		c.in = slices.Clip(bytes.Clone(raw))
-	}
-}
-
-// owns reports whether raw is in the buffer of the connection. raw must not be empty.
-func (c *conn) owns(raw []byte) bool {
-	return cap(c.in) >= cap(raw) && &c.in[:cap(c.in)][cap(c.in)-1] == &raw[:cap(raw)][cap(raw)-1]
-}
-
-// makeRoom makes the buffer of a connection large enough for a request of the given size, so that
-// the rest of its body is read into this buffer. It does so only if a quarter of the request has
-// arrived: a client must not be able to make the server allocate memory just by sending a head.
-func (c *conn) makeRoom(size int) {
-	if cap(c.in) < size && len(c.in) >= size/4 {
-		c.in = append(make([]byte, 0, size), c.in...)
+		c.in = bytes.Clone(raw)
 	}
 }
 
