@@ -206,6 +206,7 @@ func (l *loop) run() {
 // wait waits for events, for messages, or until the time of a waiting connection is up. It does not
 // wait if there is something to do already.
 func (l *loop) wait() {
+	l.poller.setAlarm(l.firstDue()) // before l.asleep is set: afterwards it would undo the wake-up of a message
 	l.mu.Lock()
 	l.asleep = len(l.inbox) == 0 && len(l.woken) == 0 && !l.unflushed
 	asleep := l.asleep
@@ -214,7 +215,7 @@ func (l *loop) wait() {
 		l.report(l.poller.look())
 		return
 	}
-	l.report(l.poller.wait(l.firstDue()))
+	l.report(l.poller.wait())
 	l.mu.Lock()
 	l.asleep = false
 	l.mu.Unlock()

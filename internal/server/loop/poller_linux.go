@@ -69,11 +69,10 @@ var longAgo = time.Unix(1, 0)
 // goroutine may call it.
 func (p *poller) wake() { p.file.SetReadDeadline(longAgo) }
 
-// wait waits until there are events, until the method wake was called, or until the given time, if it
-// is not zero. It may return earlier.
-func (p *poller) wait(until time.Time) error {
+// wait waits until there are events, until the method wake was called after the last call of setAlarm,
+// or until the time that setAlarm was given. It may return earlier.
+func (p *poller) wait() error {
 	p.ready = 0
-	p.setAlarm(until)
 	err := p.raw.Read(p.poll)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p.alarm, err = longAgo, nil // so that setAlarm sets another deadline
@@ -85,8 +84,9 @@ func (p *poller) wait(until time.Time) error {
 	return err
 }
 
-// setAlarm sets the deadline of the method wait. If the deadline becomes later, it stays as it was:
-// waking too early does no harm.
+// setAlarm sets the time at which the method wait ends at the latest. A zero time means that there is
+// none. It undoes earlier calls of wake, so the caller must call it before other goroutines may call
+// wake. If the time becomes later, the deadline stays as it was: waking too early does no harm.
 func (p *poller) setAlarm(due time.Time) {
 	if p.alarm == longAgo || !due.IsZero() && (p.alarm.IsZero() || due.Before(p.alarm)) {
 		p.file.SetReadDeadline(due)

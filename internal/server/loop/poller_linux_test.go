@@ -49,7 +49,8 @@ func TestPollerMissesNothing(t *testing.T) {
 			p.wake()
 		}
 		for p.ready = 0; p.ready == 0; {
-			if err := p.wait(time.Time{}); err != nil {
+			p.setAlarm(time.Time{})
+			if err := p.wait(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +80,7 @@ func TestPollerIsArmedOnlyAsleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(1)
-	if err := p.wait(time.Time{}); err != nil || p.ready != 1 {
+	if err := p.wait(); err != nil || p.ready != 1 {
 		t.Fatalf("%d events, %v", p.ready, err)
 	}
 	send(t, other)
@@ -90,7 +91,8 @@ func TestPollerIsArmedOnlyAsleep(t *testing.T) {
 func TestPollerAlarm(t *testing.T) {
 	p, _, _ := openPoller(t)
 	for _, until := range []time.Duration{time.Millisecond, time.Millisecond, -time.Second, time.Millisecond} {
-		if err := p.wait(time.Now().Add(until)); err != nil || p.ready != 0 {
+		p.setAlarm(time.Now().Add(until))
+		if err := p.wait(); err != nil || p.ready != 0 {
 			t.Fatalf("%d events, %v", p.ready, err)
 		}
 	}
