@@ -53,7 +53,7 @@ func (c *committer) run() {
 		}
 		ops := c.j.queue.grab()
 		for rest := ops; len(rest) > 0; {
-			if rest = c.stage(rest); len(rest) > 0 {
+			if rest = c.stage(rest, true); len(rest) > 0 {
 				c.hand()
 			}
 		}
@@ -80,10 +80,11 @@ func (c *committer) handed() {
 	c.begin()
 }
 
-// stage stages ops until the group or the segment is full, and returns the remaining ops. An op
-// that finds no space on the disk is finished here with an error. So is every op that writes, if
-// the journal is read-only or the writer is waiting for space.
-func (c *committer) stage(ops []op) []op {
+// stage stages ops until the group or the segment is full, and returns the remaining ops. If the
+// segment is full and the group is empty, stage begins the next segment, if the parameter rotate says
+// so. An op that finds no space on the disk is finished here with an error. So is every op that
+// writes, if the journal is read-only or the writer is waiting for space.
+func (c *committer) stage(ops []op, rotate bool) []op {
 	for len(ops) > 0 {
 		o, g := ops[0], c.group
 		if bytes, records := o.bound(); records > 0 {
@@ -93,7 +94,7 @@ func (c *committer) stage(ops []op) []op {
 				continue
 			}
 			if g.seg == nil || !g.seg.Fits(bytes, records, c.spare(o.class())) {
-				if g.Records > 0 {
+				if g.Records > 0 || !rotate {
 					return ops
 				}
 				err := c.rotate()

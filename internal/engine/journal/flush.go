@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"slices"
 	"time"
 
 	"weir/internal/disk"
@@ -22,7 +23,7 @@ func (j *Journal) Flush() {
 		return
 	}
 	c, w := &j.commit, &j.write
-	c.stage(ops) // takes all ops, because seize has made sure that they fit
+	rest := c.stage(ops, false) // empty in nearly all cases, because seize has looked whether the ops fit
 	if g := c.group; len(g.ops) > 0 {
 		start := time.Now()
 		err := w.write(g, false)
@@ -41,8 +42,8 @@ func (j *Journal) Flush() {
 			w.idling.Reset(idle)
 		}
 	}
+	j.queue.yield(rest)
 	j.queue.give(ops)
-	j.queue.yield()
 }
 
 // seize removes all ops from the queue, and makes the caller the one that uses the committer and the
@@ -65,9 +66,17 @@ func (j *Journal) seize() []op {
 	return q.take()
 }
 
-// yield ends what seize has begun.
-func (q *queue) yield() {
+// yield ends what seize has begun. It puts the rest, ops that Flush has not taken, back to the front of
+// the queue, for the committer.
+func (q *queue) yield(rest []op) {
 	q.mu.Lock()
+	if len(rest) > 0 {
+		q.ops, q.urgent = append(slices.Clone(rest), q.ops...), true
+		for _, o := range rest {
+			bytes, _ := o.bound()
+			q.bytes += bytes
+		}
+	}
 	q.flushing = false
 	more := len(q.ops) > 0 || q.closed
 	q.mu.Unlock()

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -181,5 +182,46 @@ func TestFlushFails(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Flush takes as many deferred entries as fit in the active segment. The committer takes the others,
+// also if they miss the end of the segment by a few bytes. So every entry has an outcome, and the log
+// holds them all, in the order in which they were proposed.
+func TestFlushAtTheEndOfASegment(t *testing.T) {
+	fs := faulty.New()
+	w := newWorld(t, fs, newHistory())
+	defer w.j.Close()
+	w.j.queue.mu.Lock()
+	w.j.write.quick = time.Hour
+	w.j.queue.mu.Unlock()
+	if err := w.create("a", "x"); err != nil {
+		t.Fatal(err)
+	}
+	late := time.NewTimer(5 * time.Minute)
+	defer late.Stop()
+	var order []weir.Seq
+	for seq, size := weir.Seq(1), 0; seq < 6000; size = (size*7 + 13) % 311 {
+		done := make(chan error, 2)
+		for range 2 {
+			n := seq
+			e := &engine.Entry{Payload: payloadOf("a", n, size), Deferred: true, Header: engine.Header{Kind: engine.Batch, Seq: n, Time: weir.Time(n)}}
+			w.logs["a"].Propose(e, func(err error) { order = append(order, n); done <- err })
+			seq, size = seq+1, size+1
+		}
+		w.j.Flush()
+		for range 2 {
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case <-late.C:
+				t.Fatalf("entry %d or the one before it has no outcome", seq-1)
+			}
+		}
+	}
+	if !slices.IsSorted(order) {
+		t.Error("the outcomes were reported in another order than that of the proposals")
 	}
 }

@@ -51,8 +51,9 @@ type queue struct {
 	signal signal
 
 	// working is the number of groups that have ops and are not finished, plus one while the
-	// committer works, and one while the writer works. While flushing is set, working is 0, or 1 for
-	// the group of Flush, which then owns the committer and the writer.
+	// committer works, and one while the writer works. While flushing is set, Flush owns the committer
+	// and, unless it has handed its group to the writer because the disk is full, the writer: working
+	// is 0, or 1 for the group of Flush.
 	working  int
 	flushing bool
 }

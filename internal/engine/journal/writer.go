@@ -263,10 +263,10 @@ func (w *writer) write(g *group, patient bool) error {
 			return w.j.fail(err)
 		}
 	}
+	start := time.Now() // before claim, which may wait for the preparer
 	defer g.seg.claim(g.Off + int64(g.Length))()
 	w.average += (g.Length - w.average) / 8
 	w.bulky.Store(w.average >= bulk)
-	start := time.Now()
 	store := func() error { return g.seg.File.WriteAt(g.Off, g.Buffers(g.seg.Seed, w.next)...) }
 	err := store()
 	if disk.IsShortage(err) {
