@@ -48,7 +48,7 @@ const (
 	user = "weir"
 
 	maxPayload  = 8 << 20
-	startWithin = 10 * time.Second
+	startWithin = time.Minute // on a busy machine
 
 	// When a machine vanishes, its connections are not closed. The server sends a ping every
 	// pingEvery and gives up a route after pingsOut pings without an answer. Until then it still
