@@ -37,7 +37,7 @@ var strangers = []attack{
 	{name: "2,000 subscriptions without a key, which is the limit", victims: subscribes, flags: []string{"--demo", "--rate-demo", "0", "--max-subscribers", "2000"}, begin: func(a *assault) error {
 		return a.openSilent(2000, "GET /v1/streams/demo000000000000000000 HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n")
 	}},
-	{name: "empty raw batches with keys, up to --max-index-memory", flags: []string{"--max-index-memory", "4194304"}, begin: emptyBatches},
+	{name: "empty raw batches with keys, up to --max-index-memory", flags: []string{"--max-index-memory", "67108864"}, begin: emptyBatches},
 	{name: "5,000 HTTP/2 subscriptions over five connections", victims: subscribes, begin: func(a *assault) error {
 		c, err := newCrowd(&target{addr: a.t.addr, key: attackKey, streams: a.t.streams}, large, 5000)
 		a.conns = append(a.conns, c.conns...)
