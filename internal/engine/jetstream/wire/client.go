@@ -38,7 +38,7 @@ const (
 	ReadWithin = time.Second
 )
 
-// Client sends requests to the servers of a store and tells what their answers mean.
+// Client sends requests to the servers of a store and interprets their answers.
 type Client struct {
 	Servers
 	// Patience is how long a call waits for the servers before it returns ErrUnavailable.

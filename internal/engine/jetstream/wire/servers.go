@@ -1,5 +1,5 @@
-// Package wire is the door to NATS: what the engine asks the servers (Servers), how it asks them
-// over a connection (Connect), and what their answers mean (Client).
+// Package wire talks to NATS. Servers has the requests of the engine, Connect sends them over a
+// connection, and Client interprets the answers.
 package wire
 
 import (
