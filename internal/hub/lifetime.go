@@ -37,7 +37,7 @@ type life struct {
 	s      *Stream
 	until  weir.Time     // the fixed time at which the stream expires, or the constant never if there is none
 	used   atomic.Int64  // time of the last use, a weir.Time, or the constant dead
-	proven atomic.Bool   // the field used is known to be no earlier than the newest batch in the log
+	proven atomic.Bool   // used is known to be at or after the time of the newest batch in the log
 	saved  atomic.Int64  // the last use according to the document, a weir.Time
 	retry  atomic.Int64  // the earliest time for the next attempt to store the last use, a weir.Time
 	saving chan struct{} // holds a value while a request stores the last use

@@ -367,6 +367,7 @@ func Compact(part, buffer []byte) []byte {
 	return part
 }
 
-// IsMuchSmaller reports whether the rest of the buffer is at least 256 bytes larger than the part.
+// IsMuchSmaller reports whether the bytes of the buffer outside the part outnumber it by at least
+// 256.
 // For a smaller rest, a copy would cost more than it saves.
 func IsMuchSmaller(part, buffer []byte) bool { return 2*len(part)+256 <= cap(buffer) }

@@ -46,8 +46,8 @@ func (j *Journal) Flush() {
 	j.queue.give(ops)
 }
 
-// seize removes all ops from the queue, and makes the caller the one that uses the committer and the
-// writer. It returns nil if there are no ops, or if the goroutines of the committer and the writer
+// seize removes all ops from the queue. Until yield is called, only the caller may use the committer
+// and the writer. It returns nil if there are no ops, or if the goroutines of the committer and the writer
 // must do the work: something is in flight, an op is more than an entry of a log, the next segment
 // has to be begun, or writing takes long.
 func (j *Journal) seize() []op {
@@ -55,7 +55,7 @@ func (j *Journal) seize() []op {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case len(q.ops) == 0 || q.flushing: // another caller of Flush wakes the committer at its end
+	case len(q.ops) == 0 || q.flushing: // if flushing, the other caller of Flush wakes the committer when it finishes
 		return nil
 	case q.working > 0 || q.closed || q.urgent || q.bytes >= bulk || len(q.ops) >= mostOps || j.refusing() != nil ||
 		j.write.took >= j.write.quick || c.active == nil || c.active != j.write.active || !c.active.Fits(q.bytes, len(q.ops), c.spare(growing)):
@@ -66,7 +66,7 @@ func (j *Journal) seize() []op {
 	return q.take()
 }
 
-// yield ends what seize has begun. It puts the rest, ops that Flush has not taken, back to the front of
+// yield ends what seize has begun. It puts the ops that Flush could not stage back at the front of
 // the queue, for the committer.
 func (q *queue) yield(rest []op) {
 	q.mu.Lock()

@@ -117,7 +117,7 @@ func (p *poller) look() error {
 	return nil
 }
 
-// arm says whether the outer descriptor reports events of the inner one.
+// arm sets whether the outer descriptor reports events of the inner one.
 func (p *poller) arm(on bool) error {
 	e := syscall.EpollEvent{Fd: int32(p.inner)}
 	if on {
