@@ -42,7 +42,7 @@ const epoch = Date.now(); // greater after each start of the backend, so that We
 
 /**
  * Returns a producer, which numbers its appends. Weir stores the numbers together with the append. So Weir recognises
- * a repeated append, even if it was killed after it had stored the append and before it answered.
+ * a repeated append, even if it crashed between storing the append and answering.
  */
 export function producer(path, id) {
   const stream = new DurableStream({ url: urlOf(path), contentType: "application/json" });

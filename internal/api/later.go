@@ -23,9 +23,9 @@ type laterWriter interface {
 // memoWriter is implemented by response writers that keep something between the requests of a
 // connection.
 type memoWriter interface {
-	// Memo returns a place for what is known about the header fields of the request. The event loop
-	// clears the place when other header fields arrive on the connection. Content-Length and the path
-	// of the request may change.
+	// Memo returns a place in which the API keeps what it has learned from the header fields of the
+	// request. The event loop clears this place if a later request on the connection has other header
+	// fields. Content-Length is not compared, and neither is the path.
 	Memo() *any
 }
 
@@ -80,15 +80,15 @@ var errPending = errors.New("the outcome is pending")
 
 // ServeLater begins to answer a publish or the creation of a stream, and never waits, neither for
 // the disk nor for another request. If the outcome is still to come, taken is true and done is
-// false, and the response is complete once the event loop has called Finish. ServeLater does not
-// take the following requests, because they may have to wait before the store can begin with them.
-// For these, both results are false:
+// false, and the response is complete once the event loop has called Finish. After one or more calls
+// of ServeLater, the caller must call Flush.
 //
-//   - other requests
-//   - bodies above 64 KiB, and those above 4 KiB that create a stream
+// If both results are false, ServeLater has done nothing, and ServeHTTP must answer the request. This
+// is so for requests that may have to wait before the store can begin with them:
+//
+//   - all but publishes and creations
+//   - publishes of more than 64 KiB, and creations of more than 4 KiB
 //   - all requests on a node of a cluster, which may have to ask other nodes about a key or a stream
-//
-// ServeHTTP answers all of these. After one or more calls of ServeLater, the caller must call Flush.
 func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
 	later, ok := w.(laterWriter)
 	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > secondRead || hub.IsShared(h.Hub) {
@@ -104,8 +104,8 @@ func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, don
 	return true, !c.begin(c.serve)
 }
 
-// Flush makes the store begin with the batches of the publishes that ServeLater has begun. It may
-// wait for a quick disk; see hub.Flush.
+// Flush makes the store begin with the batches that ServeLater has queued. If the disk is quick,
+// Flush may wait until they are stored; see hub.Flush.
 func (h *Handler) Flush() { hub.Flush(h.Hub) }
 
 // begin calls the function serve, which handles the request until its outcome is known or pending.

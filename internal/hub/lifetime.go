@@ -81,10 +81,9 @@ func (q *lifeQueue) Pop() any {
 	return l
 }
 
-// saveEvery returns by how much the last use may be later than the document says. If it is later by
-// more, the hub stores it in the document. The result is an eighth of the stream's time to live,
-// but at least five seconds. On a shared store, endAfter adds the result to the lifetime of the
-// stream, so there the result is at most half of the time to live.
+// saveEvery returns how old the last use in the document may become before the hub stores a newer
+// one. This is an eighth of the stream's time to live, but at least five seconds. On a shared store
+// it is at most half of the time to live, because endAfter adds it to the lifetime of the stream.
 func (l *life) saveEvery() time.Duration {
 	ttl := time.Duration(l.s.TTLSeconds) * time.Second
 	every := max(ttl/8, 5*time.Second)
@@ -100,9 +99,9 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
-	// spread is the longest time until the other nodes know of a publish, if the publish makes it
-	// necessary to update the document (see isUnsaved). The sweeper stores the time of the publish
-	// in its next round, and then the document takes a moment to reach the other nodes.
+	// spread is the longest time that an update of the document because of a publish takes to reach
+	// the other nodes: the time until the next round of the sweeper, which stores the update, and a
+	// second until the nodes receive it.
 	spread = sweepEvery + time.Second
 )
 
@@ -264,8 +263,8 @@ func (l *life) admits(now weir.Time) bool {
 }
 
 // lapsed reports whether a deleted stream was deleted because its lifetime had ended. On a shared
-// store, another node may have deleted it without knowing of the last uses on this node. So on a
-// shared store only the uses count that the document tells all nodes.
+// store, the node that deleted it may not have known of the last uses on this node. So there it is
+// enough if the lifetime has ended according to the uses in the document.
 func lapsed(s *Stream) bool {
 	now, l := s.hub.now(), lifeOf(s)
 	if l == nil {
@@ -299,10 +298,10 @@ func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	return s, nil
 }
 
-// lapse deletes the stream if its lifetime has ended. The log may show a later use than this node
-// knows of: another node, or this node before a restart, may have stored a batch and then stopped
-// before it stored the time of the use. The document may show one too, which another node has stored
-// and this node has not heard of. Then the stream lives on.
+// lapse deletes the stream if its lifetime has ended. First it looks for a use that this node does not
+// know of, in two places. The log may hold a batch of another node, or of this node before a restart,
+// whose time was not yet stored in the document. The document may hold a use on another node that this
+// node has not heard of. If there is such a use, the stream lives on.
 func (l *life) lapse(ctx context.Context) error {
 	if l.until > l.s.hub.now() && l.used.Load() != dead {
 		c, err := l.s.Cursor(ctx)

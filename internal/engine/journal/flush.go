@@ -47,9 +47,13 @@ func (j *Journal) Flush() {
 }
 
 // seize removes all ops from the queue. Until yield is called, only the caller may use the committer
-// and the writer. It returns nil if there are no ops, or if the goroutines of the committer and the writer
-// must do the work: something is in flight, an op is more than an entry of a log, the next segment
-// has to be begun, or writing takes long.
+// and the writer. It returns nil if there are no ops, or if the goroutines of the committer and the
+// writer must do the work. They must if
+//
+//   - a group is being written,
+//   - an op does anything but append an entry to a log,
+//   - the ops do not fit into the segment, so that the next one has to be begun, or
+//   - writing takes long.
 func (j *Journal) seize() []op {
 	q, c := &j.queue, &j.commit
 	q.mu.Lock()

@@ -15,7 +15,7 @@ import (
 // There are two epoll descriptors, one inside the other. The connections are registered with the
 // inner one. The runtime watches the outer one, in which the inner one is armed only while the loop
 // sleeps. With a single descriptor, every request that arrives while the loop works would wake a
-// thread of the runtime that has nothing to do: more than one wake-up for two publishes.
+// thread of the runtime, which would find nothing to do. That was more than half a wake-up per publish.
 type poller struct {
 	inner, outer int
 	file         *os.File // the outer descriptor
@@ -69,8 +69,8 @@ var longAgo = time.Unix(1, 0)
 // goroutine may call it.
 func (p *poller) wake() { p.file.SetReadDeadline(longAgo) }
 
-// wait waits until there are events, until the method wake was called after the last call of setAlarm,
-// or until the time that setAlarm was given. It may return earlier.
+// wait returns when there are events, when wake has been called since the last call of setAlarm, or at
+// the time of the alarm. It may also return earlier.
 func (p *poller) wait() error {
 	p.ready = 0
 	err := p.raw.Read(p.poll)
@@ -84,9 +84,9 @@ func (p *poller) wait() error {
 	return err
 }
 
-// setAlarm sets the time at which the method wait ends at the latest. A zero time means that there is
-// none. It undoes earlier calls of wake, so the caller must call it before other goroutines may call
-// wake. If the time becomes later, the deadline stays as it was: waking too early does no harm.
+// setAlarm sets the time at which wait returns at the latest. If the time is zero, there is no such
+// time. A call of wake before setAlarm may have no effect, so only later calls of wake count. If the
+// new time is later than the old one, the deadline stays as it was: waking too early does no harm.
 func (p *poller) setAlarm(due time.Time) {
 	if p.alarm == longAgo || !due.IsZero() && (p.alarm.IsZero() || due.Before(p.alarm)) {
 		p.file.SetReadDeadline(due)

@@ -28,8 +28,8 @@ NOT_STORED = ("sequence_not_next", "invalid_sequence", "rate_limited")
 class Unacknowledged:
     """A batch that may or may not be stored."""
 
-    #: The sequence number under which the batch was, or would have been, sent. If the first batch has a key, the numbers
-    #: mean nothing: the service was to choose the number of the first one, and the others were to follow it.
+    #: The sequence number of the batch. It means nothing if the first unacknowledged batch has a key: then the service
+    #: chooses the number of that batch, and the other batches get the numbers after it.
     seq: int
     #: Whether the batch was sent at least once.
     sent: bool
@@ -333,12 +333,12 @@ class Publisher:
             raise failed
 
     def _renumber(self, refusal: PublishError) -> None:
-        """Makes the service choose the number of the lowest batch, whose number is in a closed gap.
+        """Lets the service choose the number of the first waiting batch, because its number is in a closed gap.
 
-        The batches after it get the numbers that follow. This is possible only if the service has certainly
-        stored none of them: otherwise a batch could be stored twice or out of order, and the publisher fails.
-        From then on the publisher has another name, so that it does not mistake a batch under an old number
-        for one under a new number.
+        The other waiting batches get the numbers after it. If one of them may be stored already, it could be
+        stored twice or out of order, so the publisher fails instead. The publisher also gets a new id: the
+        batches that it stored under old numbers must not look like the ones that it sends under these numbers
+        now.
         """
         with self._changed:
             if any(flight.unsure for flight in self._window):
@@ -505,7 +505,7 @@ class _Connection:
         return Answer(response.status, lower(dict(response.getheaders())), body)
 
     def _settle(self, answer: Answer) -> None:
-        """Handles the response to the lowest batch. Raises unless the batch is stored."""
+        """Handles the response to the lowest batch. It raises if the batch must be sent again or the publisher fails."""
         p = self.p
         if not self.sent:
             raise ConnectionFailed("a response without a request")
@@ -530,9 +530,10 @@ class _Connection:
         p._stored(ack)
 
     def _skip_gap(self) -> bool:
-        """Gives the batches other numbers if the lowest one is in a closed gap and no other one waits for a response.
+        """Renumbers the batches if the lowest one is in a closed gap and none of them waits for a response.
 
-        A service that refuses a large body closes the connection, so this may be the last thing that the connection does.
+        It is also called when the connection has ended, because the service closes the connection when it
+        refuses a large body.
         """
         if self.gap is None or self.sent:
             return False

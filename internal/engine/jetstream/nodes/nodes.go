@@ -1,6 +1,6 @@
-// Package nodes is what the processes that share a store (nodes) tell each other: that they are
-// alive, which versions they read, what their clocks say, whether a server is full (Space), and data
-// of the packages above.
+// Package nodes exchanges messages between the processes that share a store, which are called nodes.
+// With these messages a node tells the others that it is alive, which versions it reads, what its
+// clock says, and whether its server is full (Space). Packages above add data of their own.
 package nodes
 
 import (

@@ -67,9 +67,9 @@ func Expect(m *nats.Msg, last uint64) {
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
 }
 
-// Before returns the sequence of the message that came before a message of the same subject. The
-// message must be one of those that were stored with a condition (see Expect), or a later one of the
-// same call of Store.
+// Before returns the sequence of the message that precedes m in its subject. It works for a message
+// that has a condition (see Expect), and for one that follows such a message in a call of Store: then
+// the preceding message of the subject is also the preceding message of the stream.
 func Before(m Stored) uint64 {
 	seq, err := strconv.ParseUint(m.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
 	if err != nil {
@@ -150,10 +150,10 @@ func Ask[T any](ctx context.Context, c *Client, question func(ctx context.Contex
 	}
 }
 
-// Newest asks any replica for the newest message of a subject. It returns this message (its sequence
-// is 0 if there is none), and the last sequence of the stream that the replica has (0: the
-// replica did not report it). A replica reports its last sequence only if it finds a message, so
-// nonEmpty must be a subject that has a message.
+// Newest asks any replica for the newest message of a subject. If there is none, the sequence of the
+// returned message is 0. The result upTo is the last sequence of the stream that the replica has, or 0
+// if the replica did not report it. A replica reports it only if it finds a message, so nonEmpty must
+// be a subject that has a message.
 func (c *Client) Newest(ctx context.Context, stream, subject, nonEmpty string) (newest Stored, upTo uint64, err error) {
 	all, upTo, err := c.Servers.Read(ctx, stream, Query{Newest: []string{subject, nonEmpty}})
 	for _, m := range all {

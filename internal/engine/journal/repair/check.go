@@ -62,7 +62,7 @@ type Report struct {
 	ClosedGaps  int            `json:"closed_gaps"`
 	Torn        int64          `json:"torn"` // bytes of the newest group (the records of one write) that a crash cut short; that group was never acknowledged
 	Damages     []Damage       `json:"damages"`
-	Orphans     int            `json:"orphans"`      // batches of logs whose document, or the record of its deletion, is lost
+	Orphans     int            `json:"orphans"`      // batches that belong to no document: the document, or the record that deleted it, is lost
 	MayBeLost   int            `json:"may_be_lost"`  // upper bound for the number of records with unknown content
 	MayBeStale  []string       `json:"may_be_stale"` // keys of documents that a record with unknown content may have changed or deleted
 	LostBatches uint64         `json:"lost_batches"` // number of sequences given up by earlier repairs
@@ -141,10 +141,10 @@ func (c *checkup) fileDamage(name, what string, err error) {
 	}
 }
 
-// readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
-// the watermark of the tail, which says how far the tail was synced, can prove that no later
-// segment was used: the writer marks the watermark of a segment as final before it uses the next
-// segment.
+// readProof reads the file "end", which proves how far the log reached. If "end" is unusable, the
+// watermark of the tail is the only other proof. The watermark says how far the tail was synced. The
+// writer marks it as final before it uses the next segment, so if it is not final, no later segment
+// was used.
 func (c *checkup) readProof() error {
 	err := c.dir.ReadEnd()
 	c.proof = c.dir.End
@@ -255,10 +255,10 @@ func (c *checkup) sealing(n uint64) bool {
 	return !slices.ContainsFunc(c.listed, func(o uint64) bool { return n < o && o < newest })
 }
 
-// listMissing lists segments after the tail that were used, or may have been used, and whose files
-// are missing. If the next group, according to "end", directly follows the last group of the tail,
-// no segment between the tail and the segment that "end" names was used: the numbers between them
-// were reserved for cold segments (see cold.go).
+// listMissing lists the segments after the tail that may have held groups and whose files are
+// missing. The file "end" names the segment of the next group, and the number of that group. If this
+// number follows that of the last group in the tail, no group was in the segments between the two:
+// their numbers were reserved for cold segments (see cold.go).
 func (c *checkup) listMissing() {
 	tail, last := uint64(0), c.proof.Latest.Segment
 	if c.tail != nil {
@@ -329,8 +329,8 @@ func (c *checkup) isTail(x *segments.Inspection) bool {
 // checkEnd records damage if a segment other than the newest has lost, or may have lost, groups at
 // its end. The parameter next is the number of the next segment, and group is the number of the
 // first group in that segment, or 0 if it is not known. Three things can prove where a segment ends:
-// its footer, its final watermark, or the number of the group that follows in the next segment. This
-// number proves nothing about a cold segment, in which the groups are numbered from 1.
+// its footer, its final watermark, or the number of the first group in the next segment. The last of
+// these proves nothing about a cold segment, because the groups in it are numbered from 1.
 func (c *checkup) checkEnd(x *segments.Inspection, next, group uint64) {
 	switch {
 	case x == nil || x.Proved || x.Marked && !c.isTail(x) || next == x.Seg.Number+1 && group == x.Group+1 && (x.First > 1 || x.Seg.Number == 1):
@@ -354,7 +354,7 @@ func (c *checkup) ask() error {
 		}
 		var fault error
 		err := c.o.Document(d.Document, l.note, func(yield func(*engine.Header) bool) { fault = c.headers(l, yield) })
-		err = cmp.Or(fault, err) // the error of the callback may only be a consequence of the other one
+		err = cmp.Or(fault, err) // if reading failed, the callback may have failed only because of that
 		if _, disk := errors.AsType[*fs.PathError](err); disk && !errors.Is(err, engine.ErrDamaged) {
 			return err
 		}
