@@ -71,7 +71,7 @@ The file contains hashes of API keys, and the private keys of certificates. Only
 			return takeBackup(ctx, c, data, got[0], o, asJSON)
 		},
 	}
-	c.Flags().StringVar(&o.since, "since", "", "earlier backup, whose files this one leaves out: a `file`, or a directory with backups")
+	c.Flags().StringVar(&o.since, "since", "", "leave out what this earlier backup already holds; a backup `file`, or a directory of backups")
 	c.Flags().BoolVar(&o.full, "full", false, "if FILE is a directory: leave nothing out, even if there are earlier backups")
 	c.Flags().BoolVar(&o.force, "force", false, "replace FILE if it exists")
 	c.Flags().Int64Var(&o.rate, "rate", 256, "maximum rate at which a running server reads data for the backup, in `MiB` per second; 0 means unlimited")

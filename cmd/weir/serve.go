@@ -30,7 +30,7 @@ result.
 SIGHUP re-reads the configuration. The log level, the rate limits and certificates change at once, other settings at
 the next start.
 
-SIGTERM and SIGINT stop the server: it finishes requests in flight, asks subscribers to reconnect, and exits with 0.
+SIGTERM and SIGINT stop the server: it asks subscribers to reconnect, finishes requests in flight, and exits with 0.
 A second signal stops it at once.`,
 		Example: "  weir serve\n  weir serve --data /var/lib/weir --http 0.0.0.0:80 --https 0.0.0.0:443 --acme-domain streams.example.com --base-url https://streams.example.com",
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -54,8 +54,8 @@ standard output instead, as an object with the member "gap". If the stream was d
 from an older backup, that is reported in the same way, with the member "reset", and the command continues with the
 oldest stored batch.
 
-If the command ends before the stream does, for example because of a signal, it prints the position to resume from on
-standard error. With --state it saves the position in a file instead. With --follow=false it prints no position.`,
+If the command ends before the stream does, for example because of a signal, it prints on standard error where to
+resume. With --state it saves the position in a file instead. With --follow=false it prints no position.`,
 		Example: `  weir tail demo000000000000000000
   weir tail 0000000000000000000001 --cursor 0 | jq .price
   weir tail 0000000000000000000001 --cursor 0 --follow=false > everything.jsonl

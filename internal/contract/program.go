@@ -23,8 +23,8 @@ func Build(dir string, race bool, flags ...string) (string, error) {
 	return path, nil
 }
 
-// TokensOf returns a function for Target.NewToken. That function creates and revokes management
-// tokens as KeysOf does with keys.
+// TokensOf returns a function for Target.NewToken. It creates a management token with the weir
+// command, and returns the token and a function that revokes it.
 func TokensOf(binary, data string) func(testing.TB) (string, func()) {
 	return func(t testing.TB) (string, func()) {
 		t.Helper()
@@ -48,9 +48,10 @@ func TokensOf(binary, data string) func(testing.TB) (string, func()) {
 	}
 }
 
-// KeysOf returns a function for Target.NewKey. That function creates and revokes keys of the
-// project named "a": it runs commands for operators on the server's data directory. The parameter
-// binary is the path of the weir program. The server must run on this machine.
+// KeysOf returns a function for Target.NewKey. It creates a key of the project named
+// "a" with the weir command, and returns the key and a function that revokes it. The parameter binary
+// is the path of the weir program, and data is the data directory of the server, which must run on
+// this machine.
 func KeysOf(binary, data string) func(testing.TB, Key) (string, func()) {
 	return func(t testing.TB, k Key) (string, func()) {
 		t.Helper()

@@ -25,7 +25,7 @@ var publishCases = []Case{
 			t.Errorf("after sequence 10 got %+v, want 11", k)
 		}
 	}},
-	{"repeated", `spec: "Repeating an already stored sequence returns 200 with duplicate true"; D3: the first write stands and the body is not compared; the response has seq and accepted of the stored batch and the current cursor`, func(t *T) {
+	{"repeated", `spec: "Repeating an already stored sequence returns 200 with duplicate true"; D3: the first write stands and the body is not compared; the response contains the stored batch's seq and accepted, and the current cursor`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `["first",2]`)
 		t.PublishAt(s.ID, 2, `[]`)
@@ -107,7 +107,7 @@ var publishCases = []Case{
 			}
 		}
 	}},
-	{"other spellings of the path", `D30: a POST to /v1/streams/{id}/x is a sequenced publish for any x but publish`, func(t *T) {
+	{"other spellings of the path", `D30: a POST to /v1/streams/{id}/x is a sequenced publish for any x but publish and close`, func(t *T) {
 		s := t.jsonStream()
 		for _, x := range []string{"PUBLISH", "publish%20", "cursor", "batches", "head"} {
 			t.Post("/v1/streams/"+s.ID+"/"+x, JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")

@@ -48,7 +48,7 @@ func newThrottle(now func() time.Time) throttle {
 
 // try counts an attempt and returns how long the client must wait; 0 means that it may proceed. The
 // caller calls try before it checks the password, so that concurrent attempts cannot exceed the
-// limit. After a successful sign-in, the method succeeded takes the attempt back.
+// limit. If the password is right, the caller takes the attempt back with succeeded.
 func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()

@@ -316,8 +316,8 @@ func (f *feed) trim() error {
 	low := c.Low()
 	err := f.log.Trim(context.Background(), low, c.Encode())
 	if err != nil {
-		// If the clock is wrong, the engine reports that once, and every stream would add a line per
-		// second.
+		// A wrong clock (ErrClock) is not logged here: the engine reports it once, and here every stream
+		// would add a line per second.
 		if !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrClock) {
 			f.hub.opts.Logger.Warn("failed to trim evicted batches, will retry", "stream", f.s.ID, "error", err)
 		}

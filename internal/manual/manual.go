@@ -24,7 +24,7 @@ type Options struct {
 	Commands  []Command // for /docs/cli
 	URL       string    // address of this server in blocks of code; empty for the default of weir serve
 	HTTPS     string    // the same for HTTPS
-	Dashboard bool      // /dashboard at the address of the manual is the dashboard, so pages link to it
+	Dashboard bool      // this address also serves the dashboard, so pages link to /dashboard
 }
 
 // Fault describes an error code of the API.
@@ -117,8 +117,8 @@ var style []byte
 //go:embed manual.js
 var script []byte
 
-// policy is the Content-Security-Policy of every page: style sheets, images, the script and the
-// search index from this server, and nothing else.
+// policy is the Content-Security-Policy of every page. It allows style sheets, images, the script and
+// the search index from this server, images in data URLs, and nothing else.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 // moved has the paths that redirect. Links to /docs/command-line may be in bookmarks.

@@ -112,7 +112,7 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.api.Panics) }},
 
 	{name: "weir_payload_memory_bytes", kind: gauge, needs: service, labels: []string{"of"},
-		help: "Memory of large payloads in flight: bodies that arrive, and batches on their way to readers.",
+		help: "Memory of large payloads in flight: bodies that arrive (bodies), and batches on their way to readers (batches).",
 		values: func(s *sample, put func(float64, ...string)) {
 			put(float64(s.api.Bodies.Held), "bodies")
 			put(float64(s.api.Batches.Held), "batches")

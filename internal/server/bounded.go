@@ -67,8 +67,8 @@ func (c *counted) Close() error {
 	return err
 }
 
-// placeIn returns the record of a connection. The connection must be a *counted, or wrap one;
-// otherwise placeIn returns nil.
+// placeIn returns the record of a connection, or nil if the connection neither is a *counted nor
+// wraps one.
 func placeIn(c net.Conn) *place {
 	for {
 		switch n := c.(type) {

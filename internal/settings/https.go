@@ -57,7 +57,7 @@ func (h *HTTPS) check(must must) {
 		return
 	}
 	_, _, err := net.SplitHostPort(h.Address)
-	must(err == nil, "--https %q: not HOST:PORT", h.Address)
+	must(err == nil, "--https %q: not HOST:PORT or off", h.Address)
 }
 
 // ASCIIHost returns a host name in the ASCII form that certificates and DNS use. It returns false

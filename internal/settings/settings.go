@@ -101,9 +101,9 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute for each client address, counting only requests without a valid key; 0 means unlimited")
 	f.IntVar(&s.StreamsPerProject, "streams-per-project", 10_000, "maximum number of streams in a project")
 	f.IntVar(&s.MaxIndexMemory, "max-index-memory", 0, "memory for the index of all batches and for idempotency keys, in bytes; when it is used up, projects that use more than their share (the total divided by the number of projects) cannot publish; 0 means an eighth of the machine's memory")
-	f.IntVar(&s.MaxSubscribers, MaxSubscribersFlag, 100_000, "maximum number of open subscriptions on this node; the default is lower if there is less than 128 KiB of memory for each")
-	f.IntVar(&s.PerKey, "max-subscribers-per-key", 0, "maximum number of open subscriptions of each key; 0 means no fixed limit, but when --max-subscribers is nearly reached, a key that holds more than its fair share of the open subscriptions cannot open more (every project has the same share, divided equally between its keys)")
-	f.IntVar(&s.PerProject, "max-subscribers-per-project", 0, "maximum number of open subscriptions of each project; 0 means no fixed limit, but when --max-subscribers is nearly reached, a project that holds more than its fair share of the open subscriptions cannot open more (every project has the same share)")
+	f.IntVar(&s.MaxSubscribers, MaxSubscribersFlag, 100_000, "maximum number of open subscriptions on this node; on a machine with less than 12.5 GiB of memory the default is lower, one per 128 KiB")
+	f.IntVar(&s.PerKey, "max-subscribers-per-key", 0, "maximum number of open subscriptions of each key; 0 means no fixed limit: only when --max-subscribers is nearly reached, a key with more than its fair share (the share of its project, divided by the number of the project's keys) cannot open more")
+	f.IntVar(&s.PerProject, "max-subscribers-per-project", 0, "maximum number of open subscriptions of each project; 0 means no fixed limit: only when --max-subscribers is nearly reached, a project with more than its fair share (the same for all projects) cannot open more")
 	f.IntVar(&s.PerAddress, "max-subscribers-per-address", 0, "maximum number of open subscriptions of each client address; 0 means unlimited")
 	f.DurationVar(&s.Heartbeat, "heartbeat", 15*time.Second, "send a keep-alive comment to subscribers idle for this long")
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
@@ -115,7 +115,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz and /readyz; off to disable")
 	f.BoolVar(&s.Profiles, "pprof", false, "also serve profiles on the address of --metrics, as /debug/pprof")
 	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time allowed for requests in flight to finish when the server stops")
-	f.DurationVar(&s.ExitWhenReadOnly, "exit-when-read-only", time.Minute, "a failed write makes the store read-only until a restart; exit with an error once it has been read-only for this long and the disk works again, so that a supervisor restarts the server; 0 means never")
+	f.DurationVar(&s.ExitWhenReadOnly, "exit-when-read-only", time.Minute, "exit with an error when the store has been read-only for this long after a failed write and the disk works again, so that a supervisor restarts the server; 0 means never")
 	f.BoolVar(&s.CompressCold, "compress-cold", false, "compress long-lived batches when they are moved to new files; older versions of Weir cannot open the data directory afterwards")
 	f.IntVar(&s.ScrubRate, "scrub-rate", 8, "rate at which stored data is read in the background to find damage, in `MiB` per second; 0 turns this scrub off")
 	f.DurationVar(&s.ScrubEvery, "scrub-every", 24*time.Hour, "time between the end of a scrub and the start of the next scrub")
@@ -189,7 +189,7 @@ func (s *Settings) check() error {
 	must(s.HTTP != "off" || s.HTTPS.Address != "off", "--http off and --https off: the server would listen nowhere")
 	if s.HTTP != "off" {
 		_, _, err := net.SplitHostPort(s.HTTP) // an empty address is refused here, because net.Listen would listen on all interfaces
-		must(err == nil, "--http %q: not HOST:PORT", s.HTTP)
+		must(err == nil, "--http %q: not HOST:PORT or off", s.HTTP)
 	}
 	if s.Metrics != "off" {
 		_, _, err := net.SplitHostPort(s.Metrics)

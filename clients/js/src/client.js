@@ -10,11 +10,11 @@ import { Subscription } from "./subscription.js";
 /**
  * @typedef {object} ClientOptions
  * @property {string} url address of the service, such as `https://weir.example.com`
- * @property {import("./call.js").Key} [key] API key, sent with every request; without it only the demo stream can be read. A
- *   function that returns a key, or a promise of one, is called again when the service refuses the key, so keys can be
- *   short-lived. If the function throws, the client acts as if the connection was lost
+ * @property {import("./call.js").Key} [key] API key, sent with every request; without it only the demo stream can be read. It
+ *   can also be a function that returns a key or a promise of one. The client calls it again when the service refuses the
+ *   key, so keys can be short-lived. If the function throws, the client acts as if the connection were lost
  * @property {number} [giveUp] milliseconds after which a call fails instead of being retried; 30,000 by default. A call with a body
- *   gets a second more per 8 kB. Does not apply to open publishers and to subscriptions
+ *   gets a second more per 8 kB. Does not apply to open publishers or subscriptions
  * @property {number} [timeout] milliseconds without a response after which an attempt fails; 15,000 by default. A request with
  *   a body gets a second more per 8 kB. Does not apply to subscriptions
  * @property {typeof fetch} [fetch] sends the requests, instead of the global fetch
@@ -269,7 +269,7 @@ export class Client {
   /**
    * Opens a publisher. The caller must close it. The publisher reads the cursor of the stream and continues from there. If
    * the key may publish but not read, the service assigns the number of the first batch, and the publisher counts on from
-   * there. If the option `giveUp` is set, it applies to opening too.
+   * there. If the publisher's own option `giveUp` is set, it also limits the time for opening.
    *
    * @param {string | {id: string}} stream
    * @param {import("./publisher.js").PublisherOptions & CallOptions} [options] the signal applies only to opening
@@ -334,7 +334,7 @@ function seqOf(seq) {
 
 /** @param {boolean} ok */
 function mustBe(ok) {
-  if (!ok) throw new ConnectionError("unexpected response, not from Weir: it is something else than was asked for");
+  if (!ok) throw new ConnectionError("unexpected response, not from Weir: it does not match the request");
 }
 
 /** @param {import("./call.js").Answer} answer */
@@ -359,8 +359,8 @@ const streamChange = ["name", "retentionSeconds", "maxBytes"];
 const newStream = [...streamChange, "mode", "ttlSeconds", "id"];
 
 /**
- * Refuses an object with a member that does not exist. The client does not send such a member, so the stream would not be
- * what the program meant.
+ * Refuses an object that has an unknown member. The client would not send that member, so the stream would not be what the
+ * program meant.
  *
  * @param {object} object
  * @param {string[]} members

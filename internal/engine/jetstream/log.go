@@ -70,8 +70,8 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 	return l
 }
 
-// start allows the worker to run. When start is called, the judge must know everything that was
-// acknowledged before the time that the parameter begun holds.
+// start allows the worker to run. The judge must already know everything that was acknowledged before
+// the time begun.
 func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +140,8 @@ func (l *log) CatchUp(ctx context.Context) error {
 	last := newest.Seq
 	l.mu.Lock()
 	// last is 0 if the log has no message. Then the judge is up to date only if it knows no message
-	// either. Otherwise messages that the judge knows were removed, and the refresh reports this as
-	// an error.
+	// either. Otherwise messages known to the judge have been removed, and the refresh reports this
+	// as an error.
 	known := l.told >= last && (last > 0 || l.told == 0)
 	if known && begun.After(l.attendance.sure) {
 		l.attendance.sure = begun
@@ -155,8 +155,8 @@ func (l *log) CatchUp(ctx context.Context) error {
 }
 
 // await waits until the worker has reported to the judge all messages that the line has delivered
-// so far. It fails if the node has stopped following the log since attendance.ended had the given
-// value, because then the line has left out messages.
+// so far. The counter attendance.ended says how often the node has stopped following the log. If it no
+// longer equals the parameter ended, the line has left out messages, and await fails.
 func (l *log) await(ctx context.Context, ended uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

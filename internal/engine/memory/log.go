@@ -99,8 +99,8 @@ func (h *handle) lock(ctx context.Context) error {
 }
 
 // find returns the index of the first entry with sequence seq or higher, and whether the entry has
-// exactly this sequence. Below l.low, the highest sequence to which the log was trimmed, it searches
-// for l.low.
+// exactly this sequence. If seq is below l.low, it searches for l.low, because all
+// entries below l.low were trimmed.
 func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
 		return cmp.Compare(e.Seq, seq)

@@ -181,12 +181,11 @@ func plainHost(h string) bool {
 }
 
 // afterBody adjusts the data that follows an earlier request, before the connection is handed over.
-// To net/http, a connection that is handed over is a new connection. But net/http must treat this
-// data like data that follows a request, which is different in two cases. Some old clients send a
-// line break after the body of a POST; net/http skips it, so afterBody removes it if the parameter
-// post says that the earlier request was a POST. HTTP/2, which starts with PRI, can begin only at the
-// start of a connection; so afterBody puts a line break before PRI, which keeps net/http from
-// starting HTTP/2.
+// To net/http, a connection that is handed over is new, and net/http treats the start of a connection
+// differently from data after a request, in two ways. After the body of a POST, it skips a line break,
+// which some old clients send; so afterBody removes the line break if the earlier request was a POST
+// (the parameter post). At the start of a connection, it takes PRI for the start of HTTP/2; so
+// afterBody puts a line break before PRI.
 func afterBody(raw []byte, post bool) []byte {
 	if post {
 		few := raw[:min(4, len(raw))]

@@ -85,8 +85,8 @@ class Position(NamedTuple):
 
     #: The last sequence number that was yielded.
     seq: int
-    #: When the stream was created. It tells a stream from another one that was created under the
-    #: same id later.
+    #: When the stream was created. It distinguishes the stream from one that is created later under
+    #: the same id.
     created: str
 
 
@@ -95,7 +95,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_json(body: bytes) -> Dict[str, Any]:
-    """Parses a JSON object. Raises ConnectionFailed for anything else, which did not come from Weir."""
+    """Parses a JSON object. Raises ConnectionFailed for anything else, because it cannot have come from Weir."""
     try:
         value = json.loads(body)
     except ValueError:

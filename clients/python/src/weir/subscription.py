@@ -15,7 +15,7 @@ from ._types import MAX_SEQ, Batch, Gap, Position, parse_batch, parse_json
 from .errors import ConnectionFailed, Refused, StreamReset, WeirError, refusal, transient
 
 MAX_PAUSE = 30.0
-MAX_LINE = 64 << 20  # a batch of 8 MiB is at most 11 MiB of base64; more than this is not from Weir
+MAX_LINE = 64 << 20  # a batch of 8 MiB is at most 11 MiB of base64, so a line of more than 64 MiB is not from Weir
 
 
 class Subscription:
@@ -66,7 +66,7 @@ class Subscription:
         self.end_reason: Optional[str] = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._socket: Optional[socket.socket] = None  # kept for close, because http.client forgets the socket after "Connection: close"
+        self._socket: Optional[socket.socket] = None  # kept so that close() can shut it down: http.client forgets the socket after a field "Connection: close"
 
     @property
     def position(self) -> Optional[Position]:
@@ -117,8 +117,9 @@ class Subscription:
     def _pause(self, error: WeirError) -> float:
         """How long to wait before reconnecting.
 
-        It is what the service asked for, doubled after each further failure. A random part is added,
-        because the service asks all subscribers for the same time.
+        If the service refused with a Retry-After, it is that time. Otherwise it is the time of the last
+        ``retry`` line, doubled after each further failure, and at most MAX_PAUSE. A random part is added,
+        because the service may give many subscribers the same time.
         """
         asked = error.retry_after if isinstance(error, Refused) else 0.0
         doubled = min(max(self._retry, 0.05) * 2 ** min(self._failures, 10), MAX_PAUSE)
@@ -169,7 +170,7 @@ class Subscription:
     def _connect(self, connection: http.client.HTTPConnection, end: Optional[float]) -> bool:
         """Opens the connection. Returns False if the subscription was closed.
 
-        Until the service answers the subscription, every step must be complete by the time ``end``.
+        The service must have answered the request by the time ``end``, which limits every step until then.
         """
         limit = self._silence if end is None else max(min(self._silence, end - time.monotonic()), 0.001)
         sock = connection.sock = self._caller.endpoint.connect(limit)

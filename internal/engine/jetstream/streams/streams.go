@@ -1,6 +1,6 @@
-// Package streams is the JetStream streams of a store: their names and settings, the identity and
-// the markers that show that a stream is the one the store used, and over how many of them (shards)
-// the logs are distributed.
+// Package streams manages the JetStream streams of a store: their names and settings, the number of
+// shards, and the identity and markers that prove that a stream belongs to the store and was not
+// created anew.
 package streams
 
 import (
@@ -74,14 +74,14 @@ func (s *Streams) Shard(i int) (stream, prefix string) {
 }
 
 // Ensure creates missing streams and returns the generations of shards. It creates the stream of
-// documents first. The metadata of this stream determines the first number of shards. If
+// documents first. The metadata of this stream determines the initial number of shards. If
 // two nodes start at the same time, only one of them can create the stream, so both use the same
 // number.
 //
 // A missing stream of a store that was in use is never created again, because an empty stream would
 // look as if no data had ever been stored: sequences and ids of logs would be used twice. The
-// stream of documents must not be created while a shard exists. A node that opens the store first
-// makes sure that all shards exist, and then stores a fence (an empty message) in the stream of
+// stream of documents must not be created while a shard exists. To open the store, a node makes
+// sure that all shards exist, and only then stores a fence (an empty message) in the stream of
 // documents. So once that stream has had a message, a missing shard must not be created: it existed
 // and was lost.
 func (s *Streams) Ensure(ctx context.Context) (*Generations, error) {
@@ -194,7 +194,7 @@ func (s *Streams) mark(ctx context.Context, c jetstream.StreamConfig) error {
 func (s *Streams) hasShards(ctx context.Context) error {
 	names, err := s.client.Names(ctx, s.Name+".log.>")
 	if len(names) > 0 {
-		return fmt.Errorf("it holds the documents of the store %s, which is not new, because its stream %s exists: restore the missing stream from a backup", s.Name, names[0])
+		return fmt.Errorf("it held the documents of the store %s, whose stream %s still exists: restore the missing stream from a backup", s.Name, names[0])
 	}
 	return err
 }

@@ -92,7 +92,7 @@ func (m *Documents) Pack(key string, value []byte, d *Document) *Compact {
 	return c
 }
 
-// document returns the document as callers see it.
+// document returns the full document and where its record is, as the methods of Documents return it.
 func (c *Compact) document() *Document {
 	return &Document{At: Extent{c.At, int64(c.Bytes)}, First: c.First, Document: c.Full()}
 }
@@ -110,8 +110,8 @@ func (c *Compact) Full() engine.Document {
 	return engine.Document{Key: c.Name(), Value: value, Created: c.Created, Revision: c.Revision}
 }
 
-// probe returns an element for lookups in the tree, which compares equal to the document with this
-// key.
+// probe returns an element that compares equal to the document with this key, for lookups in the
+// tree.
 func probe(key string) *Compact { return &Compact{text: key, key: uint16(len(key))} }
 
 // Get returns a copy of the document with this key.
@@ -123,9 +123,8 @@ func (m *Documents) Get(key string) (*Document, bool) {
 	return c.document(), true
 }
 
-// Set stores a document. It also replaces d.Key by the map's own copy of the key. If the document
-// replaces another one, it gets that document's value of First, and Set returns where that
-// document's record is.
+// Set stores a document. It also replaces d.Key by the map's own copy of the key. If the key
+// already has a document, the new one takes over its First, and Set returns where the old record is.
 func (m *Documents) Set(d *Document) (old Extent, replaced bool) {
 	c := m.Pack(d.Key, d.Value, d)
 	d.Key = c.Name()

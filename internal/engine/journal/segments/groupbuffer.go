@@ -37,7 +37,7 @@ func (g *GroupBuffer) Begin() {
 
 // Add appends a record to the group and adds the record's slot to the index of the segment. It
 // returns the offset that the record will have in the segment. A payload of largePayload bytes or
-// more must not change until the group was written.
+// more must not change until the group has been written.
 func (g *GroupBuffer) Add(s *Segment, r *Record) (off uint32) {
 	if g.Records == 0 {
 		g.Off = s.End

@@ -17,7 +17,7 @@ import (
 const KeyRoom = KeySlotSize + keyBlockSize
 
 // keyList holds the encoded key slots of a segment that is not sealed. The committer adds slots.
-// The method all returns the slots that are present when it is called.
+// Its method all() returns the slots added so far.
 type keyList struct {
 	mu    sync.Mutex
 	slots []byte
@@ -57,8 +57,9 @@ type KeyReader struct {
 
 // SlotsOf returns the key slots of the records in seg between the offsets lowest and highest,
 // including both. The result may include slots of other records. SlotsOf returns nil if there are
-// no key slots, if they take more than limit bytes, or if they are damaged. The caller must then
-// read the records themselves.
+// no key slots, or if they are damaged. For a sealed segment it also returns nil if they take more
+// than limit bytes and more than one block. If the result is nil, the caller must read the records
+// themselves.
 func (k *KeyReader) SlotsOf(seg *Segment, lowest, highest uint32, limit int) []byte {
 	if !seg.Sealed.Load() {
 		if all := seg.keys.all(); all != nil || !seg.Sealed.Load() {
