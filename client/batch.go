@@ -60,15 +60,15 @@ func batchRequest(id weir.StreamID, seq weir.Seq) *request {
 	return &request{method: "GET", path: streamPath(id) + "/batches/" + seq.String()}
 }
 
-// fetched is a batch from a response. The method decode refuses a response that does not hold the
-// batch that the client asked for.
+// fetched is a batch from a response. Its method decode returns an error if the response does not
+// hold the batch that the client asked for.
 type fetched struct {
 	seq   weir.Seq
 	batch Batch
 }
 
-// decode decodes a response: JSON is a batch object, and bytes are a raw batch. Weir sends no other
-// content type.
+// decode decodes a response. A response of type JSON is a batch object, and a response of bytes is
+// a raw batch. Weir sends no other content type.
 func (f *fetched) decode(contentType string, b []byte) (err error) {
 	media, _, _ := strings.Cut(contentType, ";")
 	switch strings.TrimSpace(media) {
@@ -109,8 +109,8 @@ func parseBatch(b []byte) (Batch, error) {
 	return batch, nil
 }
 
-// elements splits a JSON array, which must be valid, into its elements. The elements share the
-// memory of the parameter array.
+// elements splits a valid JSON array into its elements. The elements are not copied: they point
+// into the array.
 func elements(array []byte) []json.RawMessage {
 	list := []json.RawMessage{}
 	depth, start := 0, 1

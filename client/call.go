@@ -104,7 +104,8 @@ func (c *Client) newRequest(ctx context.Context, r *request, key Key) (*http.Req
 }
 
 // do sends a request until it succeeds, fails permanently, or the time in Options.Retry has passed.
-// unsure is true if the service may have carried out an attempt whose response was lost.
+// The result unsure is true if the service may have carried out one of the attempts although the
+// client got no acknowledgement.
 func (c *Client) do(ctx context.Context, r *request, answer any) (unsure bool, err error) {
 	return c.repeat(ctx, r, answer, c.o.Retry, nil)
 }
@@ -130,8 +131,8 @@ func (c *Client) repeat(ctx context.Context, r *request, answer any, limit time.
 	}
 }
 
-// once sends a request once and decodes the response into answer. If answer is nil, the response
-// must have no content (204). It returns the header of the response.
+// once sends a request once, decodes the body of the response into answer, and returns the header
+// of the response. If answer is nil, the response must have no content (204).
 func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answer any) (http.Header, error) {
 	ctx, p := watch(ctx, c.o.Timeout+r.wait)
 	defer p.stop()
@@ -146,9 +147,9 @@ func (c *Client) exchange(ctx context.Context, t http.RoundTripper, r *request, 
 	}
 	b, err := readAnswer(&movingReader{resp.Body, p}, resp.ContentLength)
 	if _, ok := t.(*single); !ok || err != nil || len(b) > maxAnswer {
-		// With the transport single, a response that was read to its end need not be closed,
-		// because single closes its connections itself. Close would wait for a goroutine of
-		// net/http, for each batch.
+		// With a transport of type single, a response that was read to its end need not be closed,
+		// because that transport closes its connections itself. Close would wait for a goroutine of
+		// net/http for each batch.
 		resp.Body.Close()
 	}
 	if err != nil {
@@ -192,11 +193,11 @@ func readAnswer(r io.Reader, length int64) ([]byte, error) {
 	return b[:n], err
 }
 
-// checked is a response that can verify that it is Weir's response to this request.
+// checked is a decoded response that can verify that it is Weir's response to this request.
 type checked interface{ check(decoding error) error }
 
-// receipt is an acknowledgement. The method check refuses an acknowledgement of another stream or,
-// if seq is not nil, of another sequence.
+// receipt is an acknowledgement. Its method check returns an error if the acknowledgement is for
+// another stream or, if the field seq is not nil, for another sequence.
 type receipt struct {
 	weir.Ack
 	stream weir.StreamID
@@ -245,10 +246,9 @@ func (r *receipt) check(decoding error) error {
 	return nil
 }
 
-// backoff returns how long to wait after the n-th attempt: a random time between d/2 and d. The
-// time d is 100 ms after the first attempt and doubles with each further attempt, up to the
-// parameter longest. The wait is random, so that clients that were disconnected together do not
-// retry together.
+// backoff returns how long to wait after the n-th attempt: a random time between d/2 and d, where d
+// is 100 ms for the first attempt and doubles with each further attempt, but never exceeds longest.
+// The time is random, so that clients that were disconnected together do not retry together.
 func backoff(n int, longest time.Duration) time.Duration {
 	d := longest
 	if n < 20 {
@@ -289,9 +289,9 @@ func (r *request) attach(req *http.Request, p *progress) {
 	req.Body = b
 }
 
-// sending is a request body that calls the function sent once the transport has read all of the
-// body and closed it. It serves transports that do not support httptrace. If a body is closed
-// before it was read to the end, sent is not called.
+// sending is a request body for transports that do not support httptrace. When the transport has
+// read the whole body and closed it, the body calls its function sent. If the transport closes the
+// body before it has read all of it, the function is not called.
 type sending struct {
 	io.Reader
 	left atomic.Int64 // bytes not read yet; atomic because a transport may close the body during a read

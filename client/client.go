@@ -17,7 +17,7 @@ import (
 // Options configure a [Client]. Only URL is required.
 type Options struct {
 	// URL is the root of the service: http or https, a host and, if a proxy in front of the service
-	// adds a path before /v1, that path.
+	// expects a path before /v1, that path.
 	URL string
 
 	// Key is the API key, sent with every request. Without a key, only health, version and the demo

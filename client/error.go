@@ -19,7 +19,7 @@ import (
 type Error struct {
 	Status     int           // HTTP status
 	Type       string        // category, such as not_found_error
-	Code       weir.Code     // error code, for programs to branch on; empty if the response is not from Weir, but for example from a proxy
+	Code       weir.Code     // error code, for programs to branch on; empty if the response is not from Weir but, for example, from a proxy
 	Message    string        // description for people
 	RequestID  string        // id of the request, which the operator can look up in the server's log
 	DocURL     string        // page that explains the code
@@ -90,8 +90,9 @@ func isCode(text string) bool {
 	return text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// foreignPause limits the pause that a response asks for if it is not from Weir. A proxy cannot
-// know when the service will be back, and maintenance pages often ask for hours.
+// foreignPause limits the pause before a retry that a response asks for, if the response is not
+// from Weir. A proxy cannot know when the service will be back, and maintenance pages often ask for
+// hours.
 const foreignPause = time.Minute
 
 // permanent wraps an error that a retry cannot fix, for example because the request cannot be built
@@ -116,8 +117,9 @@ func foreign(format string, a ...any) error {
 }
 
 // UnknownError means that a publish failed and that it is not known whether the batch is stored: at
-// least one attempt was sent and got no response. To find out, repeat the call with the same key or
-// sequence number. A repeated call does not store the batch twice.
+// least one attempt was sent, and no response says that this attempt stored nothing. To find out,
+// repeat the call with the same key or sequence number. A repeated call does not store the batch
+// twice.
 type UnknownError struct {
 	Key string   // idempotency key for [Client.PublishOnce]; empty if the caller chose a sequence number
 	Seq weir.Seq // sequence number for [Client.PublishAt], if Key is empty
@@ -133,9 +135,9 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// transient reports whether a retry may succeed. It may if the connection failed, if the status
-// says that the problem is temporary, or if the response came from a system between client and
-// service.
+// transient reports whether a retry may succeed. That is the case if the connection failed, if the
+// status says that the problem is temporary, or if the response came from a system between client
+// and service.
 func (c *Client) transient(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		if e.Code == "" {

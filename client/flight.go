@@ -61,22 +61,23 @@ func (g *group) stop() {
 	}
 }
 
-// flight is a batch that has a sequence and is not acknowledged yet. It may be waiting to be sent.
+// flight is a batch that has a sequence and is not acknowledged yet. It may still be waiting to be
+// sent.
 type flight struct {
 	seq     weir.Seq
 	nth     int    // position among the batches of this publisher, from 1
-	claim   string // if not empty, an idempotency key to publish with, instead of seq
+	claim   string // if not empty, the batch is published with this idempotency key, and the service chooses its sequence
 	payload Payload
 	state   state
 	tries   int
 	epoch   int      // value of Publisher.epoch at the last attempt
 	ack     weir.Ack // the acknowledgement; set when state becomes stored
 
-	// sent is the value of Publisher.clock at the last attempt. early is the clock value when the
-	// service refused that attempt because the predecessor of the batch was not stored. A refused
-	// batch is sent again after its predecessor.
+	// The field sent is the value of Publisher.clock at the last attempt. The field early is its
+	// value when the service last refused the batch because the predecessor was not stored, and 0
+	// if it never did. A batch that was refused in this way is sent again after its predecessor.
 	sent, early int
-	unsure      bool                    // an attempt ended without an answer that says that the batch is not stored
+	unsure      bool                    // the batch may already be stored: an attempt ended, and no response says that it stored nothing
 	lowest      bool                    // all batches below this one were acknowledged and reported when the last attempt began
 	began       time.Time               // time at which the last attempt began
 	stop        context.CancelCauseFunc // cancels the attempt
@@ -134,8 +135,8 @@ func compact(event json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// room reports whether another batch of n bytes may enter the window of unacknowledged batches. While
-// the service has to choose the sequence of the first one, no other batch may enter.
+// room reports whether another batch of n bytes may enter the window of unacknowledged batches. As
+// long as the service has yet to choose the sequence of the first batch, no other batch may enter.
 func (p *Publisher) room(n int) bool {
 	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
 }
@@ -174,8 +175,8 @@ func (p *Publisher) linger() {
 	p.group.timer = time.AfterFunc(p.o.Linger, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		// If the timer fires late, the current group may already be the next one. That group is
-		// then sent early, which is harmless.
+		// If the timer fires late, its group may already have been sent, and the next group may
+		// have taken its place. That next group is then sent early, which is harmless.
 		p.group.due = p.group.some()
 		p.cutDue()
 	})

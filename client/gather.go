@@ -26,8 +26,8 @@ func gathering(dial func(ctx context.Context, network, address string) (net.Conn
 // the other. With gathered, Write only appends to a buffer. While a goroutine writes one buffer to
 // the connection, further writes fill the next buffer. The order of the bytes stays the same.
 //
-// If writing fails, the next Write returns the error. Read fails too, since the connection is
-// broken.
+// If writing to the connection fails, the next call of Write returns the error. Read fails too,
+// because the connection is broken.
 type gathered struct {
 	net.Conn
 	mu      sync.Mutex

@@ -37,16 +37,17 @@ func (k Key) check() error {
 type keys struct {
 	ask func(context.Context) (Key, error) // nil if the key never changes
 
-	// turn holds a value while a goroutine uses the fields below. It is not a mutex, because a
-	// goroutine must be able to stop waiting for its turn when its context ends.
+	// turn is a lock for the fields below: a goroutine that uses them has put a value into the
+	// channel. A mutex would not do, because a goroutine must stop waiting for its turn when its
+	// context ends.
 	turn  chan struct{}
 	now   Key
 	known bool
 }
 
-// get returns the current key. It calls the function ask if there is no key yet, or if the service
-// refused the current key. The parameter refused is the key that the service refused, or empty. While
-// another goroutine asks, get waits for the answer, but not longer than until ctx ends.
+// get returns the current key. If there is none yet, or if the current key is the refused one, get
+// asks the program for another. While another goroutine asks, get waits for the result, but not
+// longer than until ctx ends. If no key was refused, refused is empty.
 func (k *keys) get(ctx context.Context, refused Key) (Key, error) {
 	if k.ask == nil {
 		return k.now, nil

@@ -21,14 +21,14 @@ const (
 	tardy     = 4 * time.Second // an acknowledgement after more than this time shows that the connection can carry less
 
 	// leastPatience is long enough to empty the buffers between client and service at 40 kB/s.
-	// Before the first acknowledgement the publisher knows nothing about the connection, so the
-	// patience begins with mostPatience, and the publisher waits as long as Options.Timeout allows.
+	// Until the first acknowledgement the publisher knows nothing about the connection, so it
+	// starts with mostPatience: it waits as long as Options.Timeout allows.
 	leastPatience = 10 * time.Second
 	mostPatience  = time.Hour
 )
 
-// arrived adjusts the limits after a batch was acknowledged. The parameter bytes is the size of the
-// batch, took is the time until its acknowledgement, and limit is the highest value for l.most.
+// arrived adjusts the limits after a batch was acknowledged. It uses the size of the batch in bytes
+// and the time that the acknowledgement took. The parameter limit is the highest value for l.most.
 func (l *load) arrived(bytes int, took time.Duration, limit int) {
 	l.patience = max(leastPatience, 8*took)
 	switch {
@@ -55,7 +55,7 @@ const overtakenLimit = 2 * time.Second
 var errOvertaken = errors.New("later batches were answered before this one")
 
 // schedule sets the alarm to the next time at which the first batch of the window may have waited
-// too long. The method ring then acts.
+// too long. When the alarm fires, it calls the method ring.
 func (p *Publisher) schedule() {
 	if len(p.window) == 0 {
 		return
@@ -68,9 +68,9 @@ func (p *Publisher) schedule() {
 	}
 }
 
-// ringBy makes the method ring run at the given time or earlier. It leaves an alarm that fires
-// earlier unchanged, because setting a timer for every batch would be expensive. If ring runs too
-// early, it only sets the alarm again.
+// ringBy makes the method ring run at the given time or earlier. If the alarm is already set to an
+// earlier time, ringBy leaves it there, because setting a timer for every batch would be expensive.
+// A call of ring that comes too early only sets the alarm again.
 func (p *Publisher) ringBy(at time.Time) {
 	if p.rings.IsZero() || at.Before(p.rings) {
 		p.rings = at

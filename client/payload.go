@@ -27,7 +27,7 @@ type Payload struct {
 }
 
 // Events returns a batch for a json stream. It encodes each event with [Event]. If an event is
-// invalid, publishing the batch returns the error.
+// invalid, the call that publishes the batch returns the error.
 func Events(events ...any) Payload {
 	p := Payload{contentType: typeJSON, body: []byte(bodyStart)}
 	for i, event := range events {
@@ -47,7 +47,7 @@ func Events(events ...any) Payload {
 // Bytes returns a batch for a raw stream. It does not copy b.
 func Bytes(b []byte) Payload { return Payload{contentType: typeBytes, body: b} }
 
-// check returns the error that the service would return for the payload itself.
+// check returns an error if the service would refuse the payload, whatever the stream.
 func (p *Payload) check() error {
 	if p.err == nil && len(p.body) > weir.MaxBody {
 		return tooLarge(len(p.body))

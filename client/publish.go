@@ -9,7 +9,8 @@ import (
 
 // Publish stores a batch under the next sequence number, which the service chooses. It returns once
 // the batch is durable. It sends a random idempotency key, so that a retry does not store the batch
-// twice. If no attempt gets a response, the error is an [*UnknownError] with that key.
+// twice. If the call fails although an attempt may have stored the batch, the error is an
+// [*UnknownError] with that key.
 func (c *Client) Publish(ctx context.Context, id weir.StreamID, p Payload) (weir.Ack, error) {
 	return c.PublishOnce(ctx, id, weir.Base62(22), p)
 }

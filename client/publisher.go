@@ -19,14 +19,15 @@ type PublisherOptions struct {
 	// the cursor + 1, so that a program that is restarted continues where the stream ends.
 	//
 	// A program that sets StartAt can repeat an interrupted run: if a number already holds a batch
-	// with the same content, the publisher continues with the next. To compare the content, the key
-	// must be allowed to read.
+	// with the same content, the publisher continues with the next number. It reads the stored
+	// batch to compare the content, so the key must be allowed to read.
 	StartAt *weir.Seq
 
 	// OnEvicted, if not nil, is called for each batch whose sequence number the stream has already
-	// evicted. The publisher then continues without storing that batch. A repeated run needs this,
-	// because its first batches may be evicted. If OnEvicted is nil, the publisher fails with
-	// [ErrEvicted]. OnEvicted is called like OnAck, and has no effect without StartAt.
+	// evicted. The publisher then continues without storing that batch. A repeated run needs
+	// OnEvicted, because its first batches may have been evicted since they were stored. If
+	// OnEvicted is nil, the publisher fails with [ErrEvicted]. OnEvicted is called like OnAck, and
+	// has no effect without StartAt.
 	OnEvicted func(weir.Seq)
 
 	// InFlight is the maximum number of batches in flight, up to 512. 0 means 128, or 64 over
@@ -84,8 +85,8 @@ var (
 	// ErrGapClosed means that the batch is not stored and never will be under its sequence number:
 	// another writer published above this number, and the service closed the gap (D4). If the
 	// publisher knows that none of its unacknowledged batches is stored, it gives new numbers to all
-	// of them and continues. Otherwise it fails, and a batch above this one may be stored: find out
-	// which of the unacknowledged batches are stored before you add the others again.
+	// of them and continues. Otherwise it fails, and batches above this one may have been stored:
+	// find out which of the unacknowledged batches are stored before you add the others again.
 	ErrGapClosed = errors.New("the sequence number is in a closed gap")
 
 	// ErrEvicted means that the stream has evicted the sequence number of a batch, so that the
@@ -113,8 +114,8 @@ var (
 )
 
 // PublishError says why a publisher failed, and on which batch. When the error is reported, batches
-// below Seq may still be in flight, and batches above Seq may be stored. After [Publisher.Close],
-// [Publisher.Unacknowledged] returns the batches that were not acknowledged.
+// below Seq may still be in flight, and batches above Seq may already be stored. After
+// [Publisher.Close], [Publisher.Unacknowledged] returns the batches that were not acknowledged.
 type PublishError struct {
 	Stream weir.StreamID
 	Seq    weir.Seq
@@ -170,7 +171,7 @@ type Publisher struct {
 	closed   bool          // Close was called
 	over     bool          // Close has flushed, or has given up waiting: nothing more will be stored
 	err      *PublishError // why the publisher failed; nil if it has not
-	refusal  *PublishError // a batch was refused because its number is in a closed gap, and the batches get new numbers; nil otherwise
+	refusal  *PublishError // set when a batch is refused because its number is in a closed gap, until the batches have new numbers; nil otherwise
 
 	load
 	resend
@@ -185,7 +186,7 @@ type resend struct {
 	epoch    int
 	failures int         // number of failures in a row
 	until    time.Time   // nothing is sent before this time
-	since    time.Time   // time of the last acknowledgement, or when a batch entered the empty window
+	since    time.Time   // time of the last acknowledgement, or time at which a batch entered the empty window
 	last     error       // the last failure
 	clock    int         // counts attempts and refusals, so that they can be put in order
 	refused  int         // value of clock at the last refusal of a batch whose predecessor was missing
@@ -310,8 +311,8 @@ func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	return p.take(ctx, weir.Raw, func() bool { return p.group.set(b) })
 }
 
-// take calls the function add until it returns true. The function returns false while the batch
-// that is being filled has no room.
+// take calls the function add until that returns true. The function returns false while the batch
+// that is being filled has no room for the event.
 func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -466,9 +467,10 @@ func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 }
 
 // Unacknowledged returns the batches that were added and not acknowledged, in order. After a failed
-// Close, only these batches can be missing from the stream. A batch that was sent may be stored: to
-// find out, fetch it by its number with [Client.Batch]. If the batch has a Key, its number is not
-// known: publish it with this key and [Client.PublishOnce], which stores it only if it is not stored.
+// Close, only these batches can be missing from the stream. A batch that was sent may already be
+// stored: to find out, fetch it by its number with [Client.Batch]. If the batch has a Key, its
+// number is not known: pass the batch and the key to [Client.PublishOnce], which does not store the
+// batch a second time.
 func (p *Publisher) Unacknowledged() []Unacknowledged {
 	p.mu.Lock()
 	defer p.mu.Unlock()

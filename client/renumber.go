@@ -8,10 +8,10 @@ import (
 )
 
 // postpone is called when the service refuses a batch because its sequence number is in a closed
-// gap (D4). No batch is, or ever will be, stored under such a number, so the batch can get another
-// one. postpone reports whether the publisher does that: it sends nothing more until all batches in
-// flight have a response, and then calls renumber. A publisher whose numbers were chosen by the
-// program does not change them.
+// gap (D4). Nothing is, or ever will be, stored under such a number, so the batch can get another
+// number. If postpone returns true, the publisher sends nothing more until all batches in flight
+// have a response, and then calls renumber. It returns false if the program chose the numbers,
+// because the publisher must not change those.
 func (p *Publisher) postpone(f *flight, err error) bool {
 	if !errors.Is(err, ErrGapClosed) || p.o.StartAt != nil || p.err != nil {
 		return false
@@ -23,10 +23,10 @@ func (p *Publisher) postpone(f *flight, err error) bool {
 }
 
 // renumber gives new numbers, above the cursor, to all batches that are not stored. The service
-// chooses the number of the first one. This is possible only if the service has refused each of
-// them at every attempt, and has stored nothing above them: otherwise a batch could be stored twice,
-// or out of order, and the publisher fails. From then on the publisher has another name, so that it
-// does not mistake a batch under an old number for one under a new number.
+// chooses the number of the first one. If one of these batches may already be stored, or a batch
+// above them is stored, renumber makes the publisher fail instead, because a batch could be stored
+// twice or out of order. With the new numbers the publisher gets a new name, so that it does not
+// mistake a batch under an old number for one under a new number.
 func (p *Publisher) renumber() {
 	refusal := p.refusal
 	p.refusal = nil

@@ -22,9 +22,9 @@ const (
 )
 
 // send sends batches until the publisher ends, always the lowest sequence number first. It starts a
-// batch when the previous one has been written to the connection, so that the service receives the
-// batches in order. The service refuses a batch that arrives before its predecessor, and the
-// publisher would have to send the refused batch again (D38).
+// batch only when the previous one has been written to the connection, so that the service receives
+// the batches in order. The service would refuse a batch that arrives before its predecessor, and
+// the publisher would have to send it again (D38).
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
@@ -71,8 +71,9 @@ type attempt struct {
 	written chan<- struct{} // gets a value when the batch has been written to the connection, or the attempt has ended
 }
 
-// wrote sends a value to the channel written, once. It never blocks, because send receives the
-// value of each attempt before it starts the next one.
+// wrote tells the method send, once, that it may start the next attempt. It never blocks: the
+// channel has room for one value, and send takes the value of each attempt before it starts the
+// next.
 func (a *attempt) wrote() { a.once.Do(func() { a.written <- struct{}{} }) }
 
 // carry makes an attempt, and then takes further attempts from the channel next. Reusing the
@@ -153,7 +154,7 @@ func (p *Publisher) attempt(a *attempt) {
 	defer progress.stop()
 	trace := progress.trace(&httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
 		// If there was an error, the batch was not written. The next batch must then wait until
-		// this one is queued again, so that it does not overtake this one.
+		// this batch is queued again, so that it cannot overtake this batch.
 		if i.Err == nil {
 			a.wrote()
 		}
@@ -197,7 +198,8 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 	return got.Ack, permanent{ErrTaken}
 }
 
-// field is like http.Header.Get, for a name in canonical form. Get would check the form each time.
+// field is like http.Header.Get, but requires a name in canonical form. Get would check the form of
+// the name each time.
 func field(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[0]
@@ -220,8 +222,9 @@ func (p *Publisher) compare(created string) error {
 	return nil
 }
 
-// same is called if another publisher, such as an earlier run of the program, has stored a batch
-// under the sequence of f. It returns an error unless the stored batch has the same content as f.
+// same compares the batch f with the batch that another publisher, such as an earlier run of the
+// program, has stored under the sequence of f. It returns an error unless both have the same
+// content.
 func (p *Publisher) same(ctx context.Context, f *flight) error {
 	got := fetched{seq: f.seq}
 	_, err := p.c.once(ctx, p.own.get(), batchRequest(p.id, f.seq), &got)
@@ -376,8 +379,8 @@ func (p *Publisher) notNext(f *flight, err error) error {
 	return fmt.Errorf("%w: %w", ErrReset, err)
 }
 
-// explain returns the publisher's error for an invalid_sequence error of the service, or for an
-// ErrEvicted that the method same returned.
+// explain turns an invalid_sequence error of the service into the publisher's error, ErrGapClosed
+// or ErrEvicted. It also unwraps the ErrEvicted that the method same returns.
 func explain(err error) error {
 	if inner, ok := errors.AsType[permanent](err); ok {
 		return inner.error

@@ -11,9 +11,9 @@ import (
 )
 
 // single is the transport of a publisher over cleartext HTTP/2. It has one connection, and opens
-// another when that one takes no more requests. http.Transport would do the same, but for every
-// request it looks the connection up again and wraps the body and the context. For small batches,
-// that is a tenth of the client's work.
+// another when this connection takes no more requests. http.Transport would do the same, but it
+// would look up the connection and wrap the body and the context for every request. For small
+// batches, that would be a tenth of the client's work.
 type single struct {
 	transport *http.Transport // dials the connections
 	address   string          // host and port of the service
@@ -21,7 +21,7 @@ type single struct {
 	mu   sync.Mutex
 	conn *http.ClientConn   // the connection for the next request; nil if there is none
 	raw  net.Conn           // the connection below conn
-	old  []*http.ClientConn // connections that take no more requests, and may still have some in flight
+	old  []*http.ClientConn // connections that take no more requests, but may still have requests in flight
 	over bool               // CloseIdleConnections was called
 }
 
@@ -52,8 +52,8 @@ func (s *single) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil {
 			return resp, nil
 		}
-		// net/http has no error value for a request that it did not send because the connection
-		// takes no more requests.
+		// If the connection takes no more requests, net/http has not sent this one. It has no error
+		// value for this case, only a text.
 		unused := strings.Contains(err.Error(), "http2: client conn not usable")
 		if unused || conn.Err() != nil {
 			s.drop(conn)

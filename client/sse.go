@@ -43,9 +43,10 @@ type decoder struct {
 	retry  time.Duration // value of the last retry field; 0 if there was none
 
 	// A block is a group of lines that ends with an empty line. A block without data is no event,
-	// but may set the id or the retry time. When such a block has ended, idle is set, and the field
-	// at holds the last id, at which a subscription can resume. The id of a block with data counts
-	// only when the event is returned, because the event may still be cut off.
+	// but may set the id or the retry time. At the end of such a block, idle is set to true, and
+	// the field at is set to the last id, at which a subscription can resume. The id of a block
+	// with data counts only when the event is returned, because the event may be cut off before its
+	// end.
 	idle  bool
 	at    string
 	pause bool // return errPaused after the first block without data

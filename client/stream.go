@@ -44,8 +44,8 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	return s.Stream, err
 }
 
-// described is a stream object from a response. The method check refuses an object that describes
-// another stream than the client asked for.
+// described is a stream object from a response. Its method check returns an error if the object
+// does not describe the stream that the client asked for.
 type described struct {
 	weir.Stream
 	id weir.StreamID
@@ -151,7 +151,8 @@ func (c *Client) Cursor(ctx context.Context, id weir.StreamID) (cursor weir.Curs
 	return cursor, err
 }
 
-// position is a cursor object, which always has a time.
+// position is a cursor object from a response. Its method check returns an error if the object has
+// no time, because it is then not from Weir.
 type position weir.Cursor
 
 func (p *position) check(decoding error) error {

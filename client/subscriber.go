@@ -32,7 +32,7 @@ const (
 )
 
 var (
-	Head   = From{}              // only batches above the cursor at the time of the first connection; all batches if nothing had ever been stored by then
+	Head   = From{}              // only batches above the cursor that the stream has at the first connection; all batches if nothing was ever stored before
 	Oldest = From{start: oldest} // the oldest stored batch
 )
 
@@ -40,7 +40,7 @@ var (
 func After(seq weir.Seq) From { return From{after, Position{Seq: seq}} }
 
 // Resume starts at a position that an earlier subscriber had reached. The subscriber reports a
-// [Reset] if the stream was since created again, or restored from an older backup.
+// [Reset] if the stream has since been created again, or restored from an older backup.
 func Resume(p Position) From {
 	if p.Empty {
 		return From{oldest, p}
@@ -320,10 +320,10 @@ func (s *Subscriber) follow(ctx context.Context, limit time.Duration, yield func
 	}
 }
 
-// checkPosition is called before a reconnect. It checks that the stream still reaches the position of
-// the subscriber. After a restore from an older backup the stream may end earlier, and a
-// subscription would wait or skip batches without notice. A position that the stream never reached,
-// such as a sequence in the future, is not checked.
+// checkPosition is called before a reconnect. It returns a *Reset if the stream no longer reaches
+// the position of the subscriber. After a restore from an older backup the stream may end before
+// that position, and a subscription would wait, or skip batches without notice. A position that the
+// stream never reached, such as a sequence in the future, is not checked.
 func (s *Subscriber) checkPosition(ctx context.Context) error {
 	at := s.from.at
 	if at.Created == 0 || s.from.start != after {

@@ -16,7 +16,7 @@ import (
 // has to use HTTP/1.1 to reach the service at all.
 type versions struct {
 	http1  atomic.Bool
-	doubts atomic.Int32 // number of failures in a row that mean either a server with HTTP/1.1 only or a broken connection
+	doubts atomic.Int32 // number of failures in a row that can mean either a server with HTTP/1.1 only or a broken connection
 }
 
 // If enoughDoubts connections in a row fail before HTTP/2 has begun on them, the client tries
@@ -25,7 +25,7 @@ const enoughDoubts = 3
 
 // failed examines the error of a request. If the server at the address seems to speak HTTP/1.1
 // only, failed sends it an HTTP/1.1 request, and switches the client to HTTP/1.1 if there is any
-// response. failed returns the error of the original request.
+// response. It returns the error of the original request, wrapped if the client has switched.
 func (v *versions) failed(ctx context.Context, c *Client, t http.RoundTripper, err error) error {
 	if s, ok := t.(*single); ok {
 		t = s.transport
