@@ -55,7 +55,8 @@ export class Caller {
   }
 
   /**
-   * Calls the key function. If an earlier call took too long, the result of the call that ends first counts.
+   * Calls the key function. If an earlier call took too long and is still running, the call that ends first supplies the
+   * key.
    *
    * @param {() => string | Promise<string>} source
    */
@@ -200,7 +201,7 @@ export class Caller {
       } catch (failure) {
         if (signal?.aborted) throw failure;
         // If the time of the option giveUp was over during an attempt, the error of that attempt does not show what is wrong.
-        // So the error of the attempt before is kept.
+        // So the error of the attempt before it is kept.
         if (tries === 1 || !cutShort.has(/** @type {object} */ (failure))) error = failure;
         unknown ||= isLost(failure);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));

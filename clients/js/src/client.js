@@ -268,8 +268,8 @@ export class Client {
 
   /**
    * Opens a publisher. The caller must close it. The publisher reads the cursor of the stream and continues from there. If
-   * the key may publish but not read, the service assigns the number of the first batch, and the publisher counts on from
-   * there. If the publisher's own option `giveUp` is set, it also limits the time for opening.
+   * the key may publish but not read, the service assigns the number of the first batch, and the publisher numbers the
+   * following batches from there. If the publisher's own option `giveUp` is set, it also limits the time for opening.
    *
    * @param {string | {id: string}} stream
    * @param {import("./publisher.js").PublisherOptions & CallOptions} [options] the signal applies only to opening

@@ -55,7 +55,8 @@ export class ConnectionError extends Error {
  * - `taken`: another publisher stored a batch under this sequence number,
  * - `gap_closed`: the service closed the gap at this sequence number, so the batch is not stored,
  * - `evicted`: the stream has moved past this sequence number, and the service no longer knows whether the batch was stored,
- * - `reset`: the stream ends below what this publisher has stored: it was created again, or restored from a backup,
+ * - `reset`: the stream was created again, or ends below what this publisher has stored because it was restored from a
+ *   backup,
  * - `given_up`: nothing was acknowledged within `giveUp`,
  * - `closed`: the publisher is closed.
  */

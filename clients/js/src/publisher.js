@@ -13,8 +13,8 @@ import { backoff } from "./wait.js";
  * @property {string} [name] identifies this publisher to the service, which keeps the name with every batch: 1 to 64 visible
  *   ASCII characters; random by default. A program that repeats an earlier run with `startAt` gives the name of that run, so
  *   that the batches of that run count as its own
- * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. The service stores a batch only
- *   after its predecessor, so a larger number leaves no gap either. A larger number helps if the service is far away
+ * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. A larger number helps if the
+ *   service is far away. It cannot leave gaps, because the service stores a batch only after its predecessor
  * @property {number} [buffer] maximum number of bytes that are added and not acknowledged; 16 MiB by default. While the
  *   limit is reached, add waits
  * @property {number} [batchEvents] number of events after which a batch is full; 1,000 by default
@@ -48,7 +48,7 @@ import { backoff } from "./wait.js";
  * @property {string} claim idempotency key, if the service is to assign the sequence; empty if the sequence is known
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
- * @property {boolean} unsure whether an attempt ended without an answer that says that it is not stored
+ * @property {boolean} unsure whether it may already be stored: an attempt ended, and no response says that it stored nothing
  * @property {number} tries
  * @property {number} since time at which it was last sent
  * @property {Set<AbortController>} attempts the attempts in flight
@@ -266,8 +266,8 @@ export class Publisher {
   }
 
   /**
-   * The batches that were added and not acknowledged, in order. A batch that was sent may be stored; to find out, look up
-   * its sequence with {@link Client.batch}.
+   * The batches that were added and not acknowledged, in order. A batch that was sent may already be stored; to find out,
+   * look up its sequence with {@link Client.batch}.
    *
    * @returns {Unacknowledged[]}
    */
@@ -457,7 +457,7 @@ export class Publisher {
       const ack = await this.#publish(flight, controller.signal);
       this.#allowed = Math.min(this.#allowed + 1, this.#o.inFlight);
       this.#end(flight, controller);
-      if (this.#error) flight.stored = true; // the publisher has failed, but unacknowledged must not list this batch
+      if (this.#error) flight.stored = true; // the publisher has failed, but unacknowledged() must not list this batch
       else if (!flight.stored) this.#succeed(flight, ack);
     } catch (error) {
       this.#end(flight, controller);
@@ -571,9 +571,9 @@ export class Publisher {
 
   /**
    * Gives new sequences, above the cursor, to all batches after one was refused because its sequence is in a closed gap. The
-   * service chooses the first of them. This is possible only if the service has refused each of the batches at every
-   * attempt: otherwise a batch could be stored twice or out of order, and the publisher fails. From then on the publisher
-   * has another name, so that it does not mistake a batch under an old sequence for one under a new sequence.
+   * service chooses the sequence of the first batch. If one of the batches may already be stored, the publisher fails
+   * instead, because a batch could be stored twice or out of order. With the new sequences the publisher gets a new name, so
+   * that it does not mistake a batch under an old sequence for one under a new sequence.
    *
    * @param {PublishError} refusal
    * @returns {boolean} whether the publisher continues

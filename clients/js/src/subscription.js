@@ -123,7 +123,7 @@ export class Subscription {
   /** @returns {AsyncGenerator<import("./payload.js").Batch<T>, void, void>} */
   async *[Symbol.asyncIterator]() {
     const { signal, onRetry, giveUp = Infinity } = this.#options;
-    let unanswered = performance.now(); // since when there is no connection
+    let unanswered = performance.now(); // the time since which there has been no connection
     try {
       while (this.#state !== "ended" && !signal?.aborted) {
         try {
