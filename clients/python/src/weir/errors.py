@@ -63,7 +63,7 @@ def unsent(message: str) -> ConnectionFailed:
 
 
 class OutcomeUnknown(ConnectionFailed):
-    """No attempt to make a change got a response, so the change may or may not have happened.
+    """A change may or may not have happened: an attempt was sent, and no response says how it ended.
 
     For a publish, ``idempotency_key`` is the key that was sent. Publish again with the same key to
     find out: the batch is stored at most once.

@@ -335,10 +335,9 @@ class Publisher:
     def _renumber(self, refusal: PublishError) -> None:
         """Lets the service choose the number of the first waiting batch, because its number is in a closed gap.
 
-        The other waiting batches get the numbers after it. If one of them may be stored already, it could be
-        stored twice or out of order, so the publisher fails instead. The publisher also gets a new id: the
-        batches that it stored under old numbers must not look like the ones that it sends under these numbers
-        now.
+        The other waiting batches get the numbers after it. If one of the batches may already be stored,
+        it could be stored twice or out of order, so the publisher fails instead. The publisher also gets
+        a new id, so that it does not mistake a batch under an old number for one under a new number.
         """
         with self._changed:
             if any(flight.unsure for flight in self._window):

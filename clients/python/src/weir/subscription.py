@@ -95,7 +95,7 @@ class Subscription:
             yield from batch.events
 
     def __iter__(self) -> Iterator[Batch]:
-        unanswered = time.monotonic()  # since when the service has not answered
+        unanswered = time.monotonic()  # the time since which the service has not answered
         while not (self._ended or self._closed.is_set()):
             try:
                 left = None if self._give_up is None else self._give_up - (time.monotonic() - unanswered)
@@ -199,8 +199,8 @@ class Subscription:
         """Raises StreamReset if the stream no longer reaches the position.
 
         After a restore from an older backup the stream ends earlier. A resumed subscription would wait, and
-        then skip what is published up to its old position. It returns False if there is a new key, or if the
-        subscription was closed.
+        then skip what is published up to its old position. The method returns False if there is a new
+        key, or if the subscription was closed.
         """
         response = self._ask(connection, key, self._caller.endpoint.base + self._path + "/cursor", {})
         if response is None:
