@@ -58,8 +58,9 @@ func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }
 
-// window returns how many bytes a client may send over one connection that no handler has read yet.
-// If each connection holds so much, that takes half of the memory.
+// window returns a limit for each connection: how many bytes the client may have sent that no
+// handler has read yet. If every connection reaches this limit, they take half of the memory
+// together.
 func (c capacity) window() int {
 	return int(max(server.LeastWindow, min(c.memory/2/int64(c.connections(0)), math.MaxInt32)))
 }
@@ -70,8 +71,8 @@ func (c capacity) subscribers() int {
 	return int(max(fewest, min(c.memory/2/subscriberRAM, mostSubscribers)))
 }
 
-// states returns the memory for the cached states of streams that are not in use. Most of a state are
-// its idempotency keys: a machine with 4 GiB has enough for about three million of them.
+// states returns the memory for the cached states of streams that are not in use. A state consists
+// mostly of idempotency keys. On a machine with 4 GiB there is memory for about three million keys.
 func (c capacity) states() int64 { return max(leastStates, min(c.memory/16, mostStates)) }
 
 // leastIndex is the lowest default of --max-index-memory.

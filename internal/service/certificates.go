@@ -36,8 +36,9 @@ func (svc *Service) secure() (server.TLS, error) {
 	return svc.certs.tls(svc.settings.Data)
 }
 
-// openCertificates loads the certificate or prepares to get one from an ACME authority. A
-// certificate of the local authority contains the host of the base URL and the listening address.
+// openCertificates loads the certificate, prepares to get one from an ACME authority, or opens the
+// local authority. A certificate of the local authority is valid for the names that serverNames
+// returns.
 func openCertificates(s *settings.Settings, address string, logger *slog.Logger) (c certificates, err error) {
 	h := s.HTTPS
 	switch {
@@ -59,7 +60,7 @@ func openCertificates(s *settings.Settings, address string, logger *slog.Logger)
 	return c, err
 }
 
-// serverNames returns the names by which clients may reach this server.
+// serverNames returns the names and addresses by which clients may reach this server.
 func serverNames(baseURL, address string) []string {
 	host, _ := os.Hostname()
 	names := []string{host}

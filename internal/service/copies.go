@@ -13,9 +13,10 @@ import (
 	"weir/internal/engine/jetstream/nodes"
 )
 
-// backup prepares a backup of the running server for the admin socket. The parameter since is empty,
-// or describes an earlier backup, whose files this one leaves out. A backup of a cluster leaves
-// nothing out, because it has no files in common with an earlier one.
+// backup prepares a backup of the running server for the admin socket. The parameter since is
+// empty, or describes an earlier backup. The new backup then leaves out the files that the earlier
+// one has. A backup of a cluster leaves nothing out, because it has no files in common with an
+// earlier one.
 func (svc *Service) backup(ctx context.Context, since []byte) (admin.Backup, error) {
 	earlier, err := datadir.ParseSummary(since)
 	if err != nil {

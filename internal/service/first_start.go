@@ -98,7 +98,8 @@ you have read it.
 
 // Welcome prints the key and the password that this start created, with commands to try. The first
 // call prints them, and later calls print nothing. If this start created no secrets, Welcome prints
-// nothing. The output must be a terminal; for other outputs use WelcomeFile.
+// nothing. No other user may read the output, so it must be a terminal or a private file. For other
+// outputs use WelcomeFile.
 func (svc *Service) Welcome(w io.Writer) {
 	if svc.first != nil {
 		fmt.Fprintf(w, `

@@ -19,7 +19,8 @@ import (
 )
 
 // removedNames is the file in the data directory with the names of the nodes that were removed from
-// the cluster. A node must refuse them before it can read the store.
+// the cluster. They are in a file, because a node must refuse the removed nodes before it can read
+// the store.
 const removedNames = "nats.removed"
 
 // readRemoved returns the names of the removed nodes.

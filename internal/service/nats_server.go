@@ -49,7 +49,7 @@ func (s *store) tend(work *sync.WaitGroup, stopping <-chan struct{}, failed fail
 // server stops for good when its disk refuses a write, for example because the disk is full. A
 // restart cures it only if the disk accepts writes again, so tendServer waits for that. If the
 // restart fails, or this node was removed from the cluster, tendServer returns an error, and the
-// process must end. It returns nil when stopping is closed.
+// process must end. It returns nil when the channel stopping is closed.
 func (s *store) tendServer(stopping <-chan struct{}) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()

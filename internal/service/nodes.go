@@ -41,15 +41,16 @@ func (svc *Service) joinNodes() error {
 	return nil
 }
 
-// words is what nodes tell each other many times per second: how many requests they have counted, and
-// for which sequences they are receiving batches. It is one JSON object, of which each part takes
-// its own members.
+// words builds and reads the messages that nodes send each other many times per second: how many
+// requests they have counted, and for which sequences they are receiving batches. A message is one
+// JSON object. Package access and the hub have their own members in it, and read only these.
 type words struct {
 	access    *access.Access
 	elsewhere *atomic.Pointer[hub.Elsewhere] // nil until the hub is open
 }
 
-// receiving is the part of a hub.
+// receiving is the part of a message that belongs to the hub: the sequences for which a node is
+// receiving batches.
 type receiving struct {
 	Receiving map[weir.StreamID][]weir.Seq `json:"receiving"`
 }
@@ -199,8 +200,8 @@ func (s *store) clock() func() time.Time {
 }
 
 // lease returns a function whose result is an error while this node cannot know which keys and
-// streams exist (D18). It returns nil without a cluster, and if the operator chose to keep serving
-// on a node that is cut off.
+// streams exist (D18). Without a cluster, or if the operator chose to keep serving on a node that
+// is cut off, lease returns nil instead of a function.
 func (s *store) lease() func() error {
 	if s.jetstream == nil || s.settings.Engine.ServeCutOff {
 		return nil
@@ -327,9 +328,9 @@ func (s *store) settled(err error, logger *slog.Logger) error {
 // the claim has crashed.
 const claimFor = time.Minute
 
-// claim is for work that only one node of a cluster should do. It reports whether this node should
-// do the work. If so, it has stored a claim in the store. While the claim is valid, the result is
-// false on all other nodes.
+// claim reports whether this node should do a piece of work that only one node of a cluster should
+// do. If it returns true, this node now has a claim in the store. As long as the claim is valid,
+// claim returns false on all other nodes.
 func (svc *Service) claim(ctx context.Context, what string) bool {
 	if svc.store.jetstream == nil {
 		return true

@@ -11,8 +11,8 @@ import (
 	"weir/internal/settings"
 )
 
-// office is the listener that serves only the dashboard. It exists if --dashboard names an address.
-// The zero value means that there is no such listener.
+// office is the dashboard's own listener. It serves the dashboard and the manual, but not the API.
+// It exists if --dashboard names an address. The zero value means that there is no such listener.
 type office struct {
 	server *server.Server
 	logger *slog.Logger
@@ -44,8 +44,8 @@ func (o office) url() string {
 	return settings.LocalURL("http", o.server.HTTP())
 }
 
-// serve starts to answer requests with h. Requests under /v1 get 404, because this listener is for
-// operators and not for clients of the API.
+// serve starts to answer requests with h. Requests under /v1 and /ds get 404, because this listener
+// is for operators and not for clients of the API.
 func (o office) serve(h http.Handler) {
 	o.server.Serve(v1First(http.NotFoundHandler(), http.NotFoundHandler(), h), server.TLS{})
 }

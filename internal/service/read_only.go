@@ -25,11 +25,12 @@ func (f failure) report(err error) {
 	}
 }
 
-// watchFailures passes on the failure of a listener. It also ends a service whose store has been
-// read-only for the time that --exit-when-read-only allows, so that a supervisor restarts it: such
-// a store accepts writes only after it was opened again. While the disk refuses a test file, a
-// restart would make things worse: the new process could not open the store, so it could not even
-// serve reads. So the service continues, and tests the disk again after the same time.
+// watchFailures passes on the failure of a listener. It also ends the service when the store has
+// been read-only for the time that --exit-when-read-only allows. Such a store accepts writes only
+// after it was opened again, so a supervisor has to restart the service. While the disk refuses a
+// test file, a restart would make things worse: the new process could not open the store, so it
+// could not even serve reads. So the service continues, and tests the disk again after the same
+// time.
 func (svc *Service) watchFailures() {
 	grace := svc.settings.ExitWhenReadOnly
 	var tick <-chan time.Time

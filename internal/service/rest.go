@@ -78,8 +78,8 @@ func returnMemory(stop <-chan struct{}) {
 	}
 }
 
-// smallHeap is the largest heap that is collected at once when the server is ready. The ballast of
-// the program counts.
+// smallHeap is the heap size, including the ballast of weir serve, up to which ReturnStartMemory
+// collects garbage.
 const smallHeap = 128 << 20
 
 // ReturnStartMemory returns the memory that only the start needed to the system, such as the 19 MiB

@@ -64,7 +64,7 @@ type Service struct {
 	certs     certificates
 	password  string // password of the dashboard that this start created; empty once it has been shown
 	visits    visits
-	elsewhere atomic.Pointer[hub.Elsewhere] // what other nodes receive; nil until the hub is open
+	elsewhere atomic.Pointer[hub.Elsewhere] // which batches other nodes are receiving; nil until the hub is open
 	operators net.Listener                  // listener of the admin socket
 	socket    *http.Server
 	first     *firstStart // what this start created and has not shown yet
@@ -330,8 +330,8 @@ func (svc *Service) health() (string, bool) {
 	return "ok", true
 }
 
-// setClock sets the clock by which keys revoke themselves to the first of the clocks that is not nil.
-// If all are nil, it stays the system clock.
+// setClock sets the clock that decides when keys revoke themselves: the first of the given clocks
+// that is not nil. If all are nil, the keys use the system clock.
 func setClock(a *access.Access, clocks ...func() time.Time) {
 	for _, clock := range clocks {
 		if clock != nil {
@@ -345,8 +345,8 @@ func setClock(a *access.Access, clocks ...func() time.Time) {
 // seconds until the subscriptions of such a key end.
 const expireEvery = 500 * time.Millisecond
 
-// expireKeys makes keys revoke themselves when their time has come. It runs until stopping is
-// closed.
+// expireKeys makes keys revoke themselves when their time has come. It runs until the channel
+// stopping is closed.
 func expireKeys(a *access.Access, stopping <-chan struct{}) {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
@@ -360,9 +360,9 @@ func expireKeys(a *access.Access, stopping <-chan struct{}) {
 	}
 }
 
-// keepUse runs once a minute. It stores the last use of each key, and forgets keys that were revoked
-// long ago. It writes nothing while the store is full, because the last free space is reserved for
-// revoking keys.
+// keepUse stores the last use of each key once a minute, and forgets keys that were revoked long
+// ago. It writes nothing unless the store is ready. In a full store, the last free space is
+// reserved for revoking keys.
 func (svc *Service) keepUse() {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()

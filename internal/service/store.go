@@ -51,7 +51,7 @@ type store struct {
 	node      string                     // the name of this node
 	server    *embedded.Server           // the NATS server inside this process; nil if there is none
 	removed   atomic.Pointer[[]string]   // the nodes that were removed from the cluster
-	fault     atomic.Pointer[error]      // why that server has stopped storing data; nil if it has not
+	fault     atomic.Pointer[error]      // why the NATS server has stopped storing data; nil if it has not
 	connect   func() (*nats.Conn, error) // opens a further connection to NATS
 	unsynced  atomic.Bool                // the NATS servers may acknowledge before they sync
 	system    *nats.Conn                 // connection for asking the servers whether they sync; nil if the engine's connection can do it

@@ -80,9 +80,10 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// presentNodes returns how many nodes are connected, and how many there should be: those that were
-// connected within the last hour, those that joined the cluster of NATS servers, and those that the
-// settings name. If a node was removed, the settings may still name it, so they do not count.
+// presentNodes returns how many nodes are connected, and how many there should be. The latter is
+// the largest of three numbers: the nodes that were connected within the last hour, those that
+// joined the cluster of NATS servers, and those that the settings name. Once a node was removed
+// from the cluster, the settings do not count, because they may still name the removed node.
 func (s *store) presentNodes() (present, expected int) {
 	if s.nodes == nil {
 		return 1, 1

@@ -35,9 +35,9 @@ func v1First(v1, ds, pages http.Handler) http.Handler {
 	})
 }
 
-// publishing is the handler of all requests. A publish or the creation of a stream that an event
-// loop has read goes directly to the handler of /v1 or /ds, which starts it and does not wait for
-// the disk.
+// publishing is the handler of all requests. If an event loop has read a request that publishes, or
+// that creates a stream, the request goes directly to the handler of /v1 or /ds. That handler
+// starts the work and does not wait for the disk.
 type publishing struct {
 	http.Handler
 	v1 *api.Handler
