@@ -20,7 +20,7 @@ import (
 )
 
 // Settings are the settings of weir serve. Every flag is also an environment variable (--gap-grace
-// is WEIR_GAP_GRACE) and a key of the configuration file (gap-grace).
+// is WEIR_GAP_GRACE) and, except for --config, a key of the configuration file (gap-grace).
 type Settings struct {
 	Config            string
 	Data              string
