@@ -18,7 +18,7 @@ const archiveExt = ".tar"
 // Chain is a backup that is ready to be restored, with the earlier backups that it needs.
 type Chain struct {
 	Name    string   // file name of the newest backup
-	Sources []Source // newest first
+	Sources []Source // the newest backup, then the earlier ones, oldest first
 	Size    int64    // total size of the sources, in bytes
 	files   []*os.File
 }
@@ -26,8 +26,8 @@ type Chain struct {
 // OpenChain opens a backup and the earlier backups that it needs. The names may be in any order.
 // Each is the name of a backup, or of a directory of backups. Of all these backups, OpenChain opens
 // the newest one and those that it needs. It returns an error if a needed backup is missing, or if
-// a backup cannot be read. It also returns an error if the names include a backup that the newest
-// one does not continue; backups found in a directory may be unrelated.
+// a backup cannot be read. It also returns an error if the newest backup does not continue a backup
+// that the caller named. Backups in a named directory may be unrelated to the newest one.
 func OpenChain(names []string) (c *Chain, err error) {
 	c = &Chain{}
 	defer func() {

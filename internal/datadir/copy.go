@@ -110,9 +110,10 @@ func documentsToCopy(ctx context.Context, e engine.Engine) ([]engine.Document, e
 	}
 }
 
-// clear deletes the documents that the target created when it was first started. It refuses a
-// target that is in use, which means that one of its streams has batches. If the parameter again is
-// true, an earlier copy was interrupted and may have left batches. Then clear refuses nothing.
+// clear deletes the documents that the target created when it was first started, except the
+// dashboard's account. It refuses a target that is in use, which means that one of its streams has
+// batches. If the parameter again is true, an earlier copy was interrupted. It may have left
+// documents and batches, so clear then refuses nothing and deletes these documents too.
 func (t *transfer) clear(ctx context.Context, again bool) error {
 	docs, err := documentsToCopy(ctx, t.to)
 	if err != nil {
@@ -221,8 +222,8 @@ func (t *transfer) copyLogs(ctx context.Context, docs []engine.Document, made ma
 	return context.Cause(ctx)
 }
 
-// followChanges repeats in the target what happened to the copied documents since docs was read.
-// Documents that were created since then are left out.
+// followChanges makes the same changes in the target that were made to the copied documents since
+// they were read into docs. It leaves out documents that were created since then.
 func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, made map[string]engine.Document) error {
 	now, err := documentsToCopy(ctx, t.from)
 	if err != nil {
@@ -253,9 +254,9 @@ func (t *transfer) followChanges(ctx context.Context, docs []engine.Document, ma
 	return nil
 }
 
-// maxRounds is how often copyLog reads a log at most. The second round has to copy only the entries
-// that were stored during the first. So a log needs many rounds only if its stream evicts batches
-// almost as fast as they are copied.
+// maxRounds is the maximum number of times that copyLog reads a log. The second round has to copy
+// only the entries that were stored during the first. So a log needs many rounds only if its stream
+// evicts batches almost as fast as they are copied.
 const maxRounds = 30
 
 // copyLog copies a log and verifies the copy. Servers may go on appending to the source and
