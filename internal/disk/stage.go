@@ -9,11 +9,12 @@ import (
 )
 
 // Until the new content of a directory is installed, it is in files whose names begin with
-// stagedPrefix. An empty file marks each file of the old content that is not part of the new
-// content. Its name is leftPrefix and the name of the old file if Install must remove the old file,
-// or asidePrefix and that name if Install must rename it. The file installMark says that the new
-// content is complete: creating this file is the one step that replaces the old content. The names
-// are unusual, so that Install does not touch files of other programs.
+// stagedPrefix. For each file of the old content that is not part of the new content, there is an
+// empty file. Its name is leftPrefix followed by the name of the old file if Install must remove
+// that file, and asidePrefix followed by the name if Install must rename that file. The file
+// installMark says that the new content is complete: creating this file is the one step that
+// replaces the old content. The names are unusual, so that Install does not touch files of other
+// programs.
 const (
 	stagedPrefix = "stage-new-"
 	leftPrefix   = "stage-left-"

@@ -15,7 +15,7 @@ type Loss uint8
 const (
 	// LoseAll loses all unsynced changes.
 	LoseAll Loss = iota
-	// LoseNothing loses nothing else, as if all changes had just reached the disk.
+	// LoseNothing keeps all unsynced changes, as if they had just reached the disk.
 	LoseNothing
 	// LoseSome keeps or loses each sector of each write, and each truncation, independently of the
 	// others. A write that extended the file may leave the new length without the data. Each crash

@@ -5,9 +5,9 @@ package faulty
 const sparse = 23
 
 // Cases returns how many of n cases a sweep runs. A sweep is a test that damages or crashes one disk
-// after another and opens each. Under the race detector, Cases returns only a part of n: all cases
-// take the same goroutines through the same code, so more of them would find no other data races,
-// and each takes ten times as long. tools/test runs the packages with sweeps without the race
+// after another and opens each. Under the race detector, each case takes ten times as long, so
+// Cases returns only a part of n. All cases run the same code in the same goroutines, so further
+// cases would find no further data races. tools/test runs the packages with sweeps without the race
 // detector too, and then Cases returns n.
 func Cases(n int) int {
 	if raced {
