@@ -49,9 +49,9 @@ func TokensOf(binary, data string) func(testing.TB) (string, func()) {
 }
 
 // KeysOf returns a function for Target.NewKey. It creates a key of the project named
-// "a" with the weir command, and returns the key and a function that revokes it. The parameter binary
-// is the path of the weir program, and data is the data directory of the server, which must run on
-// this machine.
+// "a" with the weir command, and returns the key and a function that revokes it. The parameter
+// binary is the path of the weir program, and data is the data directory of the server. The server
+// must run on this machine.
 func KeysOf(binary, data string) func(testing.TB, Key) (string, func()) {
 	return func(t testing.TB, k Key) (string, func()) {
 		t.Helper()
