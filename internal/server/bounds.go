@@ -44,9 +44,9 @@ const (
 	quicKeepAlive = 20 * time.Second
 	quicSilence   = 60 * time.Second
 
-	// A client may send at most this many bytes over one HTTP/2 or HTTP/3 connection that no handler
-	// has read yet, and over one HTTP/3 stream. Options.Window may lower these sizes, but not below
-	// LeastWindow.
+	// These sizes limit the bytes that a client has sent and no handler has read yet: of one HTTP/2
+	// or HTTP/3 connection, and of one HTTP/3 stream. Options.Window may lower these sizes, but not
+	// below LeastWindow.
 	http2Window      = 1 << 20
 	quicWindow       = 8 << 20
 	quicStreamWindow = 2 << 20

@@ -273,10 +273,10 @@ const (
 	lookAgain  = 100 * time.Millisecond // minimum time between two searches
 )
 
-// longest returns the connection that has been idle longest, and marks it as replaced. It considers
-// only connections that became idle at the time latest or earlier, and for which the function
-// allowed returns true. It returns nil if there is none. The function forEach must call its
-// argument for every connection.
+// longest returns the connection that has been idle longest, and marks it as replaced. It skips
+// connections that became idle after the given latest time, and connections for which the function
+// allowed returns false. It returns nil if no connection is left. The function forEach must call
+// its argument for every connection.
 func (l *idlest) longest(now time.Time, latest int64, forEach func(func(*place)), allowed func(*place) bool) *place {
 	for {
 		for n := len(l.best); n > 0; n-- {

@@ -125,8 +125,8 @@ type seat struct {
 }
 
 // Enter stores the function evict, which closes the connection. While the connection was on its way
-// to the loop, it may have been chosen to make room for another one. Then the function that was
-// stored before may have been called without effect, so Enter calls evict.
+// to the loop, it may have been chosen to make room for another one. In that case a function that
+// was stored earlier may have been called, without effect, so Enter calls evict.
 func (s seat) Enter(evict func()) {
 	if s.place == nil {
 		return

@@ -37,8 +37,8 @@ func oversized(w http.ResponseWriter, _ *http.Request) {
 // net/http writes other bytes, clients get the response of net/http, and TestHeaderTooLarge fails.
 var bareTooLarge = []byte("HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
-// tooLarge returns the response of handler h to a request of which only the client's address is
-// known. The connection is closed after this response.
+// tooLarge returns the response of handler h to a request that could not be read: h learns only the
+// client's address. The connection is closed after this response.
 func tooLarge(h http.Handler, remote string) []byte {
 	a := &kept{status: http.StatusOK, header: make(http.Header)}
 	h.ServeHTTP(a, &http.Request{

@@ -27,7 +27,7 @@ func speakHTTP2(s *http.Server) error {
 //
 // The schedulers of golang.org/x/net and net/http also take turns, but among all open streams, and
 // they look at every one of them after each frame. A connection with a thousand subscriptions has a
-// thousand open streams, of which only a few have a frame at the same time.
+// thousand open streams, but only a few of them have a frame at the same time.
 //
 // The methods are those of http2.WriteScheduler. They are never called concurrently.
 type scheduler struct {

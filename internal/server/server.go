@@ -1,6 +1,6 @@
 // Package server is the network side of the service: listeners, TLS, HTTP/1.1 to HTTP/3, timeouts,
-// connection limits and draining. It serves an http.Handler and depends on no other package of
-// Weir except its own event loops.
+// connection limits and draining. It serves any http.Handler. Of the other packages of Weir it uses
+// only its own event loops and package shrink.
 package server
 
 import (
@@ -28,8 +28,8 @@ type Options struct {
 	// second. If Connections is nil, there is no limit.
 	Connections func() int
 
-	// Window is how many bytes a client may send over one HTTP/2 or HTTP/3 connection that no
-	// handler has read yet. These bytes are in memory and belong to no budget, so Window times
+	// Window limits, for each HTTP/2 or HTTP/3 connection, the bytes that the client has sent and
+	// no handler has read yet. These bytes are in memory and belong to no budget, so Window times
 	// Connections limits the memory that they take. Zero means a default that is made for speed.
 	Window int
 
