@@ -321,8 +321,8 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 }
 
 // notices returns a function that reports retries. The function reports every retry that waits for
-// a rate limit. It reports any other retry only if the counter in the parameter progress has changed
-// since the retry before.
+// a rate limit. It reports any other retry only if the counter in the parameter progress has
+// changed since the previous retry.
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)

@@ -89,8 +89,8 @@ func trusting(ca string) (*tls.Config, error) {
 const maxTries = 5
 
 // run creates a client and calls the function do with it. If no service answers, the error names
-// the URL. If the rate limit refuses a request, run waits as long as the service says, and calls do
-// again, unless do has set began.
+// the URL. If the rate limit refuses a request, run waits as long as the service says, and calls
+// the function again, unless the function has set the field began.
 func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.Client) error) error {
 	cl, err := r.client(c)
 	if err != nil {

@@ -107,7 +107,7 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	defer stop()
 	t.screen, t.stderr = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
 	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
-	s, err := cl.Stream(ctx, id) // returns errors at once; the subscriber would retry forever
+	s, err := cl.Stream(ctx, id) // fails soon if the service cannot be reached; the subscriber would try for a minute
 	if err != nil {
 		return err
 	}
@@ -193,8 +193,8 @@ func (t *tailing) restore(start client.From) (client.From, error) {
 // command is killed, its next run prints the batches since the last write again.
 const saveEvery = 100 * time.Millisecond
 
-// save writes the position to the state file. It replaces the file atomically, so that a crash
-// never leaves a partial position.
+// save writes the position to the state file. It replaces the file atomically, so that a command
+// that is killed never leaves a partial position.
 func (t *tailing) save(sub *client.Subscriber, last bool) error {
 	p, ok := sub.Position()
 	if t.state == "" || !ok || !last && time.Since(t.saved) < saveEvery {
