@@ -118,8 +118,8 @@ func (a *ACME) reach(plain, secure string) error {
 
 // sameHost reports whether two listeners are on the same host. certmagic takes only one host for
 // both kinds of challenge, the host of the TLS listener. If the cleartext listener is on another
-// host, certmagic finds no server at the cleartext port on the host of TLS, and opens a listener
-// there itself.
+// host, certmagic would find no server at the cleartext port on the host of TLS, and would open a
+// listener there itself. Therefore HTTP challenges are then disabled.
 func sameHost(a, b string) bool {
 	x, y := net.ParseIP(a), net.ParseIP(b)
 	return a == b || x.IsUnspecified() && y.IsUnspecified()

@@ -36,9 +36,9 @@ const (
 )
 
 // privateRanges lists private address ranges, which no public site has. The CA may sign only for
-// addresses in these ranges and for the names that it was created for, which always include
-// "localhost". The certificate of the CA lists both as name constraints. So even a thief of the
-// CA's key cannot impersonate other sites to clients that trust the CA.
+// addresses in these ranges, and for the names and addresses that it was created for, which always
+// include "localhost". The certificate of the CA lists all of them as name constraints. So even a
+// thief of the CA's key cannot impersonate other sites to clients that trust the CA.
 var privateRanges = []string{
 	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10",
 	"::1/128", "fc00::/7", "fe80::/10",

@@ -1,6 +1,6 @@
 // Package certificate provides the certificates for HTTPS: from files of the operator, from a local
-// certificate authority (CA), or from an ACME CA. It depends on no other package of Weir, and uses
-// HTTP only to answer the ACME challenge.
+// certificate authority (CA), or from an ACME CA. Of the other packages of Weir it uses only
+// package disk. It uses HTTP only to answer the ACME challenge.
 package certificate
 
 import (
