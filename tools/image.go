@@ -25,9 +25,9 @@ const (
 // owner is the user of /data and of the server, as in deploy/Dockerfile.
 const owner = 65532
 
-// image describes a container image of the server. The image is the one that deploy/Dockerfile builds,
-// from which the command reads the configuration: the user, the ports, the volume, the environment
-// and the program. The same program and time give the same archive.
+// image describes a container image of the server. It is the image that deploy/Dockerfile builds:
+// the command reads the user, the ports, the volume, the environment and the program from that
+// file. The same program and time give the same archive.
 type image struct {
 	program      string // the file weir for this architecture
 	dockerfile   string // the file deploy/Dockerfile
@@ -77,7 +77,7 @@ func (o *image) write(w io.Writer) error {
 	manifest := out.json(manifestType, map[string]any{
 		"schemaVersion": 2, "mediaType": manifestType, "config": described, "layers": []descriptor{layer},
 	})
-	// A tag has none of the characters ~ and +, which versions may have.
+	// A version may contain the characters ~ and +, which are not allowed in a tag.
 	tag := strings.NewReplacer("~", "-", "+", "-").Replace(o.version)
 	manifest.Annotations = map[string]string{"io.containerd.image.name": "docker.io/library/weir:" + tag, "org.opencontainers.image.ref.name": tag}
 	out.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
@@ -127,8 +127,8 @@ type archive struct {
 	made    map[string]bool // directories that the archive has
 }
 
-// add adds a file, or a directory if its name ends in a slash, and the directories above it. An error
-// is also returned by Close.
+// add adds a file, or a directory if its name ends in a slash, and the directories above it. If add
+// fails, Close returns the error.
 func (a archive) add(h tar.Header, content []byte) {
 	for i, c := range h.Name[:len(h.Name)-1] {
 		if dir := h.Name[:i+1]; c == '/' && !a.made[dir] {

@@ -1,5 +1,5 @@
-// Command tools makes those files of a release that need a program: the list of modules and the
-// container image. tools/release runs it.
+// Command tools makes two kinds of files of a release: the lists of modules and the container
+// images. The script tools/release runs it.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// The conformance suite on a cluster of three nodes. Each request goes to another node than the one
-// before it, so every node must know at once what the others have done.
+// The conformance suite on a cluster of three nodes. The requests go to the nodes in turn, so every
+// node must know at once what the others have done.
 import { runConformanceTests } from "@durable-streams/server-conformance-tests";
 import { afterAll, beforeAll } from "vitest";
 
