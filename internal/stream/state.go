@@ -55,8 +55,8 @@ func (h *Header) charge() int64 {
 }
 
 // State is the state of one stream. The methods Decide, Apply, Follow, Due, Pause, Evict, EvictBelow,
-// Raise and Back, and the function Begin, need exclusive access. The others only read and may run
-// concurrently.
+// Raise and Back, and the functions Begin and SetBounds, need exclusive access. The others only read
+// and may run concurrently.
 type State struct {
 	rules Rules
 
