@@ -243,7 +243,8 @@ func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Bat
 }
 
 // Wait waits until the page has something to report (see IsEmpty), but at most for maxWait. It
-// fails with the error of the context, with ErrDeleted, or with ErrStopping.
+// fails with the errors of Stream.Page, with the error of the context, or with ErrDeleted,
+// ErrExpired or ErrStopping.
 func (p *Page) Wait(ctx context.Context, maxWait time.Duration) error {
 	from := Oldest
 	if p.next > 0 {

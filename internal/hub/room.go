@@ -35,8 +35,8 @@ func (s *Stream) setUse(bytes int64) {
 	s.used = bytes
 }
 
-// measureClosed records the memory of a stream whose log is closed. Only the engine holds memory
-// for such a stream.
+// measureClosed records the memory of a stream whose log is closed. Only the memory of the engine
+// counts: a state that the hub keeps for such a stream counts towards Options.StateBytes instead.
 func (h *Hub) measureClosed(s *Stream) {
 	bytes := h.engine.Held(s.log)
 	s.mu.Lock()
