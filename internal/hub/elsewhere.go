@@ -36,7 +36,7 @@ func NewElsewhere(h *Hub) *Elsewhere { return &Elsewhere{hub: h, heard: map[weir
 // Tell returns a report for the other nodes: the sequences for which this node is receiving
 // requests, by stream. It returns nil if there are none, or if the last report is too recent. The
 // caller must call Tell at short intervals, because Tell also notices when reports of other nodes no
-// longer count. It must not be called concurrently.
+// longer count. Tell must not be called concurrently.
 func (e *Elsewhere) Tell() (report map[weir.StreamID][]weir.Seq) {
 	now := time.Now()
 	for _, id := range e.ended(now) {
@@ -95,9 +95,9 @@ func (e *Elsewhere) Hear(report map[weir.StreamID][]weir.Seq) {
 	}
 }
 
-// keep keeps sequences of a stream open until the given time, and updates which sequence is the lowest
-// that is held. It returns false if the log of the stream is not open: then this node closes no gap
-// of the stream, and a gap gets its whole grace when the log is opened.
+// keep keeps sequences of a stream open until the given time, and finds the lowest held sequence of
+// the stream again. It returns false if the log of the stream is not open: then this node closes no
+// gap of the stream, and a gap gets its whole grace when the log is opened.
 func (e *Elsewhere) keep(id weir.StreamID, seqs []weir.Seq, until time.Time) bool {
 	s, err := e.hub.Stream(id)
 	if err != nil {

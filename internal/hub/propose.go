@@ -73,7 +73,8 @@ func Flush(h *Hub) {
 
 // begin proposes a batch to the log. The caller has acquired the feed. Once the outcome is known, the
 // feed is released and outcome.Published is called. If a goroutine calls begin for several batches,
-// the log decides on them in this order. If the parameter deferred is true, Flush must follow.
+// the log decides on them in the order of the calls. If the parameter deferred is true, Flush must
+// follow.
 func begin(f *feed, p *Publish, outcome Outcome, deferred bool) {
 	b := newProposal(f, p.rules(int64(len(p.Batch.Payload))), p, false)
 	if b.feed, b.of, b.to = f, p, outcome; b.done == nil {

@@ -20,8 +20,8 @@ import (
 // To catch up is to wait until this node knows everything that any node acknowledged before the
 // call. If no other node uses the store, there is nothing to wait for.
 //
-// Second, some work that is triggered by time must be done by a single node, the leading node: it
-// evicts the expired batches of idle streams, and deletes streams whose lifetime has ended.
+// Second, a single node, the leading node, should do some of the work that time triggers: it evicts
+// the expired batches of idle streams, and deletes the streams whose lifetime has ended.
 
 // idleCheckEvery is how often the leading node opens each idle stream of a shared store to evict
 // the stream's expired batches. Normally the node that used the stream last evicts them, but that
