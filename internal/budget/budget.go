@@ -23,17 +23,17 @@
 // The reserve prevents that, in the way of the banker's algorithm. It consists of tokens, each as
 // large as the largest possible loan. A waiting loan that does not fit gets a token, if one is
 // free. From then on, the token covers all the memory that the loan still needs, so the loan never
-// waits again. It ends, and then all of its memory is free. If several loans wait, those whose keys
-// hold least get tokens first. If no token is free, other loans have the tokens. Those loans never
-// wait for memory, so they can end and let the waiting loans continue.
+// waits again. It ends, and then all of its memory is free. If several loans wait, those whose
+// projects and keys hold least get tokens first. If no token is free, other loans have the tokens.
+// Those loans never wait for memory, so they can end and let the waiting loans continue.
 //
 // A client could keep such a loan from ending by sending or reading slowly. So while any loan
 // waits, a loan that depends on its client must move (send or receive) at least leastBytes in every
 // period of length leastTime. A loan that moves less is cut: the budget calls the loan's stop
 // function, and the code that uses the loan must return the memory. Only loans of keys that hold at
-// least as much as the waiting key are cut. Loans of the key that holds most are cut first. A loan
-// is not slow while it waits for the server's own disk, or for more memory from the part of the
-// budget that it already uses.
+// least as much as the waiting key are cut. Loans of the projects and keys that hold most are cut
+// first. A loan is not slow while it waits for the server's own disk, or for more memory from the
+// part of the budget that it already uses.
 //
 // Several loans can share memory that one of them, the payer, is charged for. All of them must be
 // fast enough. The slow ones are cut at the same time.
@@ -106,11 +106,11 @@ type Loan struct {
 	key   *key  // the entry for the holder's key in pool
 	size  int64
 	token bool  // the loan has a token: further memory comes from the reserve
-	extra int64 // how much of the field size comes from the reserve
+	extra int64 // how many of the bytes of the loan come from the reserve
 	wait  *waiter
 	watch bool      // the loan must send or receive enough; see Watch
 	since time.Time // start of the current measurement of the loan's speed
-	seen  int64     // value of the field moved at that start
+	seen  int64     // bytes that had been sent or received at that start
 
 	sharers map[*Loan]struct{} // loans that use the memory of this loan, see Share
 }
@@ -126,9 +126,9 @@ func (b *Budget) Open(of Holder, maxSize int64, stop func()) *Loan {
 	return &Loan{b: b, of: of, maxSize: maxSize, stop: stop}
 }
 
-// Grow enlarges the loan to at least size bytes. It waits until the holder of the loan may have
-// these bytes. If the context ends first, Grow returns the error of the context. If the loan was
-// cut, Grow returns ErrCut.
+// Grow enlarges the loan to at least size bytes, or to the maximum size of a loan (see New) if that
+// is less. It waits until the holder of the loan may have these bytes. If the context ends first,
+// Grow returns the error of the context. If the loan was cut, Grow returns ErrCut.
 func (l *Loan) Grow(ctx context.Context, size int64) error {
 	if l == nil {
 		return nil
@@ -255,7 +255,7 @@ func (l *Loan) Moved(n int) {
 	}
 }
 
-// IsCut reports whether the loan was cut. If so, the code that uses the loan must call End.
+// IsCut reports whether the loan was cut. The code that uses a loan that was cut must call End.
 func (l *Loan) IsCut() bool { return l != nil && l.lost.Load() }
 
 // Share records that one loan, the sharer, uses the memory of another loan, the payer, without

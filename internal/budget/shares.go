@@ -9,8 +9,8 @@ type Holder struct{ Project, Key string }
 //
 //   - While more than a quarter of the resource is free, any key may take more.
 //   - In the last quarter, a key may take more only if it holds less than its fair share (see
-//     isLight), and not more than is still free. The second condition makes each newcomer leave
-//     room for the next one. Without it, two greedy keys would take everything.
+//     isLight), and if it holds no more than is still free. The second condition makes each
+//     newcomer leave room for the next one. Without it, two greedy keys would take everything.
 //   - In the last eighth, the project of the key must also hold less than its fair share. Without
 //     this rule, a project with many keys could take everything, each key a little.
 //

@@ -18,10 +18,10 @@ type Engine interface {
 	Documents
 
 	// Open attaches a judge to the log of the document whose field Created is id, and returns the
-	// log. Before it returns, it has called Judge.Restore once with everything that the log
-	// holds, or Returning.Resume. A log can be open only once at a time: opening it again before
-	// Log.Close is a bug in the caller and panics. If the document does not exist or was deleted,
-	// Open returns ErrDropped.
+	// log. Before it returns, it has called either Judge.Restore, once and with everything that the
+	// log holds, or Returning.Resume. A log can be open only once at a time: opening it again
+	// before Log.Close is a bug in the caller and panics. If the document does not exist or was
+	// deleted, Open returns ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
 	// Held returns about how many bytes of memory this process uses for the entries of a log and
@@ -29,8 +29,8 @@ type Engine interface {
 	// or that holds no entry and was never trimmed, uses none. Held never blocks on a disk.
 	Held(id LogID) int64
 
-	// Outline describes the entries of a log that is not open. If the second result is false, the
-	// log must be opened to know them, and only Memory is set. It never blocks on a disk.
+	// Outline describes the entries of a log that is not open. If the second result is false, only
+	// Memory is set, and the log must be opened to learn the rest. Outline never blocks on a disk.
 	Outline(id LogID) (Outline, bool)
 
 	// Status reports whether the store takes writes now. It never blocks on a disk.
@@ -41,15 +41,15 @@ type Engine interface {
 	Close() error
 }
 
-// Flusher is an engine to which a caller can propose many entries before the engine begins with them.
-// It then writes them together.
+// Flusher is an engine to which a caller can propose many entries before the engine starts to store
+// them. The engine then writes these entries together.
 type Flusher interface {
 	Engine
 
-	// Flush makes the engine begin with all deferred entries (see Entry.Deferred) that were proposed
-	// before, by any goroutine. It may report their outcomes before it returns. To save wake-ups,
-	// Flush may wait for a disk that takes a fraction of a millisecond, but not for one that is
-	// slower or full.
+	// Flush makes the engine start to store all deferred entries (see Entry.Deferred) that any
+	// goroutine proposed before the call. It may report their outcomes before it returns. To save
+	// wake-ups, Flush may wait for a disk that takes a fraction of a millisecond, but not for one
+	// that is slower or full.
 	Flush()
 }
 
@@ -231,18 +231,18 @@ type Follower interface {
 
 // Returning is a Follower that may continue with the state that an earlier judge of the same log
 // had when the log was closed. An engine whose store is shared then reads only what was stored
-// since; other engines need not call the methods below.
+// since then; other engines need not call the methods below.
 type Returning interface {
 	Follower
 
 	// The engine calls Left before Restore. Left returns the closed log of the earlier judge, or
-	// nil if there is no state to continue with. A log can be continued
-	// only once.
+	// nil if there is no state to continue with. A log can be continued only once.
 	Left() Log
 
 	// The engine calls Resume instead of Restore if it can report everything that was stored since
-	// that log was closed. It does so (Follow, Trimmed) after Resume and before Open returns. The
-	// argument is the log that Open returns. If the engine calls Restore, the state is outdated.
+	// the earlier log was closed. It makes these reports (Follow, Trimmed) after Resume and before
+	// Open returns. The argument is the log that Open returns. If the engine calls Restore instead,
+	// the earlier state is outdated and must not be used.
 	Resume(Log)
 }
 
@@ -322,7 +322,8 @@ type Entry struct {
 	Proposer any
 
 	// Deferred says that the caller of Propose calls Flusher.Flush soon. Until then the engine need
-	// not begin with the entry. An engine that is no Flusher ignores it, and so does Append.
+	// not start to store the entry. Append ignores this field, and so does an engine that is no
+	// Flusher.
 	Deferred bool
 
 	// Room is for the engine, which may keep memory there for the next Append or Propose of the same
@@ -374,11 +375,11 @@ type Documents interface {
 	// Watch calls the function visit for every document of the store, and then for every change of
 	// a document, no matter which process makes it: one call at a time, and in order of revisions.
 	// Watch returns when visit has received everything that was acknowledged to any client before
-	// the call. If this process makes a change, visit receives it before three things happen: the
-	// method that makes the change returns, another method is refused because of the change, and
-	// Judge.Dropped is called. If changes of one document follow each other closely, visit may get
-	// only the last one. The function visit must not block, and must not call the engine. It is
-	// called until the store is closed.
+	// the call. If this process makes a change, visit receives it before any of three things
+	// happens: the method that makes the change returns, another method is refused because of the
+	// change, or Judge.Dropped is called. If changes of one document follow each other closely,
+	// visit may get only the last one. The function visit must not block, and must not call the
+	// engine. It is called until the store is closed.
 	Watch(ctx context.Context, visit func(Change)) error
 
 	// CatchUp returns when watchers have received every change of a document that was acknowledged

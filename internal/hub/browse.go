@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-// Window is a range of sequences, of which Browse reads a part.
+// Window is a range of sequences. One call of Browse reads a part of it.
 type Window struct {
 	From  weir.Seq // the lowest sequence
 	Below weir.Seq // the window ends before this sequence

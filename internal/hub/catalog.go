@@ -124,9 +124,8 @@ type projectStreams struct {
 	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
 	origins [2]origin // the values that JSON streams share, and that raw streams share
 
-	// The map creating has, for each stream that is being created, the number of running calls of
-	// Create. Each entry counts towards the project's limit, until the stream is in the field
-	// streams.
+	// creating maps each stream that is being created to the number of its creations in progress.
+	// These streams count towards the project's limit, like those in the field streams.
 	creating map[weir.StreamID]int
 
 	used    atomic.Int64 // memory for batches and keys; the sum of Stream.used
@@ -248,7 +247,8 @@ func (c *catalog) equip(s *Stream, spec *Spec) {
 	s.origin = &origin{spec.Project, spec.Mode, spec.TTLSeconds, spec.ExpiresAt != 0}
 }
 
-// add adds a stream that has its settings. Only documentChanged calls it.
+// add adds a stream to the catalog, after equip has set the stream's settings. Only documentChanged
+// calls it.
 func (c *catalog) add(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

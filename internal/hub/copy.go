@@ -14,7 +14,7 @@ const copiesInFlight = 256
 
 // Copy stores copies of batches, in increasing order of sequence and under the same sequences, in a
 // stream to which nothing else is published. It returns when all are durable. If it fails, some of
-// them may be stored. Copy takes ownership of the payloads.
+// them may have been stored. Copy takes ownership of the payloads.
 //
 // The sequences that are missing between the batches are missing in the original too. Copy closes
 // these gaps at once, without the usual time for publishers to fill them (D4), so that all copies

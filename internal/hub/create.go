@@ -80,8 +80,8 @@ func (c *catalog) created(s *Spec, at weir.Time, err error) (weir.Stream, error)
 }
 
 // reserve checks that the id is free and that the project may have one more stream, and counts the
-// stream as being created. The parameter expired is a stream whose lifetime has ended, or nil: its
-// id counts as free. The caller must call unreserve when Create has ended.
+// stream as being created. The parameter expired is nil, or a stream whose lifetime has ended and
+// whose id therefore counts as free. The caller must call unreserve when the creation has ended.
 func (c *catalog) reserve(s *Spec, limit int, expired *Stream) *weir.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *catalog) reserve(s *Spec, limit int, expired *Stream) *weir.Error {
 	return nil
 }
 
-// unreserve ends what reserve has begun. The method add may have removed the count already.
+// unreserve takes back the count of reserve, unless catalog.add has already removed it.
 func (c *catalog) unreserve(s *Spec) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

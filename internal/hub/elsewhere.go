@@ -14,8 +14,8 @@ const (
 	tellEvery = 500 * time.Millisecond // time between two reports of a node
 	heardFor  = 4 * tellEvery          // how long a report counts; it is repeated while the request is being received
 
-	// The most streams in one report, and sequences of one stream. Requests last much longer than
-	// tellEvery only if their clients or connections are slow, so there are few at a time.
+	// The largest number of streams in one report, and of sequences per stream. Only requests of
+	// slow clients or connections last much longer than tellEvery, so there are few at a time.
 	mostTold    = 1000
 	mostTellOne = 16
 )
@@ -24,19 +24,19 @@ const (
 type Elsewhere struct {
 	hub  *Hub
 	tell time.Time // when the next report is due; used by Tell only
-	from int       // the stream with which the next report begins, if one report cannot tell all; used by Tell only
+	from int       // index of the open stream with which the next report begins, if one report cannot hold all; used by Tell only
 
 	mu    sync.Mutex
-	heard map[weir.StreamID]time.Time // streams in the reports of other nodes, with the time at which the last report ends to count
+	heard map[weir.StreamID]time.Time // streams in the reports of other nodes, and until when the last report counts
 }
 
 // NewElsewhere returns an Elsewhere for a hub. A hub must not have two of them.
 func NewElsewhere(h *Hub) *Elsewhere { return &Elsewhere{hub: h, heard: map[weir.StreamID]time.Time{}} }
 
 // Tell returns a report for the other nodes: the sequences for which this node is receiving
-// requests, by stream. It returns nil if there are none, and if the last report is too recent. The
-// caller must call Tell at short intervals, because Tell also ends the reports of other nodes. It
-// must not be called concurrently.
+// requests, by stream. It returns nil if there are none, or if the last report is too recent. The
+// caller must call Tell at short intervals, because Tell also notices when reports of other nodes no
+// longer count. Tell must not be called concurrently.
 func (e *Elsewhere) Tell() (report map[weir.StreamID][]weir.Seq) {
 	now := time.Now()
 	for _, id := range e.ended(now) {
@@ -70,7 +70,7 @@ func (e *Elsewhere) Tell() (report map[weir.StreamID][]weir.Seq) {
 	return report
 }
 
-// ended forgets the streams whose reports have ended, and returns them.
+// ended forgets and returns the streams whose reports no longer count.
 func (e *Elsewhere) ended(now time.Time) (ids []weir.StreamID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,9 +95,9 @@ func (e *Elsewhere) Hear(report map[weir.StreamID][]weir.Seq) {
 	}
 }
 
-// keep keeps sequences of a stream open until a time, and finds out again which sequence of the
-// stream keeps gaps open. It returns false if the log of the stream is not open: then this node
-// closes no gap of the stream, and a gap gets its whole grace when the log is opened.
+// keep keeps sequences of a stream open until the given time, and finds the lowest held sequence of
+// the stream again. It returns false if the log of the stream is not open: then this node closes no
+// gap of the stream, and a gap gets its whole grace when the log is opened.
 func (e *Elsewhere) keep(id weir.StreamID, seqs []weir.Seq, until time.Time) bool {
 	s, err := e.hub.Stream(id)
 	if err != nil {

@@ -149,7 +149,7 @@ func (s *Stream) open(way *traffic) (*feed, error) {
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
 	if err != nil {
 		s.mu.Lock()
-		if f.kept != nil && !s.deleted { // the store did not answer, for example
+		if f.kept != nil && !s.deleted { // Open failed before it used the kept state; for example, the store did not answer
 			s.hub.folded.put(f.kept)
 		}
 		s.mu.Unlock()
@@ -190,7 +190,7 @@ func (s *Stream) openFeed() *feed {
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
 // in use, has open gaps or entries in flight, or has evicted batches that are not trimmed (removed
-// from the log) yet. On a shared store it does nothing either while a request is being received,
+// from the log) yet. On a shared store it also does nothing while a request is being received,
 // because Elsewhere tells other nodes only of streams with a feed. If the parameter force is true,
 // closeFeed closes the feed in any case, and callers that still use the feed get errors from the
 // closed log.

@@ -55,7 +55,7 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.wake()
 }
 
-// Note implements engine.Follower: it returns what to store with a trim: the low mark, below which
+// Note implements engine.Follower. It returns what to store with a trim: the low mark, below which
 // everything is evicted, and the checkpoint. Both come from the durable state, because entries that
 // are not durable must not affect the state after a restart.
 func (f *feed) Note() (weir.Seq, []byte) {

@@ -33,7 +33,7 @@ import (
 type holds struct {
 	mu        sync.Mutex
 	seqs      []weir.Seq
-	elsewhere map[weir.Seq]time.Time // sequences that other nodes hold, and how long to believe that
+	elsewhere map[weir.Seq]time.Time // sequences that other nodes hold, and until when their reports count
 }
 
 // keptHolds is the largest capacity that an empty list keeps. Keeping it saves an allocation per
@@ -62,8 +62,8 @@ func (h *holds) none() bool {
 	return len(h.seqs) == 0
 }
 
-// first returns some sequences that requests to this node hold and that can still be stored, the
-// lowest first.
+// first returns the sequences that requests to this node hold and that can still be stored, in
+// increasing order. If there are more than the parameter most, it leaves out the highest.
 func (h *holds) first(s *stream.State, most int) []weir.Seq {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,8 +177,8 @@ func restartGrace(f *feed) {
 }
 
 // admitMarker turns an entry into the marker that closes the gaps whose grace has ended. If c is
-// not nil, the marker closes what c says. It refuses the entry if there is nothing to close,
-// because the gaps may have been filled since closeGaps proposed the entry, or a request for one of
+// not nil, the marker closes what c says. It refuses the entry if there is nothing to close any
+// more: since closeGaps proposed the entry, the gaps may have been filled, or a request for one of
 // the missing sequences may have arrived.
 func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	m, due := f.ahead.Due(now, f.held.seq)

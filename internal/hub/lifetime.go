@@ -23,7 +23,8 @@ import (
 // and the log are known. So the hub makes sure that the document or the log always has a time that
 // is close to the last use: earlier by at most the duration saveEvery(). After a restart, it
 // assumes that the last use was later than the document says, by this duration. A stream may
-// therefore expire later than it should, by at most this duration, but never earlier:
+// therefore expire later than it should, but never earlier. The delay is at most this duration, plus
+// the constant spread on a shared store. Three rules ensure this:
 //
 //   - A read first stores its time if the time in the document is earlier by more than this
 //     duration.
@@ -37,7 +38,7 @@ type life struct {
 	s      *Stream
 	until  weir.Time     // the fixed time at which the stream expires, or the constant never if there is none
 	used   atomic.Int64  // time of the last use, a weir.Time, or the constant dead
-	proven atomic.Bool   // used is known to be at or after the time of the newest batch in the log
+	proven atomic.Bool   // the last use is known to be no earlier than the newest batch in the log
 	saved  atomic.Int64  // the last use according to the document, a weir.Time
 	retry  atomic.Int64  // the earliest time for the next attempt to store the last use, a weir.Time
 	saving chan struct{} // holds a value while a request stores the last use
@@ -99,9 +100,9 @@ const (
 	saveWait = 2 * time.Second
 	// lifeRetry is the time between two attempts to store the last use, or to delete the stream.
 	lifeRetry = 10 * time.Second
-	// spread is the longest time that an update of the document because of a publish takes to reach
-	// the other nodes: the time until the next round of the sweeper, which stores the update, and a
-	// second until the nodes receive it.
+	// spread is the longest time until the other nodes know of a publish that changes the last use
+	// in the document. It is the time until the next round of the sweeper, which stores the change,
+	// and a second until the nodes receive the change.
 	spread = sweepEvery + time.Second
 )
 
@@ -157,9 +158,10 @@ func (h *Hub) forgetLife(s *Stream) {
 	}
 }
 
-// use records that a request is using the stream now. Unlike published, it may wait: if the last
-// use in the document is too old, it first stores the time. If that fails, the use is only in
-// memory, and the sweeper tries again: readers must be served even while the store takes no writes.
+// use records that a request is using the stream now. Unlike the method published, it may wait: if
+// the last use in the document is too old, it stores the new one before it returns. If that fails,
+// the use is only in memory, and the sweeper tries again: readers must be served even while the
+// store takes no writes.
 func (s *Stream) use(ctx context.Context) {
 	l := lifeOf(s)
 	if l == nil {
@@ -197,10 +199,10 @@ func (l *life) published() {
 // touch records a use at the given time, unless a later use is known.
 func (l *life) touch(at weir.Time) { raise(&l.used, at) }
 
-// end returns when the lifetime of the stream ends if the stream is not used again.
+// end returns the time at which the lifetime of the stream ends if the stream is not used again.
 func (l *life) end() weir.Time { return l.endAfter(l.used.Load()) }
 
-// endAfter returns when the lifetime ends if the last use was at the given time.
+// endAfter returns the time at which the lifetime ends if the last use was at the given time.
 func (l *life) endAfter(used int64) weir.Time {
 	if used == dead {
 		return 0

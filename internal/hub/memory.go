@@ -36,8 +36,8 @@ func (s *Subscription) lend() {
 }
 
 // borrow makes the subscription's loan at least size bytes large. Without loans, many subscribers
-// that read batches of 8 MiB could exhaust the memory of the process. If the budget does not have
-// this memory before maxWait has passed, borrow returns errNoMemory. A stalled subscriber keeps its
+// that read batches of 8 MiB could exhaust the memory of the process. If the budget does not grant
+// the memory before maxWait has passed, borrow returns errNoMemory. A stalled subscriber keeps its
 // memory until it is disconnected.
 func (s *Subscription) borrow(ctx context.Context, size int, maxWait time.Duration) error {
 	s.lend()

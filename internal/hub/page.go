@@ -243,7 +243,8 @@ func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Bat
 }
 
 // Wait waits until the page has something to report (see IsEmpty), but at most for maxWait. It
-// fails with the error of the context, with ErrDeleted, or with ErrStopping.
+// fails with the errors of Stream.Page, with the error of the context, or with ErrDeleted,
+// ErrExpired or ErrStopping.
 func (p *Page) Wait(ctx context.Context, maxWait time.Duration) error {
 	from := Oldest
 	if p.next > 0 {
@@ -290,19 +291,20 @@ func lastOf(log engine.Log, low, end weir.Seq, n int) weir.Seq {
 	return start
 }
 
-// firstSince returns the sequence at which to start reading the batches, from low upwards, that
-// were stored at the time since or later. The result is end if there is no such batch.
+// firstSince returns the sequence at which to start reading the recent batches: those from low
+// upwards that were not stored before the time in the parameter since. The result is end if there is
+// no such batch.
 //
 // Except for late batches, the times of batches never decrease with their sequence. So firstSince
-// uses a binary search to find the first batch that is not late and not older than since. A late
-// batch may have been stored later than batches above it. The sequence of a batch is at most
-// weir.MaxAhead above the cursor, so nearly all late batches are at most that far below the batch
+// uses a binary search to find the first recent batch that is not late. A late batch may have been
+// stored later than batches above it. When a batch is stored, its sequence is at most weir.MaxAhead
+// above the cursor. So nearly all late batches that are recent lie at most that far below the batch
 // that was found, and firstSince looks for them only there.
 func firstSince(log engine.Log, low, end weir.Seq, since weir.Time) weir.Seq {
 	from, to := low, end
 	for from < to {
 		middle := from + (to-from)/2
-		older := weir.Seq(0) // the sequence above a batch that is older than the time since; 0 if there is none
+		older := weir.Seq(0) // the sequence above a batch that is not recent; 0 if there is none
 		log.Headers(middle, func(h engine.Header) bool {
 			if h.Kind != engine.Batch || h.Flags&engine.Late != 0 {
 				return true

@@ -63,7 +63,7 @@ func (s *Stream) Propose(p *Publish, outcome Outcome) {
 	begin(f, p, outcome, s.hub.flusher != nil)
 }
 
-// Flush makes the engine begin with the batches that Propose has passed to it. It may wait for a
+// Flush makes the engine start to store the batches that Propose has passed to it. It may wait for a
 // quick disk; see engine.Flusher.
 func Flush(h *Hub) {
 	if h.flusher != nil {
@@ -71,9 +71,10 @@ func Flush(h *Hub) {
 	}
 }
 
-// begin proposes a batch to the log, and calls outcome.Published with the result. Then begin releases
-// the feed, which the caller has acquired. If a goroutine begins several batches one after another,
-// the log decides on them in this order. If the parameter deferred is true, Flush must follow.
+// begin proposes a batch to the log. The caller has acquired the feed. Once the outcome is known, the
+// feed is released and outcome.Published is called. If a goroutine calls begin for several batches,
+// the log decides on them in the order of the calls. If the parameter deferred is true, Flush must
+// follow.
 func begin(f *feed, p *Publish, outcome Outcome, deferred bool) {
 	b := newProposal(f, p.rules(int64(len(p.Batch.Payload))), p, false)
 	if b.feed, b.of, b.to = f, p, outcome; b.done == nil {
@@ -84,7 +85,8 @@ func begin(f *feed, p *Publish, outcome Outcome, deferred bool) {
 	f.log.Propose(&b.entry, b.done)
 }
 
-// completed reports the outcome of a proposal. The engine calls it with the outcome of the entry.
+// completed takes the outcome of the entry from the engine, and makes Finish report the outcome of
+// the publish.
 func (p *proposal) completed(err error) {
 	switch p.failure = err; {
 	case err == nil && p.verdict.Outcome != stream.Stored && (p.verdict.Outcome != stream.Refused || p.feed.hub.shared):
@@ -96,7 +98,7 @@ func (p *proposal) completed(err error) {
 	}
 }
 
-// Finish reports the outcome that completed has recorded.
+// Finish reports the outcome of the publish. The outcome of the entry is in p.failure.
 func (p *proposal) Finish() {
 	f, of, to := p.feed, p.of, p.to
 	ack, err := caught(func() (weir.Ack, error) {

@@ -80,7 +80,8 @@ func (p *proposal) recycle() {
 
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
 // publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, SequenceNotNext,
-// StreamNotFound or StorageUnavailable. If it returns neither, the body is needed; call Publish.
+// StreamClosed, StreamNotFound or StorageUnavailable. If it returns neither, the body is needed;
+// call Publish.
 // Until the caller calls Release, the sequence of the publish stays open, however long the body
 // takes to arrive (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {

@@ -24,11 +24,11 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.bounds = f.s.bounds.Load()
-	if f.kept != nil && f.kept.left == nil { // the entries are not read, because that would be slow
+	if f.kept != nil && f.kept.left == nil { // the kept state is up to date, so the entries need not be read
 		proceed(f)
 		return nil
 	}
-	f.kept = nil // other nodes have changed the log too much
+	f.kept = nil // a kept state is of no use: other nodes have changed the log too much
 	s, err := stream.Restore(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
 	if err == nil {
 		startWith(f, s)

@@ -35,8 +35,8 @@ func (s *Stream) setUse(bytes int64) {
 	s.used = bytes
 }
 
-// measureClosed records the memory of a stream whose log is closed. Only the engine holds memory
-// for such a stream.
+// measureClosed records the memory of a stream whose log is closed. Only the memory of the engine
+// counts: a state that the hub keeps for such a stream counts towards Options.StateBytes instead.
 func (h *Hub) measureClosed(s *Stream) {
 	bytes := h.engine.Held(s.log)
 	s.mu.Lock()
@@ -62,9 +62,9 @@ func (f *feed) measure() {
 }
 
 // refusesBatches returns the reason why the stream accepts no new batches, or nil if it accepts
-// them. Callers store late batches (those that fill a gap) in any case. Late batches are few, and
-// otherwise a publisher could be left with a gap below batches that were stored before the memory
-// was used up.
+// them. Callers store late batches (those that fill a gap) in any case, because late batches are few.
+// If they were refused, a publisher could be left with a gap below batches that were stored before
+// the memory was used up.
 func (s *Stream) refusesBatches() error {
 	r, limit := &s.hub.room, s.hub.opts.IndexBytes
 	if r.used.Load() <= limit {

@@ -20,16 +20,16 @@ import (
 // To catch up is to wait until this node knows everything that any node acknowledged before the
 // call. If no other node uses the store, there is nothing to wait for.
 //
-// Second, only one node should do the work that is triggered by time, such as evicting the expired
-// batches of idle streams.
+// Second, a single node, the leading node, should do some of the work that time triggers: it evicts
+// the expired batches of idle streams, and deletes the streams whose lifetime has ended.
 
 // idleCheckEvery is how often the leading node opens each idle stream of a shared store to evict
 // the stream's expired batches. Normally the node that used the stream last evicts them, but that
 // node may be down.
 const idleCheckEvery = time.Hour
 
-// Lead sets the function that reports whether this node leads. Only the leading node of a shared
-// store does the work that time triggers. Until Lead is called, this node counts as leading.
+// Lead sets the function that reports whether this node is the leading node of a shared store. Until
+// Lead is called, this node counts as leading.
 func (h *Hub) Lead(first func() bool) { h.first.Store(&first) }
 
 func (h *Hub) leads() bool {

@@ -119,9 +119,10 @@ func (w *sweeper) init(h *Hub) {
 	}
 }
 
-// firstCheck returns when the sweeper must open a stream that has not been used since the start. It
-// also records what the engine knows of the stream: the memory that the stream uses, its cursor and
-// its size. firstCheck returns false if the stream must be opened at once:
+// firstCheck returns the time at which the sweeper must open a stream that has not been used since the
+// start. It also records what the engine knows of the stream: the memory that the stream uses, its
+// cursor and its size. firstCheck returns false if the stream must be opened at once, for one of
+// these reasons:
 //
 //   - a gap may be open, whose grace begins now (D4),
 //   - the stream may hold more than MaxBytes, because the server stopped before a trim, or
@@ -153,8 +154,8 @@ func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 
 func (s *Stream) retention() time.Duration { return s.bounds.Load().retention() }
 
-// checkTime returns when the sweeper opens an idle stream whose first batch expires at the given
-// time.
+// checkTime returns the time at which the sweeper opens an idle stream whose first batch expires at
+// the given time.
 func (s *Stream) checkTime(expiry weir.Time) weir.Time {
 	return expiry.Add(min(s.retention()/lateShare, latest))
 }
@@ -316,8 +317,8 @@ func (f *feed) trim() error {
 	low := c.Low()
 	err := f.log.Trim(context.Background(), low, c.Encode())
 	if err != nil {
-		// A wrong clock (ErrClock) is not logged here: the engine reports it once, and here every stream
-		// would add a line per second.
+		// A wrong clock (ErrClock) is not logged here: the engine logs it once, whereas each stream
+		// would log it again in each round of the sweeper.
 		if !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrClock) {
 			f.hub.opts.Logger.Warn("failed to trim evicted batches, will retry", "stream", f.s.ID, "error", err)
 		}

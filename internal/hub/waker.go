@@ -112,11 +112,12 @@ func (rs *rows) mark() bool {
 }
 
 // A delivery costs about 10 µs of CPU time over HTTP/1.1 and 20 µs over HTTP/2, whether it carries
-// one batch or several. So that the other streams and the publishers have their share, the waker
-// rests between two laps over the subscriptions of a stream: the time between the beginnings of two
-// laps is at least perSubscription times the number of subscriptions, and at least resting times as
-// long as the first of the two laps took, but at most longestPace. Batches that are stored in
-// between share a delivery. Up to unpaced subscriptions, each batch is delivered at once.
+// one batch or several. To leave time for the other streams and the publishers, the waker pauses
+// between two laps over the subscriptions of a stream. Batches that are stored in the pause share a
+// delivery. A lap begins only when a certain time has passed since the previous lap began. This time
+// is the number of subscriptions multiplied by perSubscription, or the duration of the previous lap
+// multiplied by resting, whichever is longer. But it is never longer than longestPace. A stream with
+// at most unpaced subscriptions has no pauses.
 const (
 	perSubscription = 15 * time.Microsecond
 	resting         = 3
@@ -272,7 +273,7 @@ func (w *waker) run() {
 	}
 }
 
-// stop makes run return when all feeds in the queue and all resting feeds have been woken.
+// stop makes the method run return once all feeds in the queue and all resting feeds have been woken.
 func (w *waker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -339,8 +339,9 @@ func (s *scanner) digits() bool {
 	return some
 }
 
-// fault returns an error that names the position, counted from 0. At the end of the body it ignores
-// the parameter "what", because there the reason is always that the body ends too early.
+// fault returns an error that names the position, counted from 0, and what is wrong there. At the
+// end of the body it ignores its argument, because there the fault is always that the body ends too
+// early.
 func (s *scanner) fault(what string) error {
 	if s.pos >= len(s.buf) {
 		unit := "bytes"
@@ -352,14 +353,14 @@ func (s *scanner) fault(what string) error {
 	return weir.Errorf(weir.InvalidRequest, "invalid body: %s, at byte %d", what, s.pos)
 }
 
-// Fault returns the refusal of a body. The parameter what says what is wrong with it.
+// Fault returns the error that refuses a body. Its argument says what is wrong with the body.
 func Fault(what string) error {
 	return &weir.Error{Code: weir.InvalidRequest, Message: "invalid body: " + what}
 }
 
-// Compact returns the parameter part, which is a slice of the buffer. If part is much smaller than
-// the buffer, Compact returns a copy instead, because a batch may stay in memory for its
-// subscribers. Without the copy, the whole buffer would stay in memory too.
+// Compact returns a part of a buffer. If the part is much smaller than the buffer, Compact returns a
+// copy of it, because a batch may stay in memory for its subscribers. Without the copy, the whole
+// buffer would stay in memory too.
 func Compact(part, buffer []byte) []byte {
 	if IsMuchSmaller(part, buffer) {
 		return append(make([]byte, 0, len(part)), part...)
@@ -367,7 +368,6 @@ func Compact(part, buffer []byte) []byte {
 	return part
 }
 
-// IsMuchSmaller reports whether the bytes of the buffer outside the part outnumber it by at least
-// 256.
-// For a smaller rest, a copy would cost more than it saves.
+// IsMuchSmaller reports whether the rest of the buffer, outside the part, is larger than the part by
+// at least 256 bytes. If the rest is smaller, copying the part would cost more than it saves.
 func IsMuchSmaller(part, buffer []byte) bool { return 2*len(part)+256 <= cap(buffer) }

@@ -76,7 +76,7 @@ func plain(b []byte) int {
 	return n
 }
 
-// longString is the length of a string from which on the function long is faster than plain.
+// longString is the number of bytes after which the function long is faster than plain.
 const longString = 64
 
 // long does the same as plain for the rest of a long string. It examines 32 bytes at a time, and

@@ -7,7 +7,7 @@ import "iter"
 const (
 	// worthwhile is the number of elements up to which a map or slice is left as it is.
 	worthwhile = 4096
-	// part is the fraction (1/part) of its largest size below which a map or slice is copied.
+	// A map or slice is copied when it has shrunk to less than 1/part of its largest size.
 	part = 8
 	// atOnce is the number of elements that one call of Delete moves to a smaller map. Moving all
 	// of them at once would hold up other users of a map that had a million elements.
@@ -15,12 +15,12 @@ const (
 )
 
 // Map is a map that frees memory when most of its elements were deleted. The zero Map is empty and
-// ready to use. It has no lock: calls of Set and Delete need one, and other calls may run side by
-// side.
+// ready to use. It has no lock of its own: Set, Delete and Reserve need exclusive access, and the
+// other methods may run concurrently.
 type Map[K comparable, V any] struct {
 	of   map[K]V
 	most int     // the largest number of elements since the map began; set by Delete
-	old  map[K]V // a large map, from which Delete moves the elements to the field of; mostly nil
+	old  map[K]V // a large map whose elements Delete moves to m.of, a few at a time; mostly nil
 }
 
 // Get returns the value of a key, or the zero value if the map does not have the key.
@@ -41,7 +41,8 @@ func (m *Map[K, V]) Lookup(key K) (V, bool) {
 // Len returns the number of elements.
 func (m *Map[K, V]) Len() int { return len(m.of) + len(m.old) }
 
-// All calls yield for the elements in a random order. Meanwhile the map must not change.
+// All returns an iterator over the elements, in a random order. The map must not change during the
+// iteration.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, part := range [...]map[K]V{m.of, m.old} {

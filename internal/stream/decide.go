@@ -19,14 +19,14 @@ type Outcome uint8
 // The outcomes of a publish.
 const (
 	Stored    Outcome = iota + 1 // the batch is accepted: store it with the verdict's header
-	Duplicate                    // the batch is already stored, under Seq of the verdict's header
+	Duplicate                    // the batch is already stored
 	Refused                      // the verdict's Err says why
 )
 
 // Verdict is the decision on a publish.
 type Verdict struct {
 	Outcome Outcome
-	Header  Header      // if Stored, the new entry; if Duplicate, only Seq of the stored batch, and Key and Count if a key was repeated
+	Header  Header      // if Stored, the new entry; if Duplicate, Seq of the stored batch, and Key and Count if a key was repeated; zero if a writer repeated its numbers
 	Err     *weir.Error // only set if Refused
 	Writer  Standing    // if the publish has a writer, what the state knows about it
 }

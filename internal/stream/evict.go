@@ -11,8 +11,8 @@ import (
 // until the charge of the remaining batches (see Header.charge) fits into MaxBytes. The batch at
 // the cursor is never evicted for its size (D12). Evict returns the number of evicted batches. The
 // cursor does not change (D1), and sequences missing below the new mark are closed (D4). Of the
-// idempotency keys of evicted batches, the state remembers only the newest; their number is
-// Rules.Keys (D25).
+// idempotency keys of evicted batches, the state remembers only the newest, at most Rules.Keys of
+// them (D25).
 //
 // The function headers must call visit for the kept entries in increasing order, beginning with the
 // given sequence, until visit returns false. If it leaves out a batch, the size of that batch is

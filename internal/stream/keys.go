@@ -7,8 +7,8 @@ import (
 // keys remembers which batch was published with which idempotency key (D25). Only batches whose
 // sequence the server chose have a key. The queue holds the keys in the order in which their
 // batches were stored, so sequences and times both increase along the queue. The keys of evicted
-// batches are therefore at the front of the queue. The first keys of the queue are also the ones to
-// forget, because they are too old, or because the queue holds too many keys of evicted batches.
+// batches are therefore at the front of the queue. The first keys are also the first to be forgotten,
+// when they are too old or when the queue holds too many keys of evicted batches.
 type keys struct {
 	queue queue
 	place places // hash table that finds a key's position in queue by its digest
@@ -120,8 +120,8 @@ func (ks *keys) add(h Header) {
 // key.
 func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 
-// index makes the method find return the collected keys, except those that the method forget would
-// drop. The parameters have the same meaning as in forget.
+// index is called after the last call of collect. It drops the collected keys that the method forget
+// would drop, and lets lookUp find the others. The parameters have the same meaning as in forget.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
 	ks.queue.pop(ks.over(low, now, most))
 	ks.unplaced = ks.queue.len()
@@ -159,8 +159,8 @@ func (ks *keys) evicted(low weir.Seq) int {
 }
 
 // over returns how many keys at the front of the queue are to be forgotten. These are the keys
-// whose lifetime has ended at the time now. If more keys than the parameter most belong to evicted
-// batches, which are the batches below low, the oldest of these keys are forgotten too.
+// whose lifetime has ended at the time now. Of the keys of evicted batches (those below low), only
+// the newest are kept, at most the number given by the parameter most.
 func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	n := 0
 	for n < ks.queue.len() && ks.queue.index(n).ended(now) {
@@ -172,9 +172,8 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	return n
 }
 
-// forget drops the keys whose lifetime has ended at the time now. If more keys than the parameter
-// most belong to evicted batches, which are the batches below low, it drops the oldest of these
-// keys too.
+// forget drops the keys whose lifetime has ended at the time now. Of the keys of evicted batches
+// (those below low), it keeps only the newest, at most the number given by the parameter most.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	n := ks.over(low, now, most)
 	for i := range n {

@@ -2,11 +2,11 @@ package stream
 
 // Memory returns about how many bytes the state takes.
 func Memory(s *State) int64 {
-	const alone = 512 // bytes of a state without gaps and keys, and of the structures that refer to it
+	const alone = 512 // bytes of a state without gaps, keys and writers, and of the structures that refer to it
 	return alone + Held(s)
 }
 
-// Held returns about how many bytes of the state's memory are for gaps and idempotency keys.
+// Held returns about how many bytes of the state's memory are for gaps, idempotency keys and writers.
 func Held(s *State) int64 {
 	const (
 		gap = 24

@@ -19,8 +19,8 @@ import (
 // order. So after a restart, the restored state remembers the same producers as the state before.
 type producers struct {
 	at   map[string]int32 // the index of each producer in ring
-	ring []producer       // linked by the fields before and after into a ring, in which element 0 lies between the newest and the oldest producer
-	free int32            // the first of the unused elements of ring, which are linked by the field after; 0 if there is none
+	ring []producer       // a ring whose links are producer.before and producer.after; element 0 lies between the newest and the oldest producer
+	free int32            // index of the first unused element of ring, 0 if there is none; producer.after leads to the next unused one
 
 	noted int // upper limit of the bytes that these producers take in a note
 }
@@ -34,9 +34,10 @@ type producer struct {
 }
 
 // MaxProducers is the number of producers that a stream remembers. Beyond it, the producer that has
-// not written for the longest time is forgotten. If names are longer than 80 bytes on average, it
-// remembers fewer, because the producers may take at most maxNoted bytes of a note. So a note that
-// also holds weir.MaxEvictedKeys keys, of up to 27 bytes each, is not longer than engine.MaxNote.
+// not written for the longest time is forgotten. If names are longer than 80 bytes on average, the
+// stream remembers fewer producers, because they may take at most maxNoted bytes of a note. So a
+// note that also holds weir.MaxEvictedKeys keys, of up to 27 bytes each, is not longer than
+// engine.MaxNote.
 const (
 	MaxProducers = 10_000
 	maxNoted     = 1 << 20

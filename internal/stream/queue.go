@@ -1,8 +1,9 @@
 package stream
 
 // queue holds idempotency keys in the order of their batches. Keys are added at the end and removed
-// at the front. The queue consists of pieces. So a queue of a million keys is never copied when it
-// grows, and its memory is freed piece by piece as keys are removed.
+// at the front; only cut removes keys at the end. The queue consists of pieces. So a queue of a
+// million keys is never copied when it grows, and its memory is freed piece by piece as keys are
+// removed.
 //
 // Each key has a position, which is one above the position of the key before it, modulo 2^32. The
 // position stays the same when other keys are removed.

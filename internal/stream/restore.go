@@ -51,9 +51,9 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 // each marker, because the caller must close the gaps up to there. fold cannot close them itself:
 // in increasing order a marker comes before the batch above its gap, so the gap does not exist yet
 // when fold reads the marker. If s.ended is set, the caller must also call end, which closes the
-// gaps that are still open. No sequence from the result limit upwards was stored: limit follows
-// from the entry that closed the stream, or is above every sequence if there is no such entry. fold
-// only collects keys; the caller must call keys.index.
+// gaps that are still open. The result limit is above all sequences that can have been stored: if
+// an entry closed the stream, limit is the sequence that the next batch would have got; otherwise it
+// is above every sequence. fold only collects keys; the caller must call keys.index.
 func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, limit weir.Seq, err error) {
 	low := s.low
 	next := low

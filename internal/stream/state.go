@@ -4,9 +4,9 @@
 // lock and starts no goroutine. So processes that apply the same entries in the same order reach
 // the same state: a process that restarts after a crash, and the other nodes of a cluster.
 //
-// A State does not remember individual batches. It grows with the number of gaps and idempotency
-// keys, never with the number of batches. The few operations that need the batches (Evict, Restore)
-// receive their headers as an argument.
+// A State does not remember individual batches. It grows with the number of gaps, idempotency keys
+// and producers, never with the number of batches. The few operations that need the batches (Evict,
+// Restore) receive their headers as an argument.
 //
 // Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
 // Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
@@ -55,8 +55,8 @@ func (h *Header) charge() int64 {
 }
 
 // State is the state of one stream. The methods Decide, Apply, Follow, Due, Pause, Evict, EvictBelow,
-// Raise and Back, and the function Begin, need exclusive access. The others only read and may run
-// concurrently.
+// Raise and Back, and the functions Begin and SetBounds, need exclusive access. The others only read
+// and may run concurrently.
 type State struct {
 	rules Rules
 

@@ -259,11 +259,8 @@ func oneCreation(s *store) {
 	}
 }
 
-// documentEnded makes calls with a context that has ended. Package engine leaves their outcome
-// open: a call does its work, or returns the context's error. After that error, the change may or
-// may not have been made.
-// createLater creates documents one after another, each when the one before is reported, and each
-// twice. The second creation is refused.
+// createLater creates documents in several chains. It creates each document of a chain twice, as soon
+// as both outcomes of the document before are reported. One of the two creations must be refused.
 func createLater(s *store) {
 	const chains, length = 8, 20
 	w := s.watchAs(s)
@@ -322,6 +319,9 @@ func createLater(s *store) {
 	s.fails("create in a closed store", <-closed, engine.ErrClosed)
 }
 
+// documentEnded makes calls with a context that has ended. Package engine leaves their outcome
+// open: a call does its work, or returns the context's error. After that error, the change may or
+// may not have been made.
 func documentEnded(s *store) {
 	doc := s.create("key", "value")
 	ctx, cancel := context.WithCancel(s.ctx)

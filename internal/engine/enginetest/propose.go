@@ -34,9 +34,9 @@ var proposeCases = []testCase{
 		"ErrClosed not appended: the log or the store was closed",
 	}, proposalsToTheEnd},
 	{"deferred proposals", []string{
-		"Flusher is an engine to which a caller can propose many entries before the engine begins with them.",
-		"It then writes them together.",
-		"Flush makes the engine begin with all deferred entries (see Entry.Deferred) that were proposed before, by any goroutine.",
+		"Flusher is an engine to which a caller can propose many entries before the engine starts to store them.",
+		"The engine then writes these entries together.",
+		"Flush makes the engine start to store all deferred entries (see Entry.Deferred) that any goroutine proposed before the call.",
 		"It may report their outcomes before it returns.",
 	}, deferredProposals},
 }

@@ -10,9 +10,9 @@ import (
 
 var resumeCases = []testCase{
 	{"a judge continues with an earlier state", []string{
-		"Returning is a Follower that may continue with the state that an earlier judge of the same log had when the log was closed. An engine whose store is shared then reads only what was stored since; other engines need not call the methods below.",
+		"Returning is a Follower that may continue with the state that an earlier judge of the same log had when the log was closed. An engine whose store is shared then reads only what was stored since then; other engines need not call the methods below.",
 		"The engine calls Left before Restore. Left returns the closed log of the earlier judge, or nil if there is no state to continue with. A log can be continued only once.",
-		"The engine calls Resume instead of Restore if it can report everything that was stored since that log was closed. It does so (Follow, Trimmed) after Resume and before Open returns. The argument is the log that Open returns. If the engine calls Restore, the state is outdated.",
+		"The engine calls Resume instead of Restore if it can report everything that was stored since the earlier log was closed. It makes these reports (Follow, Trimmed) after Resume and before Open returns. The argument is the log that Open returns. If the engine calls Restore instead, the earlier state is outdated and must not be used.",
 	}, resumed},
 }
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	watchSays = "Watch calls the function visit for every document of the store, and then for every change of a document, no matter which process makes it: one call at a time, and in order of revisions."
-	watchBy   = "If this process makes a change, visit receives it before three things happen: the method that makes the change returns, another method is refused because of the change, and Judge.Dropped is called."
+	watchBy   = "If this process makes a change, visit receives it before any of three things happens: the method that makes the change returns, another method is refused because of the change, or Judge.Dropped is called."
 	watchLast = "If changes of one document follow each other closely, visit may get only the last one."
 	watchUpTo = "Watch returns when visit has received everything that was acknowledged to any client before the call."
 	leftSays  = "The context of a change limits only how long the caller waits. If the context ends while the change is in flight, the change is still made or refused as if the caller were waiting, and watchers receive it."
