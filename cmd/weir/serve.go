@@ -23,9 +23,9 @@ func serveCommand() *cobra.Command {
 		Use: "serve", Short: "Run the server", Args: args(),
 		Long: `Run the server. Without flags it is a complete service on this machine, with its data in ./weir-data.
 
-Every flag is also an environment variable (--gap-grace is WEIR_GAP_GRACE) and a key of the file that --config names
-(gap-grace = "2s"). Flags override the environment, and the environment overrides the file. 'weir config' shows the
-result.
+Every flag is also an environment variable (--gap-grace is WEIR_GAP_GRACE). Every flag but --config is also a key of the
+file that --config names (gap-grace = "2s"). Flags override the environment, and the environment overrides the file.
+'weir config' shows the result.
 
 SIGHUP re-reads the configuration. The log level, the rate limits and certificates change at once, other settings at
 the next start.

@@ -108,7 +108,7 @@ func Chain(all []*Summary) (chain []*Summary, wanted []map[string]bool, err erro
 		case s == nil:
 			return nil, nil, fmt.Errorf("%w: the backup taken at %s (%.12s) is missing", ErrChain, l.Taken.Format(time.RFC3339), l.ID)
 		case s.Sums[e.Name] != e.Sum:
-			return nil, nil, fmt.Errorf("%w: the backup taken at %s has another %s than the newest backup refers to", ErrChain, l.Taken.Format(time.RFC3339), e.Name)
+			return nil, nil, fmt.Errorf("%w: file %s of the backup taken at %s is not the one that the newest backup refers to", ErrChain, e.Name, l.Taken.Format(time.RFC3339))
 		case names[e.Link] == nil:
 			names[e.Link] = map[string]bool{}
 		}

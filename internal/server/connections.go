@@ -214,7 +214,7 @@ func (c *connections) refuse(at netip.Addr, now time.Time) {
 	c.refused++
 	c.counts.Refused++
 	if now.Sub(c.said) >= complaint {
-		c.logger.Warn("connections refused: limit reached", "open", c.open, "most", c.bound,
+		c.logger.Warn("connections refused: limit reached", "open", c.open, "limit", c.bound,
 			"address", at.String(), "of_address", c.of.Get(at).count(), "refused", c.refused)
 		c.refused, c.said = 0, now
 	}
