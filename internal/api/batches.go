@@ -57,7 +57,7 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 		return err
 	}
 	defer c.h.places.Give(of, at)
-	// The deadline for the request must not end the wait.
+	// The deadline for receiving the request must not end the wait.
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
@@ -154,8 +154,8 @@ func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error)
 	})
 }
 
-// reserve does the same as borrowToSend, unless the bytes are so few that a call may use them
-// without a loan.
+// reserve calls borrowToSend, unless this number of bytes is so small that a call needs no loan for
+// them.
 func (c *call) reserve(bytes int) error {
 	if bytes <= unlent {
 		return nil

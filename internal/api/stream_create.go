@@ -89,9 +89,9 @@ func parseSpec(body []byte) (hub.Spec, error) {
 	return change.Apply(spec), err
 }
 
-// parseSettings parses the members of a body that can be changed later. It passes every other
-// member to the function other. The error is RetentionOutOfRange only if nothing else is wrong with
-// the body (D10).
+// parseSettings parses the members whose values can be changed later by a PATCH. It passes every
+// other member of the body to the function other. The error is RetentionOutOfRange only if nothing
+// else is wrong with the body (D10).
 func parseSettings(body []byte, other func(member string, value jsontext.Value) error) (c hub.Change, err error) {
 	outOfRange := false
 	err = eachMember(body, func(member string, value jsontext.Value) (err error) {
