@@ -132,8 +132,8 @@ func shell(command string) program {
 	return program{"shell", "Shell", "export WEIR_URL={url} WEIR_KEY={key}\n" + command}
 }
 
-// javaScript, goProgram and python return a program that creates a client and then does what the
-// parameter body says.
+// javaScript, goProgram and python return a program that creates a client and then runs the
+// statements in the parameter body.
 func javaScript(body string) program {
 	return program{"javascript", "JavaScript", `import { Client } from "{url}/client.js";
 
