@@ -91,10 +91,9 @@ func (a *Access) SetClock(clock func() time.Time) {
 // a.mu held.
 func (a *Access) plan(e *entry) { a.planAt(e, a.steady.now(), a.steady.wallTime()) }
 
-// planAt does the work of plan. The parameter now is the time of the steady clock, and the
-// parameter wall is the time of the wall clock. planAt compares the times in a record only with
-// wall, so that a key lives as long as it was meant to, even if the wall clock was wrong when the
-// key was created.
+// planAt does the work of plan. It gets the time of the steady clock (now) and the time of the wall
+// clock (wall). It compares the times in a record only with the wall clock, so that a key lives as
+// long as it was meant to, even if the wall clock was wrong when the key was created.
 func (a *Access) planAt(e *entry, now, wall weir.Time) {
 	e.leave()
 	k := &e.record
@@ -139,8 +138,8 @@ func (a *Access) Expire() {
 // with them get InvalidAPIKey instead of KeyRevoked. Call Forget about once per minute, and on one
 // node of a cluster only. A call deletes at most maxForget records, and stops at the first error.
 //
-// If a project has only revoked keys, Forget keeps the record of the last one, because a project
-// without any record of a key counts as new: the next start of the server might create a key for
+// If a project has only revoked keys, Forget keeps the record of the last one. A project without
+// any record of a key would count as new, and the next start of the server might create a key for
 // it.
 func (a *Access) Forget(ctx context.Context) error {
 	var (

@@ -119,11 +119,11 @@ func (a *Access) AuthenticateToken(authorization []string) (*Grant, error) {
 // idempotencyHour is the minimum time for which CreateKeyOnce remembers an idempotency key.
 const idempotencyHour = time.Hour
 
-// CreateKeyOnce is like CreateKey, but a repeated call with the same management token and the same
-// idempotency key returns the key that the first call created, and the result made is false (D36).
-// This works for at least an hour after the first call, on all nodes and also after a restart. If
-// the settings differ from those of the first call, it fails with InvalidRequest. The parameter
-// token is the token itself, not its id.
+// CreateKeyOnce is like CreateKey, but can be repeated (D36). A later call with the same management
+// token and the same idempotency key returns the key that the first call created, and the result
+// made is false. This works for at least an hour after the first call, on all nodes and also after
+// a restart. If the settings differ from those of the first call, it fails with InvalidRequest. The
+// parameter token is the token itself, not its id.
 func (a *Access) CreateKeyOnce(ctx context.Context, s KeySpec, token, idempotencyKey string) (k Key, secret Secret, made bool, err error) {
 	if s.Kind != Live && s.Kind != Test {
 		return Key{}, Secret{}, false, weir.Errorf(weir.InvalidRequest, "unknown kind of key: use %s or %s", Live, Test)

@@ -21,9 +21,9 @@ import (
 // the response is 401 (D18).
 //
 // A long page is read and sent in runs of about pageRun bytes, so it needs little memory. It can
-// end after any batch: if a later run cannot be read, for example because its batches were evicted
-// or because no memory is free, the page ends before that run, and the request for the next page
-// reports the reason.
+// end after any batch. If a later run cannot be read, for example because its batches were evicted
+// or no memory is free, the page ends before that run. The request for the next page then reports
+// the reason.
 func (c *call) batches() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {

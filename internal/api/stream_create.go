@@ -16,11 +16,16 @@ import (
 )
 
 // streamCreate serves POST /v1/streams: it creates a stream and responds with 201 and the stream
-// object. It refuses, in this order (D10, D19): a key without the permission to manage (403
-// project_forbidden), a wrong content type (415), a body of more than 64 KiB (413), an invalid body
-// (400 invalid_request_error), a retention out of range (422), an id that the key is not allowed to
-// use (403), an id that already exists (409 stream_name_taken), and a project that has reached its
-// limit of streams (403 stream_limit_reached).
+// object. It refuses, in this order (D10, D19):
+//
+//   - a key without the permission to manage (403 project_forbidden)
+//   - a wrong content type (415)
+//   - a body of more than 64 KiB (413)
+//   - an invalid body (400 invalid_request_error)
+//   - a retention out of range (422)
+//   - an id that the key is not allowed to use (403)
+//   - an id that already exists (409 stream_name_taken)
+//   - a project that has reached its limit of streams (403 stream_limit_reached)
 func (c *call) streamCreate() error {
 	// Two checks are needed. Before the body is read, streamCreate checks whether the key may
 	// create streams at all. Afterwards it checks whether the key may create a stream with this id.

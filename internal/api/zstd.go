@@ -13,8 +13,8 @@ import (
 // a client may read only the first frame.
 //
 // Subscriptions are never compressed with zstd. Subscribers share compressed batches, and a zstd
-// block cannot be shared: it may refer to the last three distances that the blocks before it used,
-// and these differ from subscriber to subscriber.
+// block cannot be shared. A block may refer to the last three distances that the blocks before it
+// used, and these differ from subscriber to subscriber.
 
 const (
 	// zstdWindow is how far back a match may be. A larger window saves hardly any bytes of JSON

@@ -30,11 +30,13 @@ func parseCondition(text string) (*condition, error) {
 }
 
 // mayHold reports whether the condition can hold for an event of this payload. It looks in the
-// payload for the last name of the path, which is much faster than parsing the events. In three
-// cases the condition can hold although the payload lacks that name, so mayHold returns true for
-// them as well: the operator is !=, which also holds for events without the name; the name is the
-// index of an element; or the payload has a backslash, so that the name may be written with
-// escapes.
+// payload for the last name of the path, which is much faster than parsing the events. In the
+// following cases the condition can hold although the payload lacks that name, so mayHold returns
+// true:
+//
+//   - The operator is !=, which also holds for events without the name.
+//   - The name is the index of an element.
+//   - The payload has a backslash, so the name may be written with escapes.
 func (c *condition) mayHold(payload []byte) bool {
 	last := c.path[len(c.path)-1]
 	_, notIndex := strconv.Atoi(last)

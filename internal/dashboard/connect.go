@@ -85,8 +85,9 @@ func (v *visit) connectKey() error {
 	return v.back(page+"&key="+k.ID, "")
 }
 
-// examples are the programs, by use and mode of the stream. {url}, {stream} and {key} stand for the
-// address of this server, the id of the stream and the key, {curl} for further flags of curl.
+// examples are the programs, by use and mode of the stream. In them, {url}, {stream} and {key}
+// stand for the address of this server, the id of the stream and the key, and {curl} stands for
+// further flags of curl.
 var examples = map[string][]program{
 	"publish json": {
 		{"curl", "curl", `curl -sS{curl} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{"events":["hello"]}' {url}/v1/streams/{stream}/publish`},
