@@ -40,7 +40,7 @@ type Access struct {
 	reader    *Grant // grant (permissions) of callers without a key, which may read the demo; nil while the demo is off
 	trusted   []netip.Prefix
 	untrusted func(netip.Addr) // Options.Untrusted
-	told      atomic.Bool      // the function untrusted was called
+	told      atomic.Bool      // Options.Untrusted was called
 	windows   windows
 	catchUp   catchUp
 	steady    steady // the clock by which keys revoke themselves and are forgotten
@@ -49,11 +49,11 @@ type Access struct {
 
 	renaming sync.Mutex // held during a rename, which changes two documents
 
-	// mu guards the fields below and the entries in the maps, but not the grants in the entries. A
-	// method must not hold mu while it calls the store, or it would deadlock: the call waits until
-	// the store has called documentChanged, which locks mu. Except for the demo, only documentChanged
-	// changes the guarded data. So memory agrees with the store even if a caller gives up before
-	// its change is stored (D33).
+	// mu guards the fields below and the entries in the maps, but not the grants in the entries. No
+	// method may hold mu while it calls the store: the call waits until the store has called
+	// documentChanged, which locks mu, so both would wait forever. Except for the demo, only
+	// documentChanged changes projects and the records of keys. So memory agrees with the store
+	// even if a caller gives up before its change is stored (D33).
 	mu         sync.RWMutex
 	projects   map[weir.ProjectID]projectEntry
 	names      map[string]weir.ProjectID

@@ -63,8 +63,9 @@ func ReadCredentials(authorization []string) (c Credentials) {
 	return c
 }
 
-// Admit does the same as Authenticate, for fields that ReadCredentials has read. A caller that gets
-// the same fields many times need not read them again, which takes most of the time.
+// Admit does the same as Authenticate, for fields that ReadCredentials has read. Reading the fields
+// takes most of the time, so a caller that gets the same fields many times should read them only
+// once.
 func (a *Access) Admit(c Credentials) (*Grant, error) {
 	if c.refusal != nil {
 		return nil, c.refusal

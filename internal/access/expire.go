@@ -26,11 +26,11 @@ const (
 	keepRevoked = 30 * 24 * time.Hour
 
 	// maxRevoked is the maximum number of revoked keys and tokens that are remembered. If there are
-	// more, those that would be forgotten next are forgotten early, but not within keepExpired
-	// after they were created.
+	// more, those that are due first are forgotten early, but none is forgotten within keepExpired
+	// of its creation.
 	maxRevoked = 100_000
 
-	// maxForget is the number of documents that one call of Forget deletes at most.
+	// maxForget is the maximum number of documents that one call of Forget deletes.
 	maxForget = 50_000
 )
 
@@ -43,7 +43,7 @@ type steady struct {
 
 	mu    sync.Mutex
 	last  time.Time // when the clock was last read, with a monotonic reading
-	nanos int64     // time of this clock at the moment last, in Unix nanoseconds
+	nanos int64     // what this clock showed then, in Unix nanoseconds
 }
 
 // wallTime returns the time of the wall clock. The times in records are times of this clock.
@@ -59,10 +59,10 @@ func (s *steady) now() weir.Time {
 	return weir.Time(s.nanos / int64(time.Millisecond))
 }
 
-// SetClock sets the clock by which keys revoke themselves, and whose time new records show. Open
-// sets it to Options.Now. On a node of a cluster, whose own clock may be wrong, the caller sets the
-// clock of the cluster once it knows that clock. SetClock must not be called concurrently with
-// other methods.
+// SetClock sets the clock by which keys revoke themselves, and from which new records get their
+// times. Open sets it to Options.Now. On a node of a cluster, whose own clock may be wrong, the
+// caller sets the clock of the cluster once it knows that clock. SetClock must not be called
+// concurrently with other methods.
 //
 // If a time in a record is later than the clock, the clock was set back. The steady clock then
 // starts at the time in the record, so that no revoked key becomes valid again.
@@ -91,10 +91,9 @@ func (a *Access) SetClock(clock func() time.Time) {
 // a.mu held.
 func (a *Access) plan(e *entry) { a.planAt(e, a.steady.now(), a.steady.wallTime()) }
 
-// planAt does the work of plan. The parameter now is the time of the steady clock, and the
-// parameter wall is the time of the wall clock. planAt compares the times in a record only with
-// wall, so that a key lives as long as it was meant to, even if the wall clock was wrong when the
-// key was created.
+// planAt does the work of plan. It gets the time of the steady clock (now) and the time of the wall
+// clock (wall). It compares the times in a record only with the wall clock, so that a key lives as
+// long as it was meant to, even if the wall clock was wrong when the key was created.
 func (a *Access) planAt(e *entry, now, wall weir.Time) {
 	e.leave()
 	k := &e.record
@@ -139,8 +138,8 @@ func (a *Access) Expire() {
 // with them get InvalidAPIKey instead of KeyRevoked. Call Forget about once per minute, and on one
 // node of a cluster only. A call deletes at most maxForget records, and stops at the first error.
 //
-// If a project has only revoked keys, Forget keeps the record of the last one, because a project
-// without any record of a key counts as new: the next start of the server might create a key for
+// If a project has only revoked keys, Forget keeps the record of the last one. A project without
+// any record of a key would count as new, and the next start of the server might create a key for
 // it.
 func (a *Access) Forget(ctx context.Context) error {
 	var (
@@ -198,8 +197,8 @@ func (a *Access) toForget() (due []*entry) {
 	return due
 }
 
-// forget deletes the document of a key or token. The store reports the deletion, which removes the
-// entry from memory.
+// forget deletes the document of a key or token. When the store reports the deletion,
+// documentChanged removes the entry from memory.
 func (a *Access) forget(ctx context.Context, e *entry) error {
 	a.mu.RLock()
 	name, revision := e.digest.document(e.record.Kind), e.revision
@@ -216,7 +215,7 @@ func (a *Access) forget(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// putBack puts a record that toForget took off the agenda back on it.
+// putBack returns a record to the agenda from which toForget has taken it.
 func (a *Access) putBack(e *entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,8 +26,8 @@ type Grant struct {
 	ending  sync.Once
 	used    atomic.Int64 // weir.Time of the last use
 	window  counter
-	tallied uint64        // how many of the requests in the field taken were reported to other nodes
-	taken   atomic.Uint64 // requests counted; next to the field window, because a request touches that cache line anyway
+	tallied uint64        // number of requests that were reported to other nodes; at most the field taken
+	taken   atomic.Uint64 // number of requests; next to the field window, because a request touches that cache line anyway
 	work    work
 }
 
@@ -116,7 +116,7 @@ func (g *Grant) reaches(stream weir.StreamID) bool {
 }
 
 // May decides whether the caller may perform an action on a stream. The parameter owner is the
-// project of that stream. It returns nil or a *weir.Error: ProjectForbidden, MissingAPIKey for a
+// project of that stream. The result is nil or a *weir.Error: ProjectForbidden, MissingAPIKey for a
 // caller without a key, or StreamNameTaken for creating the demo stream.
 //
 // For CreateStream, the parameter stream is the id in the request, or empty. For ListStreams it is

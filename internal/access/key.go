@@ -338,10 +338,10 @@ func (a *Access) find(id string) *entry {
 	return a.keys.Get(id)
 }
 
-// update changes the stored record of a key. The store reports the change, which updates the record
-// in memory. The function change modifies the record, or returns false if there is nothing to
-// change. If another caller or process changed the record first, update calls change again with the
-// new record.
+// update changes the stored record of a key. When the store reports the change, documentChanged
+// updates the record in memory. The function change modifies the record, or returns false if there
+// is nothing to change. If another caller or process changed the record first, update calls change
+// again with the new record.
 func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) error {
 	for tried := engine.Revision(0); ; {
 		a.mu.RLock()

@@ -56,13 +56,13 @@ func digestIn(document string) (d digest, err error) {
 	return d, err
 }
 
-// kindOf reports whether s has the form of a key, and if so, its kind.
+// kindOf returns the kind of a key, and false if s does not have the form of a key.
 func kindOf(s string) (Kind, bool) {
 	kind, ok := formOf(s)
 	return kind, ok && kind != Management
 }
 
-// formOf reports whether s has the form of a key or a management token, and if so, its kind.
+// formOf returns the kind of a key or a management token, and false if s has the form of neither.
 func formOf(s string) (Kind, bool) {
 	if len(s) != keyLength {
 		return "", false

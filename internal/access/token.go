@@ -22,8 +22,8 @@ type Token struct {
 }
 
 // token returns the record of a token. In the store and in memory, the record of a token is a Key of
-// the kind Management without a project, so that the code for keys stores its last use, revokes it
-// and forgets it.
+// the kind Management without a project. So tokens share the code that stores the last use of keys,
+// revokes keys and forgets them.
 func (k Key) token() Token {
 	return Token{k.ID, k.Name, k.Masked, k.CreatedAt, k.LastUsedAt, k.RevokedAt}
 }
@@ -87,8 +87,8 @@ func (a *Access) caller(id string) *entry {
 }
 
 // AuthenticateToken returns the caller for the values of the Authorization header fields, which must
-// be a management token. Its errors are those of Authenticate. The returned Grant has no permission
-// on any stream.
+// hold a management token. Its errors are those of Authenticate. The returned Grant has no
+// permission on any stream.
 func (a *Access) AuthenticateToken(authorization []string) (*Grant, error) {
 	secret, kind, err := Bearer(authorization)
 	switch {
@@ -119,11 +119,11 @@ func (a *Access) AuthenticateToken(authorization []string) (*Grant, error) {
 // idempotencyHour is the minimum time for which CreateKeyOnce remembers an idempotency key.
 const idempotencyHour = time.Hour
 
-// CreateKeyOnce is like CreateKey, but a repeated call with the same management token and the same
-// idempotency key returns the key that the first call created, and the result made is false (D36).
-// It does so for an hour at least, on all nodes and after a restart. If the settings differ from
-// those of the first call, it fails with InvalidRequest. The parameter token is the token itself,
-// not its id.
+// CreateKeyOnce is like CreateKey, but can be repeated (D36). A later call with the same management
+// token and the same idempotency key returns the key that the first call created, and the result
+// made is false. This works for at least an hour after the first call, on all nodes and also after
+// a restart. If the settings differ from those of the first call, it fails with InvalidRequest. The
+// parameter token is the token itself, not its id.
 func (a *Access) CreateKeyOnce(ctx context.Context, s KeySpec, token, idempotencyKey string) (k Key, secret Secret, made bool, err error) {
 	if s.Kind != Live && s.Kind != Test {
 		return Key{}, Secret{}, false, weir.Errorf(weir.InvalidRequest, "unknown kind of key: use %s or %s", Live, Test)

@@ -127,7 +127,7 @@ func (a *Access) SetLimits(l Limits) error {
 
 // Take counts a request in the window of its caller. Callers with a key have one window per key.
 // Demo callers, and callers without a valid key (g is nil), have one per client address. Windows
-// include the requests of this process, and those of other nodes that AddTally reported.
+// include the requests of this process, and those of other nodes that were passed to AddTally.
 func (a *Access) Take(g *Grant, client netip.Addr) Window { return a.take(g, client, true) }
 
 // Peek returns the window without counting a request. It is for requests that do not count, but
@@ -269,7 +269,7 @@ func (c *clients) forget(now int64) {
 	}
 }
 
-// DropWindows frees the memory of the rate windows of client addresses that have ended. Call it
+// DropWindows frees the memory of those rate windows of client addresses that have ended. Call it
 // periodically.
 func (a *Access) DropWindows() {
 	now := a.now().Unix()

@@ -2,7 +2,7 @@ package access
 
 import "sync/atomic"
 
-// Work is what the requests with a key did in some time.
+// Work sums up what the requests of a key did in some period of time.
 type Work struct {
 	Requests uint64
 	Refused  uint64 // requests that were answered with a status of 400 or above

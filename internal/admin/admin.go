@@ -20,7 +20,7 @@ import (
 // Handler serves the operator's requests:
 //
 //	GET  /projects             POST /projects {name}
-//	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name}
+//	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name, revoke_after}
 //	POST /keys/{id}/revoke
 //	GET  /tokens               POST /tokens {name}
 //	POST /tokens/{id}/revoke

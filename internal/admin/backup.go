@@ -36,10 +36,10 @@ var errBackup = &weir.Error{Code: weir.Overloaded, Message: "another backup is i
 const maxSummary = 64 << 20
 
 // Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND]. The response is the copy
-// that the function take returns. The request body is passed to the function take as its second
-// argument: it is empty, or describes an earlier backup, whose files the copy leaves out. Only one
-// backup runs at a time; a second request is refused. If copying fails, the response is cut off, so
-// that the client cannot mistake it for a complete backup.
+// that the function take returns. The second argument of that function is the request body, which
+// is empty or describes an earlier backup. The copy leaves out the files of that earlier backup.
+// Only one backup runs at a time; a second request is refused. If copying fails, the response is
+// cut off, so that the client cannot mistake it for a complete backup.
 func (h *Handler) Backups(take func(ctx context.Context, since []byte) (Backup, error)) {
 	var taking atomic.Bool
 	h.mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) {

@@ -45,7 +45,7 @@ const (
 type Node struct {
 	Name       string  `json:"name"`
 	This       bool    `json:"this"`             // the node that answers
-	State      string  `json:"state"`            // state of its store, such as ready or full; missing if the node is not connected
+	State      string  `json:"state"`            // state of its store, such as "ready" or "full"; "missing" if the node is not connected
 	Reason     string  `json:"reason,omitempty"` // why the state is not ready
 	Version    string  `json:"version"`
 	ClockAhead float64 `json:"clock_ahead_seconds"` // compared with the median of all nodes
@@ -53,7 +53,7 @@ type Node struct {
 	Size       int64   `json:"size_bytes"`          // size of that disk
 	Silent     float64 `json:"silent_seconds"`      // time since the node was last heard
 	Leads      int     `json:"leads"`               // shards that its NATS server leads; 0 if the NATS servers run elsewhere
-	Copies     int     `json:"copies"`              // shards of which its NATS server has a copy
+	Copies     int     `json:"copies"`              // shards that have a copy on its NATS server
 }
 
 // Nodes makes the handler serve GET /nodes.

@@ -28,7 +28,7 @@ type RemoveNode struct {
 	Force bool   `json:"force"` // the node is dead: give up its copies
 }
 
-// GrowShards is the request body for more shards.
+// GrowShards is the request body for raising the number of shards.
 type GrowShards struct {
 	Shards int `json:"shards"`
 }
@@ -69,8 +69,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	h.answer(func(*http.Request) (any, error) { return nil, err })(w, r)
 }
 
-// work answers a request with the progress of the function do. The parameter ended describes what
-// has been reached when it returns nil.
+// work answers a request with the progress of the function do. If that function returns nil, the
+// last line of the response is the text in the parameter ended, which says what was done.
 func (h *Handler) work(w http.ResponseWriter, r *http.Request, ended string, do func(tell func(Work)) error) {
 	said := false
 	tell := func(line Work) {

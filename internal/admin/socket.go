@@ -121,8 +121,8 @@ func refusal(resp *http.Response) error {
 	return errors.New(e.Message)
 }
 
-// socketFault explains the error EINVAL: the path is too long, because the system limits socket
-// paths to about 100 bytes.
+// socketFault explains the error EINVAL. It means that the path is too long: the system limits the
+// paths of sockets to about 100 bytes.
 func socketFault(path string, err error) error {
 	if errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("the path %s is too long for a socket; choose a shorter --data", path)

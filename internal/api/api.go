@@ -47,10 +47,11 @@ type Options struct {
 	// problem (D32). If Health is nil, the service counts as always healthy.
 	Health func() (status string, ok bool)
 
-	// Note counts a change that a program has made, for the audit log (D33). It does not wait. If
-	// the change gets an entry of its own, the result is not nil, and must be called with the key
-	// and the address of the program. It stores the entry, and waits until the entry is durable.
-	// The arguments contain no key, only the masked form of a key. A nil Note records nothing.
+	// Note counts a change that a program has made, for the audit log (D33), and does not wait. If
+	// the change gets an entry of its own, Note returns a function. The caller must call this
+	// function with the id of the key and the address of the program. The function stores the
+	// entry, and waits until the entry is durable. No argument contains a whole key. If Note is
+	// nil, nothing is recorded.
 	Note func(what string) func(ctx context.Context, who string, from netip.Addr, detail string)
 
 	// Lease returns an error while this node cannot know whether keys and streams still exist
@@ -225,8 +226,7 @@ func (c *call) endpoint() func(*call) error {
 }
 
 // stream returns the stream named in the path, if the caller may perform the action on it (D19).
-// Once the method stream has returned a stream, the response says when the stream was created, even
-// if the response is an error (D39).
+// From then on every response, even an error, says when the stream was created (D39).
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 // the response is 401 (D18).
 //
 // A long page is read and sent in runs of about pageRun bytes, so it needs little memory. It can
-// end after any batch: if a later run cannot be read, for example because its batches were evicted
-// or because no memory is free, the page ends before that run, and the request for the next page
-// reports the reason.
+// end after any batch. If a later run cannot be read, for example because its batches were evicted
+// or no memory is free, the page ends before that run. The request for the next page then reports
+// the reason.
 func (c *call) batches() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *call) await(s *hub.Stream, wait func(context.Context) error) error {
 		return err
 	}
 	defer c.h.places.Give(of, at)
-	// The deadline for the request must not end the wait.
+	// The deadline for receiving the request must not end the wait.
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
@@ -154,8 +154,8 @@ func (c *call) readRun(b []byte, mode weir.Mode, page *hub.Page) ([]byte, error)
 	})
 }
 
-// reserve does the same as borrowToSend, unless the bytes are so few that a call may use them
-// without a loan.
+// reserve calls borrowToSend, unless this number of bytes is so small that a call needs no loan for
+// them.
 func (c *call) reserve(bytes int) error {
 	if bytes <= unlent {
 		return nil

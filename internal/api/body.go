@@ -36,8 +36,8 @@ const (
 	// memoryWait is how long a body waits for memory from the shared budget.
 	memoryWait = 10 * time.Second
 
-	// The constant slowest is a period in which a client must send slowestBytes or the rest of the
-	// body. So a client cannot occupy a connection by sending nothing.
+	// In every period of this length, a client must send slowestBytes or the rest of the body. So a
+	// client cannot occupy a connection by sending nothing.
 	slowest      = 30 * time.Second
 	slowestBytes = 256 << 10
 )

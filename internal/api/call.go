@@ -30,7 +30,7 @@ type call struct {
 	coding coding // the content coding of a visit's response; empty if it is not compressed
 	read   bool   // the request body was read, or reading it failed; if false, linger may have to read it
 
-	known     *hub.Stream // the stream that the method stream returned; nil if there was none
+	known     *hub.Stream // the result of the method stream; nil if the call has no stream yet
 	cache     string      // value of cache-control; "no-store" if empty
 	created   *weir.Time  // value of x-svc-stream-created (D39); nil unless the response is about a stream
 	publisher string      // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
@@ -87,7 +87,7 @@ func (c *call) client() netip.Addr {
 }
 
 // peek reads the rate window of the client's address without counting the request. It is for
-// requests that do not count, because their responses have the rate limit header fields too.
+// requests that do not count: their responses have the rate limit header fields, like all others.
 func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 
 // Constant header values, shared by all responses. Nothing may append to them.
@@ -108,14 +108,13 @@ const (
 // headWriter is implemented by response writers that accept header fields as text, in addition to
 // those in their Header. This saves the handler the cost of filling a map, and the writer the cost of
 // reading it. The handler appends complete lines to the buffer that BeginHead returns, and passes the
-// result to EndHead. The parameter typed says whether one of them is the content type.
+// result to EndHead. If one of the lines is the content type, the parameter typed is true.
 type headWriter interface {
 	BeginHead(status int) []byte
 	EndHead(head []byte, typed bool)
 }
 
-// none is passed to the method head as the length or cursor of a response that has no length or
-// cursor.
+// none as the length or cursor of a response means that the response has no length or cursor.
 const none = -1
 
 // head begins the response. Every response under /v1 goes through it. It sends the header fields

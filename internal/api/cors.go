@@ -38,8 +38,8 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 		return false
 	}
 	if !o.any {
-		// Even without an Origin field, so that a cache does not reuse this response for a page that
-		// sends one.
+		// Set Vary even if the request has no Origin field, so that a cache does not reuse this
+		// response for a page that sends one.
 		switch h.Get("Vary") {
 		case "":
 			h["Vary"] = varyOrigin
@@ -62,8 +62,9 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 	return true
 }
 
-// allowOrigin calls the method allow, unless that would have no effect, or the request uses a
-// management token, which pages of other origins must not use.
+// allowOrigin reports whether the origin is allowed, like cors.allow. It returns false without
+// calling cors.allow in two cases: the call would have no effect, or the request needs a management
+// token, which pages of other origins must not use.
 func (c *call) allowOrigin() bool {
 	if c.route.manages || c.h.cors.any && c.facts != nil && c.facts.direct {
 		return false

@@ -15,7 +15,7 @@ type fault struct {
 	code       weir.Code
 	status     int
 	kind       string // error.type (D26)
-	retryAfter string // seconds to send as retry-after; empty if there is no such field, and for 429, where refuse computes the time
+	retryAfter string // seconds to send as retry-after; empty if the response has no such field, and for 429, because refuse computes the seconds then
 	means      string // for the manual: what went wrong
 	todo       string // for the manual: what the client can do about it
 }

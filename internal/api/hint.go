@@ -17,8 +17,8 @@ var (
 // Limits of a hint. They bound the work for a body with many members, and the length of the text.
 const (
 	maxHints      = 3
-	hintedMembers = 16 // unknown members that are compared with the known ones
-	hintedName    = 40 // bytes of a member's name; a longer name gets no hint
+	hintedMembers = 16 // maximum number of unknown members that are compared with the known ones
+	hintedName    = 40 // maximum length of a member's name in bytes; a longer name gets no hint
 )
 
 // hint notes members of a body that are probably mistakes, such as retention instead of
@@ -47,9 +47,9 @@ func (c *call) hint(body []byte, known []string) {
 	c.hints = strings.Join(hints, " ")
 }
 
-// resembles reports whether a client that sent the member given probably meant the member known. This
-// is so if given is known in another spelling (retentionSeconds), starts like known (retention,
-// ttl_ms), or differs from known by one or two typing errors.
+// resembles reports whether the first name is probably a mistake for the second one, which is the
+// name of a member. It may be the second name in another spelling (retentionSeconds), start like it
+// (retention, ttl_ms), or differ from it by one or two typing errors.
 func resembles(given, known string) bool {
 	plain := func(name string) string {
 		return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(name))

@@ -20,17 +20,17 @@ type laterWriter interface {
 	Ready(f interface{ Finish() })
 }
 
-// memoWriter is implemented by response writers that keep something between the requests of a
-// connection.
+// memoWriter is implemented by response writers that keep a value from one request on a connection
+// to the next.
 type memoWriter interface {
 	// Memo returns a place in which the API keeps what it has learned from the header fields of the
 	// request. The event loop clears this place if a later request on the connection has other header
-	// fields. Content-Length is not compared, and neither is the path.
+	// fields, not counting Content-Length. The path may differ.
 	Memo() *any
 }
 
 // fieldFacts is what is known about the header fields of a request. Most connections send the same
-// fields with every request, so an event loop keeps the facts for the next one.
+// fields with every request, so an event loop keeps the facts for the next request.
 type fieldFacts struct {
 	credentials access.Credentials
 	plain       bool // the fields say that the body is JSON, without a content coding, and no field changes how a batch is published
@@ -86,7 +86,7 @@ var errPending = errors.New("the outcome is pending")
 // If both results are false, ServeLater has done nothing, and ServeHTTP must answer the request. This
 // is so for requests that may have to wait before the store can begin with them:
 //
-//   - all but publishes and creations
+//   - all requests other than publishes and creations
 //   - publishes of more than 64 KiB, and creations of more than 4 KiB
 //   - all requests on a node of a cluster, which may have to ask other nodes about a key or a stream
 func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
@@ -188,7 +188,7 @@ func (c *call) create(spec hub.Spec, respond func(weir.Stream, error) error) err
 	return errPending
 }
 
-// The names of what happens to streams, in the audit log.
+// The names that changes of streams have in the audit log.
 const (
 	StreamCreated = "stream created"
 	StreamClosed  = "stream closed"
@@ -214,8 +214,8 @@ func (c *call) arrive() {
 	c.later.Ready(c)
 }
 
-// Settle makes the event loop call f.Finish, which calls Published. So a goroutine of the store
-// neither computes the outcome nor sends the response.
+// Settle makes the event loop call f.Finish, which calls Published. So the event loop computes the
+// outcome and sends the response, and no goroutine of the store has to.
 func (c *call) Settle(f interface{ Finish() }) {
 	c.inLoop = true
 	c.later.Ready(f)

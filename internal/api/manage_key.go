@@ -61,8 +61,8 @@ var (
 // keyCreate serves POST /manage/v1/keys. It creates a key and responds with 201 and the key. No
 // other endpoint shows the key itself. If a request with the same token and Idempotency-Key created
 // the key before, keyCreate responds with 200 and the same key. It refuses unknown members and an
-// empty list of permissions or streams (400). Package access would take an empty list for no
-// restriction, and the key could do more than the program meant.
+// empty list of permissions or streams (400). For package access an empty list means that there is
+// no restriction, so the key could do more than the program meant.
 func (c *call) keyCreate() error {
 	once, err := idempotencyKey(c.r.Header)
 	if err != nil {

@@ -86,8 +86,8 @@ func preferred(fields []string, offered ...coding) (best coding) {
 	return best
 }
 
-// qualityIn returns the highest quality with which lists of values have the given value, or 0 if
-// they do not have it.
+// qualityIn returns the quality of a value in lists of values, or 0 if no list has the value. If
+// the value occurs more than once, the highest quality counts.
 func qualityIn(lists []string, value string) (highest float64) {
 	for _, list := range lists {
 		for more := true; more; {

@@ -39,7 +39,7 @@ type parked = interface {
 	Left(err error)
 }
 
-// errParked is returned by the method follow if an event loop continues the subscription.
+// errParked is the result of follow if an event loop continues the subscription.
 var errParked = errors.New("the subscription was parked")
 
 // subscriber is an open subscription, whether a goroutine or an event loop sends its events. A server
@@ -81,7 +81,7 @@ func (s *subscriber) close() {
 // park parks the subscription if its client has received everything so far. If it returns true,
 // another goroutine may already use the subscription.
 func (s *subscriber) park(w *writer) bool {
-	_, ok := w.w.(parkingWriter) // first, because over HTTP/2 every batch would otherwise look for the next one twice
+	_, ok := w.w.(parkingWriter) // checked first: over HTTP/2, where nothing is parked, IsIdle would look for the next batch in vain
 	return ok && s.parks && s.sub.IsIdle() && s.leave(w)
 }
 

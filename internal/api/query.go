@@ -7,8 +7,8 @@ import (
 
 // queryParameter returns the value of a query parameter. The result given says whether the query
 // has the parameter. The result ok is false if the query has the parameter more than once, or if
-// the parameter cannot be parsed (D35): it has an invalid percent escape, or a semicolon, which
-// some clients use as a separator.
+// the parameter cannot be parsed (D35). It cannot be parsed if it has an invalid percent escape, or
+// a semicolon, which some clients use as a separator.
 //
 // url.ParseQuery is not used, because it drops pairs that it cannot parse: a request with a
 // malformed cursor would be treated like a request without a cursor. In queryParameter, a pair

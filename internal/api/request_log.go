@@ -13,8 +13,8 @@ import (
 // It consists of shards, each with its own lock, so that concurrent requests rarely wait for each
 // other. A shard holds requests in rings, which overwrite the oldest request when they are full.
 // Refused, failed and slow requests, and those with hints, are in rings of their own, because the
-// many other requests would overwrite them. Every request is recorded, even under load. The ring of the successful
-// requests then just reaches back a shorter time.
+// many other requests would overwrite them. Every request is recorded, even under load; the ring of
+// successful requests then covers less time.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {

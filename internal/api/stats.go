@@ -24,8 +24,8 @@ type counters struct {
 	refused       [len(refusalNames)]atomic.Uint64
 	ended         [len(endNames)]atomic.Uint64
 	panics        atomic.Uint64
-	complained    atomic.Int64  // when the method complain last logged, by the clock of meter.Now; 0 means never
-	unsaid        atomic.Uint64 // refused requests that complain has not logged since then
+	complained    atomic.Int64  // when complain() last logged a request, by the clock of meter.Now; 0 means never
+	unsaid        atomic.Uint64 // refused requests since then, which complain() has not logged
 }
 
 type shard struct {

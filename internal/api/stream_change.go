@@ -11,8 +11,8 @@ import (
 // streamChange serves PATCH /v1/streams/{id}: it changes the name, the retention or the maximum size
 // of a stream, and responds with the stream object (D37). It ignores other members of the body.
 // Batches that exceed the new limits are evicted before the response is sent. streamChange refuses
-// the same requests as streamDelete, and then the bodies that streamCreate refuses, except that no
-// member is required. No key can change the demo stream (403, D22).
+// the same requests as streamDelete, and the same bodies as streamCreate, except that no member is
+// required. No key can change the demo stream (403, D22).
 func (c *call) streamChange() error {
 	s, err := c.stream(access.ChangeStream)
 	if err != nil {

@@ -15,8 +15,9 @@ func (c *call) streamClose() error {
 	if err != nil {
 		return err
 	}
-	// Bounds only tells whether the request changes anything. An error of Bounds must not stop the
-	// request, because the client may have hung up (D33); any other error comes from Close too.
+	// Bounds only tells whether the request changes anything. Its error is ignored: if the client
+	// has hung up, the stream is closed all the same (D33), and after any other error Close fails
+	// too.
 	_, before, _ := s.Bounds(c.r.Context())
 	object, err := s.Close(c.r.Context())
 	if err != nil {

@@ -16,11 +16,16 @@ import (
 )
 
 // streamCreate serves POST /v1/streams: it creates a stream and responds with 201 and the stream
-// object. It refuses, in this order (D10, D19): a key without the permission to manage (403
-// project_forbidden), a wrong content type (415), a body of more than 64 KiB (413), an invalid body
-// (400 invalid_request_error), a retention out of range (422), an id that the key is not allowed to
-// use (403), an id that already exists (409 stream_name_taken), and a project that has reached its
-// limit of streams (403 stream_limit_reached).
+// object. It refuses, in this order (D10, D19):
+//
+//   - a key without the permission to manage (403 project_forbidden)
+//   - a wrong content type (415)
+//   - a body of more than 64 KiB (413)
+//   - an invalid body (400 invalid_request_error)
+//   - a retention out of range (422)
+//   - an id that the key is not allowed to use (403)
+//   - an id that already exists (409 stream_name_taken)
+//   - a project that has reached its limit of streams (403 stream_limit_reached)
 func (c *call) streamCreate() error {
 	// Two checks are needed. Before the body is read, streamCreate checks whether the key may
 	// create streams at all. Afterwards it checks whether the key may create a stream with this id.
@@ -89,9 +94,9 @@ func parseSpec(body []byte) (hub.Spec, error) {
 	return change.Apply(spec), err
 }
 
-// parseSettings parses the members of a body that can be changed later. It passes every other
-// member to the function other. The error is RetentionOutOfRange only if nothing else is wrong with
-// the body (D10).
+// parseSettings parses the members whose values can be changed later by a PATCH. It passes every
+// other member of the body to the function other. The error is RetentionOutOfRange only if nothing
+// else is wrong with the body (D10).
 func parseSettings(body []byte, other func(member string, value jsontext.Value) error) (c hub.Change, err error) {
 	outOfRange := false
 	err = eachMember(body, func(member string, value jsontext.Value) (err error) {

@@ -187,7 +187,7 @@ func endFrame(err error) []byte {
 	return nil
 }
 
-// gathered is a pool of the buffers in which the method send combines small frames into one write.
+// gathered is a pool of buffers for send(), which combines small frames into one write.
 var gathered = sync.Pool{New: func() any { b := make([]byte, 0, 24<<10); return &b }}
 
 // send writes frames and flushes them. It combines small frames into one write, because every write

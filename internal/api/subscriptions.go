@@ -26,7 +26,7 @@ type watched struct {
 // ender ends one subscription, or the wait of a long poll.
 type ender struct {
 	mu      sync.Mutex
-	over    bool                     // the method end was called
+	over    bool                     // end() was called
 	cancel  context.CancelFunc       // nil while the subscription is parked (held by an event loop, without a goroutine)
 	control *http.ResponseController // nil while the subscription is parked, and for a long poll, which writes its response after the wait
 	parked  interface{ Cut() }       // nil unless the subscription is parked
@@ -57,8 +57,8 @@ func (e *ender) interrupt() {
 	}
 }
 
-// use replaces what the method end interrupts. If end was called before, the method use interrupts
-// the new parts at once. It cancels the context that was used before, to free its memory.
+// use replaces the parts that a call of end interrupts. If end was called before, the new parts are
+// interrupted at once. The old context is cancelled, to free its memory.
 func (e *ender) use(cancel context.CancelFunc, control *http.ResponseController, parked interface{ Cut() }) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *subscriptions) remove(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.keys.Get(ended)
-	if w == nil { // the key was revoked, and the method watch has ended its subscriptions
+	if w == nil { // the key was revoked, and watch() has ended its subscriptions
 		return
 	}
 	w.open.Delete(e)

@@ -15,9 +15,9 @@ import (
 type Visit struct{ c *call }
 
 // Visit serves a request with the function serve. A request without an Authorization header field
-// gets the permissions of the parameter open, or is refused if open is nil. If serve returns an
-// error, it must not have sent anything, and Visit sends the error. Visit answers a preflight without
-// calling serve.
+// gets the permissions of the grant in the parameter open, or is refused if there is no such grant.
+// If serve returns an error, it must not have sent anything, and Visit sends the error. Visit
+// answers a preflight without calling serve.
 func (h *Handler) Visit(w http.ResponseWriter, r *http.Request, open *access.Grant, serve func(*Visit) error) {
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), route{kind: besideRoute}
@@ -53,15 +53,15 @@ func (c *call) visit(open *access.Grant, serve func(*Visit) error) error {
 	return serve(&Visit{c})
 }
 
-// Waits reports whether the function that serves the visit may wait. If not, the function must return
-// the result of Create or Wait, or an error, or what Send or Refuse returned.
+// Waits reports whether the function that serves the visit may wait. If it may not, it must return
+// an error, or the result of Create, Wait, Send or Refuse.
 func (v *Visit) Waits() bool { return v.c.later == nil || v.c.waits }
 
 // Wait makes the function serve answer the visit in a goroutine, where it may wait.
 func (v *Visit) Wait(serve func() error) error { return v.c.wait(serve) }
 
 // Create creates a stream, notes that in the audit log, and then calls the function respond with the
-// outcome, which answers the visit.
+// outcome. That function answers the visit.
 func (v *Visit) Create(spec hub.Spec, respond func(error) error) error {
 	return v.c.create(spec, func(_ weir.Stream, err error) error { return respond(err) })
 }

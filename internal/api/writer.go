@@ -63,8 +63,8 @@ func (w *writer) writePiece(b []byte) error {
 	return nil
 }
 
-// unhurried is the minimum age of a response at which the method release copies memory. If a client
-// receives the response sooner, the copies cost more than they save.
+// unhurried is how long a response must have lasted before release() copies memory. If the client
+// receives the whole response sooner, copies would cost more than they save.
 const unhurried = 100 * time.Millisecond
 
 // release sends *b like the method write, and releases the memory of *b step by step (D34). Memory

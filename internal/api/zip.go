@@ -30,8 +30,8 @@ var zipBuffers = sync.Pool{New: func() any { b := make([]byte, 0, piece+1<<10); 
 var varyEncoding = []string{"Accept-Encoding"}
 
 // choose chooses the content coding of a response with status 200, before its header is sent, and
-// sets Vary. The parameter size is the least size that its body can have. A long response gets zstd
-// only if there is memory for an encoder.
+// sets Vary. The parameter size is the minimum size of its body. A long response gets zstd only if
+// there is memory for an encoder.
 func (c *call) choose(size int) coding {
 	if size < leastZipped || c.r.Method != http.MethodGet {
 		return ""

@@ -13,8 +13,8 @@ import (
 // a client may read only the first frame.
 //
 // Subscriptions are never compressed with zstd. Subscribers share compressed batches, and a zstd
-// block cannot be shared: it may refer to the last three distances that the blocks before it used,
-// and these differ from subscriber to subscriber.
+// block cannot be shared. A block may refer to the last three distances that the blocks before it
+// used, and these differ from subscriber to subscriber.
 
 const (
 	// zstdWindow is how far back a match may be. A larger window saves hardly any bytes of JSON
@@ -85,9 +85,9 @@ func (s *zstdStream) end(b []byte) []byte {
 }
 
 // borrowEncoder borrows the memory of an encoder from the budget, and reports whether there was
-// enough. It does not wait: the response can do without zstd. The encoder has a loan of its own. As
-// part of c.loan, it would make that loan a large one, and each run of a page would have to wait
-// until there is memory for large loans.
+// enough. It does not wait: the response can do without zstd. The encoder has a loan of its own. If
+// its memory were part of c.loan, that loan would be a large one, and each run of a page would have
+// to wait until there is memory for large loans.
 func (c *call) borrowEncoder() bool {
 	now, cancel := context.WithCancel(c.r.Context())
 	cancel()

@@ -14,11 +14,12 @@ import (
 )
 
 // NoteProgram counts an action that a program took with a key or a management token. A program may
-// act very often, so within an hour only the first programNotes actions of each kind get an entry
-// each. For these, the result is a function that stores the entry: who names the key or the token,
-// and from is the address of the program. For the others, the result is nil, and programs.keep adds
-// one entry for each kind of action. So a program that creates many streams does not hide the id of
-// a stream that it deletes. Only the function in the result waits for the store.
+// act very often, so in each hour only the first programNotes actions of each kind get entries of
+// their own. For such an action, the result is a function that stores the entry and waits for the
+// store. Its parameter who names the key or the token, and its parameter from is the address of the
+// program. For a later action the result is nil, and programs.keep adds one entry for all later
+// actions of the same kind. Each kind is limited separately, so that a program that creates many
+// streams does not hide the id of a stream that it deletes.
 func (d *Dashboard) NoteProgram(what string) func(ctx context.Context, who string, from netip.Addr, detail string) {
 	if !d.programs.admit(d.Now(), what) {
 		return nil
@@ -60,8 +61,8 @@ func (p *programs) admit(now time.Time, what string) bool {
 	return false
 }
 
-// take ends the hour if it is over, or in any case if the parameter all is true. It returns the
-// actions that were only counted, and when the hour began.
+// take ends the current hour if it is over. If the parameter all is true, take ends the hour even
+// if it is not over. It returns the actions that were only counted, and when the hour began.
 func (p *programs) take(now time.Time, all bool) (unnoted map[string]int, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

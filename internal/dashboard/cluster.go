@@ -75,7 +75,7 @@ type Node struct {
 	Size    int64 // size of that disk; 0 if unknown
 	Silent  time.Duration
 	Leads   int // shards that its NATS server leads
-	Copies  int // shards of which its NATS server has a copy
+	Copies  int // shards that have a copy on its NATS server
 }
 
 // The states of a node that the page knows. Any other state is a fault of the node's store.
@@ -98,7 +98,7 @@ func (n Node) Clock() string {
 	return fmt.Sprintf("%+.3f s", n.Ahead.Seconds())
 }
 
-// Heard says when this node last heard the other one.
+// Heard says when this node last received a message from the node n.
 func (n Node) Heard() string {
 	switch {
 	case n.This:

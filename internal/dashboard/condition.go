@@ -29,11 +29,14 @@ func parseCondition(text string) (*condition, error) {
 	return &condition{strings.Split(strings.TrimSpace(m[1]), "."), m[2], m[3]}, nil
 }
 
-// mayHold reports whether the condition can hold for an event of this payload. It is much faster
-// than parsing the events: it looks in the payload for the last name of the path. If the condition
-// holds for an event, the payload contains that name unchanged, with three exceptions: the operator
-// is != (which also holds for events without the name), the name is the index of an element, or the
-// name is written with escapes, and so the payload has a backslash.
+// mayHold reports whether the condition can hold for an event of this payload. It looks in the
+// payload for the last name of the path, which is much faster than parsing the events. In the
+// following cases the condition can hold although the payload lacks that name, so mayHold returns
+// true:
+//
+//   - The operator is !=, which also holds for events without the name.
+//   - The name is the index of an element.
+//   - The payload has a backslash, so the name may be written with escapes.
 func (c *condition) mayHold(payload []byte) bool {
 	last := c.path[len(c.path)-1]
 	_, notIndex := strconv.Atoi(last)

@@ -85,8 +85,9 @@ func (v *visit) connectKey() error {
 	return v.back(page+"&key="+k.ID, "")
 }
 
-// examples are the programs, by use and mode of the stream. {url}, {stream} and {key} stand for the
-// address of this server, the id of the stream and the key, {curl} for further flags of curl.
+// examples are the programs, by use and mode of the stream. In them, {url}, {stream} and {key}
+// stand for the address of this server, the id of the stream and the key, and {curl} stands for
+// further flags of curl.
 var examples = map[string][]program{
 	"publish json": {
 		{"curl", "curl", `curl -sS{curl} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{"events":["hello"]}' {url}/v1/streams/{stream}/publish`},
@@ -132,8 +133,8 @@ func shell(command string) program {
 	return program{"shell", "Shell", "export WEIR_URL={url} WEIR_KEY={key}\n" + command}
 }
 
-// javaScript, goProgram and python return a program that creates a client and then does what the
-// parameter body says.
+// javaScript, goProgram and python return a program that creates a client and then runs the
+// statements in the parameter body.
 func javaScript(body string) program {
 	return program{"javascript", "JavaScript", `import { Client } from "{url}/client.js";
 

@@ -70,8 +70,8 @@ type browsing struct {
 	folded []byte // buffer for a payload in lower case
 }
 
-// events returns a list of events, newest first, as JSON. It returns figures of the same moment, so
-// that the events and the figures on the page never contradict each other.
+// events returns a list of events, newest first, as JSON. The response also has the figures of the
+// same moment, so that the events and the figures on the page never contradict each other.
 func (v *visit) events() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -171,8 +171,8 @@ func (b *browsing) read(v *visit, loan *api.Loan) error {
 	return nil
 }
 
-// add adds the rows of a step to the field rows. The rows of a step are in increasing order, but
-// the field has the newest event first. add leaves out rows of batches that were evicted meanwhile.
+// add adds the rows of a step to b.rows. The rows of a step are in increasing order, but b.rows has
+// the newest event first. add leaves out rows of batches that were evicted meanwhile.
 func (b *browsing) add(rows []eventRow, low weir.Seq) {
 	rows = slices.DeleteFunc(rows, func(r eventRow) bool { return r.Seq < low })
 	slices.Reverse(rows)

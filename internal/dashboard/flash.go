@@ -53,8 +53,8 @@ func sealing(token string) cipher.AEAD {
 	return aead
 }
 
-// readFlash reads what the last action left. It is empty if the cookie is missing, or was not made
-// for this session.
+// readFlash reads what the last action left. The result is empty if the cookie is missing, or was
+// not made for this session.
 func (v *visit) readFlash() (f flash) {
 	name := flashName
 	if v.isSecure(v.r) {
@@ -130,7 +130,7 @@ func (v *visit) reveal(id string) string {
 }
 
 // said returns the message that the last action left for this page. It makes the browser forget
-// what this page shows, so the method reveal must be called before it.
+// what this page shows, including a new key, so the caller must call reveal first.
 func (v *visit) said() (*notice, error) {
 	if !v.seen() {
 		return nil, nil

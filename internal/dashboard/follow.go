@@ -34,7 +34,7 @@ func (d *Dashboard) follow(ctx context.Context) error {
 func (d *Dashboard) documentChanged(c engine.Change) {
 	switch {
 	case c.Key == AccountKey:
-		d.account.follow(c) // a session is not valid if the account has another revision than when it began
+		d.account.follow(c) // a change of the account ends all sessions, because they are valid only for the revision at which they began
 	case strings.HasPrefix(c.Key, SessionPrefix):
 		if err := d.sessions.follow(c); err != nil {
 			d.Logger.Warn("ended unreadable session", "error", err)

@@ -67,7 +67,8 @@ func (v *visit) look() overviewView {
 
 // High returns the number of used bytes above which the meter of the disk is yellow (level 0) or red
 // (level 1). The meter of a full store is always red: the disk may have free bytes, but too few for
-// another file of the journal. Browsers draw red only if the limit is above optimum, which is 0.
+// another file of the journal. Browsers draw red only if the limit is above the optimum of the
+// meter, which is 0.
 func (w overviewView) High(level int) int64 {
 	if w.Full() {
 		return 1
@@ -75,7 +76,7 @@ func (w overviewView) High(level int) int64 {
 	return highOf(w.Store.Size, level)
 }
 
-// highOf returns the limits of the method High for a disk of this size.
+// highOf returns the result of High for a disk of this size and a store that is not full.
 func highOf(size int64, level int) int64 {
 	return int64([]float64{diskHigh, diskVeryHigh}[level] * float64(size))
 }

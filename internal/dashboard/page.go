@@ -106,8 +106,8 @@ var functions = template.FuncMap{
 	},
 }
 
-// manualPages has the place in the manual that explains a page, by template name. The page about the
-// dashboard explains the others.
+// manualPages maps the template name of a page to the place in the manual that explains it. For all
+// other pages this is the manual's page about the dashboard.
 var manualPages = map[string]string{
 	"overview": "/docs/dashboard#overview", "streams": "/docs/dashboard#streams", "stream_new": "/docs/dashboard#streams",
 	"stream": "/docs/dashboard#one-stream-and-its-events", "stream_delete": "/docs/dashboard#streams", "connect": "/docs/dashboard#one-stream-and-its-events",

@@ -31,9 +31,10 @@ type past struct {
 // The lengths of slots. A minute is coarseEvery.
 const daySlot = 15 * time.Minute
 
-// maxRecords is the maximum number of records in each of the four lists of slots. They take 10 MB
-// then. With more, the oldest slots are dropped. Ten thousand streams to which clients publish all
-// the time reach back 25 minutes, and 6 hours in the plot of a day.
+// maxRecords is the maximum number of records in each of the four lists of slots. So many records
+// take 10 MB. If there are more, the oldest slots are dropped. With ten thousand streams to which
+// clients publish all the time, the plot of an hour reaches back 25 minutes, and the plot of a day
+// 6 hours.
 const maxRecords = 250_000
 
 // slots are consecutive spans of time, oldest first.
@@ -94,8 +95,8 @@ func keyRecord(id string, w access.Work) record {
 	return record{idOf(id), [...]float32{float32(w.Requests), float32(w.Refused), float32(w.Batches), float32(w.Bytes)}}
 }
 
-// add adds the slot of a minute. Of the records of one minute it keeps the busiest most/4, so that
-// there are always several slots.
+// add adds the slot of a minute. If the slot has more than most/4 records, add keeps only those of
+// the busiest streams or keys, so that there is always room for several slots.
 func (p *past) add(s slot, most int) {
 	if len(s.records) > most/4 {
 		busy := func(r record) float32 { return r.did[0] + r.did[2] }
@@ -125,7 +126,7 @@ func (l *slots) merge(s slot, most int) {
 }
 
 // joined merges two lists of records that are sorted by id, and adds up the records of the same id.
-// It drops ids that only b has once the result would be longer than the parameter most.
+// It leaves out ids that only b has if the result would get longer than the parameter most.
 func joined(a, b []record, most int) []record {
 	both := make([]record, 0, len(a)+len(b))
 	for len(a) > 0 || len(b) > 0 {
@@ -160,8 +161,8 @@ func (l *slots) trim(from int64, most int) {
 }
 
 // samples returns the samples of one stream or key, oldest first. A slot without a record for it
-// gives a sample of zeros. It leaves out the slots that ended before the stream or key was created:
-// the id may be that of a deleted stream.
+// gives a sample of zeros. Slots that ended before the stream or key was created are left out,
+// because a deleted stream may have had the same id.
 func (l *slots) samples(id recordID, created weir.Time) []sample {
 	want := record{id: id}
 	list := make([]sample, 0, len(l.list)+1)
@@ -188,9 +189,9 @@ func (s *sample) fill(r record) {
 // would jump from one update to the next.
 const minCurrent = 10 * time.Second
 
-// samplesOf returns the samples of the last hour or day of one stream or key. The last sample of an
-// hour is for the time since the end of the last slot, in which the stream or key has done what the
-// parameter current says.
+// samplesOf returns the samples of the last hour or day of one stream or key. The samples of an
+// hour also include the time since the end of the last slot. The parameter current says what the
+// stream or key has done in that time.
 func (p *pasts) samplesOf(of *past, now time.Time, over string, created weir.Time, current record) []sample {
 	p.mu.Lock()
 	defer p.mu.Unlock()

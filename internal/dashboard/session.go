@@ -14,10 +14,10 @@ import (
 	"weir/internal/engine"
 )
 
-// Sessions hold on every node that shares the store, and after a restart. Each has a document (see
-// session_stored.go) with a digest of its token, so the store holds no credential. A session whose
-// document could not be stored holds on this node only. So an operator can sign in while the store
-// refuses writes.
+// Sessions are valid on every node that shares the store, and stay valid after a restart. Each has
+// a document (see session_stored.go) with a digest of its token, so the store holds no credential.
+// A session whose document could not be stored is valid on this node only. So an operator can sign
+// in while the store refuses writes.
 
 const (
 	// idleFor is how long an unused session lasts. An open, visible page keeps its session in use.

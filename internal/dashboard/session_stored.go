@@ -19,10 +19,11 @@ import (
 
 const (
 	// storeUseEvery is how old the last use in a document may get while its session is in use. It
-	// must be much shorter than idleFor, because other nodes end the session by this time.
+	// must be much shorter than idleFor, because other nodes know only the last use in the
+	// document, and end the session idleFor after it.
 	storeUseEvery = 4 * time.Minute
-	// sessionPatience is how long a request waits for the store to write sessions. Without it, a
-	// sign-in on a node that is cut off would take much longer.
+	// sessionPatience is how long a request waits for the store to write sessions. Without this
+	// limit, a sign-in on a node that is cut off would take much longer.
 	sessionPatience = 3 * time.Second
 )
 
@@ -101,7 +102,7 @@ func (s *sessions) of(token string) *session {
 	return e
 }
 
-// store stores a session that has just begun. If that fails, the session holds on this node
+// store stores a session that has just begun. If that fails, the session is valid on this node
 // only, until the method keep has stored it.
 func (s *sessions) store(ctx context.Context, e *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionPatience)
@@ -176,7 +177,8 @@ func (s *sessions) keep(ctx context.Context) error {
 }
 
 // unwritten returns the sessions that are over, and those whose last use must be stored. Sessions
-// that were ended on purpose come first: the others are not valid on any node.
+// that were ended on purpose come first, because other nodes may still accept them. The other
+// sessions that are over are not valid on any node.
 func (s *sessions) unwritten(account engine.Revision) (over, used []*session) {
 	now := s.now()
 	s.mu.Lock()
@@ -198,9 +200,9 @@ func (s *sessions) unwritten(account engine.Revision) (over, used []*session) {
 	return over, used
 }
 
-// remove deletes the document of a session that is over. The store reports the deletion,
-// which removes the session from memory. If the session has expired, the deletion takes place only
-// if no other node has stored a use of the session since.
+// remove deletes the document of a session that is over. When the store reports the deletion, the
+// session is removed from memory. If the session has expired, the deletion takes place only if no
+// other node has stored a use of the session since.
 func (s *sessions) remove(ctx context.Context, e *session) error {
 	e.mu.Lock()
 	isStored, revision := e.revision != 0, e.revision

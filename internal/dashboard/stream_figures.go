@@ -26,8 +26,8 @@ type streamView struct {
 const (
 	maxBatches = 100_000 // maximum number of batches to read
 	plotPoints = 60      // number of points
-	// plotStep is the least time between two points. With less, a stream with a batch per second
-	// would seem to jump between no batches and twice as many.
+	// plotStep is the least time between two points. With less, the plot of a stream with a batch
+	// per second would jump between 0 and twice the real rate.
 	plotStep = 10 * time.Second
 )
 
@@ -97,9 +97,10 @@ func (v *visit) streamFigures() error {
 	return v.json(answer)
 }
 
-// streamPlots returns the plots of a stream. They come from the stored batches, which also shows what
-// other nodes published, and what was published before the last start. If this server counted
-// batches for longer than the stream keeps them, the plots come from these counts.
+// streamPlots returns the plots of a stream. They come from the stored batches, so that they also
+// show what other nodes published, and what was published before the last start. If the counts of
+// this server reach back further than the batches that the stream keeps, the plots come from these
+// counts instead.
 func (v *visit) streamPlots(s *hub.Stream, st *hub.Standing, marks []hub.Mark) map[string][]any {
 	over := v.spanName()
 	back := spanOf(over)
@@ -136,9 +137,9 @@ func (v *visit) figuresOf(st *streamView, templates []string) (map[string]any, e
 }
 
 // plotFrom returns the start time of a plot. The parameter back is the time that the plot covers. The
-// plot starts later if the stream is younger, or if some batches of that time are unknown, because there were more than maxBatches
-// or some were evicted. With an earlier start, the plot would show the time of the unknown batches as
-// time without publishes.
+// plot starts later if the stream is younger. It also starts later if some batches of that time are
+// unknown, because there were more than maxBatches or some were evicted: otherwise the plot would
+// show no publishes where batches are unknown.
 func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time, back time.Duration) time.Time {
 	from := now.Add(-back)
 	if created := st.Object.CreatedAt.Std(); created.After(from) {

@@ -39,7 +39,7 @@ type throttle struct {
 type failures struct {
 	since time.Time // start of the window
 	n     int
-	told  bool // the function locked was called in this window
+	told  bool // throttle.locked was called in this window
 }
 
 func newThrottle(now func() time.Time) throttle {
@@ -48,7 +48,8 @@ func newThrottle(now func() time.Time) throttle {
 
 // try counts an attempt and returns how long the client must wait; 0 means that it may proceed. The
 // caller calls try before it checks the password, so that concurrent attempts cannot exceed the
-// limit. If the password is right, the caller takes the attempt back with succeeded.
+// limit. If the password is right, the caller must call succeeded, so that the attempt does not
+// count as a failure.
 func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()

@@ -55,8 +55,8 @@ func (c *call) append() error {
 	if err != nil {
 		return err
 	}
-	// publish may have overwritten the memory of the body. If serve calls append again, append must
-	// use the payload instead.
+	// The call above may have overwritten the memory of the body. If the request is served again
+	// (see answer), the payload takes the place of the body.
 	c.body = p.Batch.Payload
 	p.Writer, p.Ends = w, ends
 	ack, err := t.Publish(c.r.Context(), p)

@@ -12,8 +12,8 @@ import (
 // firstMessages returns the array of the first n messages of a stored array. The second result is
 // false if the array has fewer.
 func firstMessages(array []byte, n int64) ([]byte, bool) {
-	// That no object has two members with the same name was checked when the array was stored.
-	// Checking it again would take much memory.
+	// When the array was stored, objects with two members of the same name were refused. To check
+	// for them again would take much memory.
 	d := jsontext.NewDecoder(bytes.NewBuffer(array), jsontext.AllowDuplicateNames(true))
 	if _, err := d.ReadToken(); err != nil {
 		return nil, false
@@ -31,7 +31,7 @@ func firstMessages(array []byte, n int64) ([]byte, bool) {
 type content struct {
 	json bool
 	data []byte  // in a JSON stream, the array without its closing bracket
-	lent *[]byte // the memory from the pool (the variable buffers) that the field data uses; nil if there is none
+	lent *[]byte // the memory from the pool that the field data uses; nil if it uses no memory from the pool
 }
 
 // pooled is the size of the smallest content that takes its memory from the pool.

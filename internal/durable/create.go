@@ -38,7 +38,7 @@ func (c *call) create() error {
 	}
 	s, err := c.h.Hub.Find(c.r.Context(), c.id)
 	if !c.Waits() && (err == nil || w.From != "" || w.ends) {
-		return c.Wait(c.answer) // the log of a stream must be opened
+		return c.Wait(c.answer) // answering needs the log of a stream, and opening it may take time
 	}
 	if err == nil {
 		c.found = true
@@ -155,9 +155,9 @@ func (c *call) unfinished(t target) error {
 
 var errUnfinished = &weir.Error{Code: weir.Overloaded, Message: "the stream is still being created; retry"}
 
-// abandoned is the time without a new batch after which a stream whose first content is not
-// complete counts as abandoned, because the server that was storing the content has probably
-// stopped. A stream whose first content this process is storing is never abandoned.
+// abandoned is how long a stream whose first content is not complete may go without a new batch.
+// After that time the stream counts as abandoned: the server that was storing the content has
+// probably stopped. As long as this process is storing the content, the stream is never abandoned.
 const abandoned = time.Minute
 
 var since = time.Since // tests replace it
@@ -219,8 +219,8 @@ func (c *call) make(w wanted, from *target, body []byte) error {
 		return err
 	}
 	if first != nil {
-		// firstContent may have overwritten the memory of the body. If serve calls create again,
-		// create must use the payload instead.
+		// The call above may have overwritten the memory of the body. If the request is served
+		// again (see answer), the payload takes the place of the body.
 		c.body = first.Batch.Payload
 	}
 	if spec.ExpiresAt > 0 && spec.ExpiresAt <= weir.TimeOf(c.h.Now()) {

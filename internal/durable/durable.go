@@ -87,8 +87,9 @@ func (h *Handler) visit(v *api.Visit) error {
 	return c.answer()
 }
 
-// answer serves the request, a second time if this node did not know the latest state of the stream.
-// If Wait was called, another goroutine uses the call, so answer reads no field of it then.
+// answer serves the request. It serves the request a second time if this node did not know the
+// latest state of the stream. After a call of Wait, another goroutine uses the fields of c, so
+// answer must not read them.
 func (c *call) answer() error {
 	err := c.serve()
 	if !isNotFound(err) || !c.found {
@@ -113,7 +114,7 @@ type call struct {
 	found bool // this node knew a stream of this id when the request began
 
 	body    []byte // the body of the request
-	hasBody bool   // the method content has read the body
+	hasBody bool   // content() has read the body
 }
 
 // serve serves the request by its method.

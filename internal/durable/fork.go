@@ -92,7 +92,8 @@ func (t *target) inherit(ctx context.Context, w wanted, from *target) error {
 }
 
 // gone returns the error of a fork that cannot inherit the batches at a position of its source t. If
-// they were evicted, a retry begins with the batches that are kept then.
+// they were evicted, the error asks for a retry, which begins with the oldest batches that are
+// left.
 func (t *target) gone(ctx context.Context, pos weir.Seq) error {
 	oldest, _, err := t.Bounds(ctx)
 	switch {
@@ -104,8 +105,8 @@ func (t *target) gone(ctx context.Context, pos weir.Seq) error {
 	return weir.Errorf(weir.Overloaded, "the source of the fork evicted data while it was copied; retry")
 }
 
-// part returns the part that a fork with a sub-offset inherits of the batch at its offset: the
-// first messages, or the first bytes.
+// part returns what a fork with a sub-offset inherits from the batch at its offset: the first
+// messages or the first bytes of that batch.
 func (t *target) part(ctx context.Context, w wanted) (part weir.Batch, err error) {
 	found := false
 	e, err := t.Read(ctx, w.pos, 1, unreserved, func(b *weir.Batch) {

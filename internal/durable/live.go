@@ -41,8 +41,8 @@ const (
 	shareWait = time.Second
 )
 
-// next returns the frame at a position. It calls the function read, unless another reader has read
-// the frame or does so within shareWait.
+// next returns the frame at a position. It calls the function read to get the frame, unless another
+// reader has read it already or does so within shareWait.
 func (a *audience) next(ctx context.Context, pos weir.Seq, read func() (*frame, error)) (*frame, error) {
 	a.mu.Lock()
 	last, other := a.last, a.flight

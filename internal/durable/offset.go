@@ -12,7 +12,7 @@ import (
 // under sequence 0, which only /v1 can store, has the numbers 0 and 1. The numbers 0 and 0 are the
 // start of the stream.
 
-// offset returns the offset of the position before the batch pos.
+// offset returns the offset of the position before the batch with the sequence pos.
 func offset(pos weir.Seq) string {
 	b := []byte("0000000000000000_0000000000000000")
 	if pos == 1 {
@@ -48,7 +48,7 @@ type start struct {
 	given  bool     // the request has the parameter offset
 	oldest bool     // begin with the oldest data that is kept
 	now    bool     // begin at the end of the stream
-	pos    weir.Seq // the position; if oldest or now is true, the method read sets it
+	pos    weir.Seq // the position; set by read() if oldest or now is true
 }
 
 // parseStart parses the parameter offset.

@@ -17,8 +17,8 @@ import (
 	"weir/internal/hub"
 )
 
-// The constant chunk is about the largest size of a response to a read, in bytes. The constant
-// liveChunk is about the largest size of an event of a live read.
+// Approximate limits, in bytes: chunk for the size of the response to a read, and liveChunk for the
+// size of an event of a live read.
 const (
 	chunk     = 4 << 20
 	liveChunk = 256 << 10
@@ -273,7 +273,7 @@ func event(a attributes, data []byte) []byte {
 }
 
 // line appends one line of data. A reader drops one space after the colon, so a line that begins with
-// a space needs another one.
+// a space needs a second space.
 func line(b, data []byte) []byte {
 	b = append(b, "data:"...)
 	if len(data) > 0 && data[0] == ' ' {

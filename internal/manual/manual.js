@@ -42,7 +42,7 @@ const weigh = (text, word) => {
 // search returns the sections that have the most words of the query, best first. A heading counts
 // more than the names of the page and the section around it, and these count more than the text.
 const search = (all, query, words) => {
-	let best = 1; // number of words
+	let best = 1; // the most words of the query that a section has
 	const hits = [];
 	for (const s of all) {
 		let has = 0, score = 0;
@@ -124,10 +124,10 @@ form.addEventListener('keydown', event => {
 	stops[Math.min(stops.length - 1, Math.max(0, stops.indexOf(document.activeElement) + step))].focus();
 });
 form.addEventListener('focusout', event => { if (!form.contains(event.relatedTarget)) close(); });
-// The field keeps the focus. Safari does not focus a link that is clicked, so focusout would hide the
-// list before the click.
+// Keep the focus in the field. Safari does not focus a link that is clicked, so focusout would hide
+// the list before the click.
 found.addEventListener('mousedown', event => event.preventDefault());
-found.addEventListener('click', event => { // the page stays open if the result is on this page
+found.addEventListener('click', event => { // a result on this page loads no other page, so the list must be closed
 	if (event.target.closest('a')) close();
 });
 document.addEventListener('keydown', event => {
@@ -136,8 +136,8 @@ document.addEventListener('keydown', event => {
 	field.focus();
 });
 
-// A reader without JavaScript gets to this page with a query. A link with a query works with
-// JavaScript, too.
+// Without JavaScript, a search opens this page with the query in its address. With JavaScript, a
+// link to such an address shows the results.
 if (location.pathname === '/docs/search') {
 	field.value = new URLSearchParams(location.search).get('q') ?? '';
 	field.focus();

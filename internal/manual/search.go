@@ -23,8 +23,8 @@ type indexedSection struct {
 }
 
 var (
-	// begin matches what begins a section: a heading, or the element around an error code. An error
-	// code has its anchor there, and not at its heading.
+	// begin matches what begins a section: a heading, or the element around an error code. The
+	// anchor of an error code is at that element, and not at the heading.
 	begin = regexp.MustCompile(`<h([1-3])(?: id="([^"]+)")?>(.*?)</h[1-3]>|<section class="fault" id="([^"]+)">`)
 
 	unread = regexp.MustCompile(`(?s)<svg .*?</svg>|<figcaption>.*?</figcaption>|<thead>.*?</thead>|<a class="anchor".*?</a>`)

@@ -57,8 +57,8 @@ var chapters = []chapter{
 	}},
 }
 
-// dashboardPages has the page of the dashboard that belongs to a page of the manual. The other pages
-// of the manual belong to the overview.
+// dashboardPages maps pages of the manual to the pages of the dashboard that they link to. All
+// other pages of the manual link to the overview.
 var dashboardPages = map[string]link{
 	"/docs/concepts":    {Path: "/dashboard/streams", Name: "Streams"},
 	"/docs/publishing":  {Path: "/dashboard/streams", Name: "Streams"},
@@ -108,7 +108,7 @@ var pageTemplate string
 
 var layout = template.Must(template.New("page").Parse(pageTemplate))
 
-// build generates all files of the manual but /openapi.json, by URL path.
+// build generates all files of the manual except /openapi.json, and returns them by URL path.
 func build(o Options, d *description) (map[string]*file, error) {
 	files := map[string]*file{
 		"/docs/style.css": newFile("text/css; charset=utf-8", style),

@@ -54,9 +54,10 @@ type Cluster struct {
 	Unsynced bool   // servers may acknowledge data that a power cut can lose
 	// ClockAhead is how far the clock of this node is ahead of the median of all nodes.
 	ClockAhead time.Duration
-	// Opens counts the logs that this node opened and read as a whole, Conflicts its writes that
-	// came after those of other nodes, and Resends its writes that were sent again because no
-	// server answered.
+	// Opens is the number of logs that this node opened without having their state in memory.
+	// Conflicts is the number of its writes that it decided again, because another node had written
+	// first. Resends is the number of its writes that it sent again, because no server had
+	// answered.
 	Opens, Conflicts, Resends uint64
 }
 

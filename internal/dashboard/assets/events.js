@@ -119,7 +119,8 @@ export class Events {
 		});
 	}
 
-	// fillBox loads older events until the list is full. A response has few events if they are large.
+	// fillBox loads older events until the list is full. One response may not fill it, because a
+	// response has few events if they are large.
 	async fillBox() {
 		while (!this.sifts && this.olderAt && this.box.scrollHeight <= this.box.clientHeight) {
 			const f = await this.ask({before: this.olderAt});

@@ -1,5 +1,5 @@
-// The overview page updates itself. It fetches the figures and the plots of the last hour every 10
-// s, and the plots of the last day every minute.
+// The overview page updates itself. It fetches the figures and the plots of the last hour every ten
+// seconds, and the plots of the last day every minute.
 import {ask, every, fill, say} from './shared.js';
 import {draw} from './plot.js';
 

@@ -27,8 +27,8 @@ const long = 2000; // characters of a string that are shown at first
 const stretch = 20000; // characters that "more" adds to a string, and characters of text on a page
 const hexPage = 4096; // bytes of hex on a page
 
-// The functions below work on the text, because parsing would round large numbers and hide
-// duplicate members. A text that was cut off counts as complete where it ends.
+// The functions below work on the text of the JSON, because JSON.parse would round large numbers
+// and hide duplicate members. A text that was cut off counts as complete where it ends.
 
 const blank = c => c === 32 || c === 10 || c === 13 || c === 9;
 const skipBlank = (t, i) => { while (i < t.length && blank(t.charCodeAt(i))) i++; return i; };
@@ -43,7 +43,7 @@ const afterString = (t, i) => {
 	}
 };
 
-// after returns the index behind the value that begins at i.
+// after returns the index after the end of the value that begins at i.
 const after = (t, i) => {
 	const c = t[i];
 	if (c === '"') return afterString(t, i);
