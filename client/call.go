@@ -34,9 +34,9 @@ type request struct {
 // members around it.
 const maxAnswer = weir.MaxBody/3*4 + 1<<20
 
-// open sends a request once. If the status is 2xx, open returns the response, and the caller must
-// close the response body. Any other status is an error. If the service refuses the key and the
-// client can get a newer key, open sends the request again with the newer key.
+// open sends a request. If the status is 2xx, open returns the response, and the caller must close
+// the response body. Any other status is an error, and open does not retry, except that it sends the
+// request once more if the service refuses the key and the client can get a newer one.
 func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request, p *progress) (*http.Response, error) {
 	key, err := c.keys.get(ctx, "")
 	if err != nil {
@@ -146,10 +146,9 @@ func (c *Client) exchange(ctx context.Context, t http.RoundTripper, r *request, 
 		return nil, err
 	}
 	b, err := readAnswer(&movingReader{resp.Body, p}, resp.ContentLength)
+	// A transport of type single closes its connections itself. If a response of it was read to its
+	// end, Close would only cost time: it waits for a goroutine of net/http.
 	if _, ok := t.(*single); !ok || err != nil || len(b) > maxAnswer {
-		// With a transport of type single, a response that was read to its end need not be closed,
-		// because that transport closes its connections itself. Close would wait for a goroutine of
-		// net/http for each batch.
 		resp.Body.Close()
 	}
 	if err != nil {

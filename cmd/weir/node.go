@@ -17,7 +17,7 @@ func nodeCommand() *cobra.Command {
 		Use: "ls", Short: "List the nodes of the cluster", Args: args(), Example: "  weir node ls --data /var/lib/weir-cluster",
 		Long: `List the nodes that share the store. --data names the data directory of a running node on this machine, and the
 command asks that node. For each node the command prints its state, how far its clock is ahead of the median of all
-nodes, its version, the free space on the disk of its data directory, and the numbers of shards that it leads and has a
+nodes, its version, the free space on the disk of its data directory, how many shards it leads, and how many it has a
 copy of. A node that is not connected stays in the list for an hour, with the state "missing".
 
 The store is divided into shards, each with copies on several nodes. One more shard holds the documents: the records of
@@ -44,7 +44,7 @@ offline), and how many messages the copy lacks.`,
 	rm := &cobra.Command{
 		Use: "rm NAME", Short: "Remove a node from the cluster for good", Args: args("NAME"), Example: "  weir node rm weir-abcdefghijkl --data /var/lib/weir-cluster",
 		Long: "Remove a node for good. The copies of shards on it move to other nodes while all nodes serve requests. Then the node\n" +
-			"stops, and its data directory cannot join the cluster again. --data must name the data directory of a running node\non this machine, other than the one to remove. If the command is interrupted, run it again. --force is for a dead node: its copies are given up,\nand other nodes get new ones.",
+			"stops, and its data directory cannot join the cluster again. --data must name the data directory of a running node\non this machine, other than the one to remove. If the command is interrupted, run it again. --force is for a dead node:\nits copies are given up, and other nodes get new ones.",
 		RunE: func(c *cobra.Command, got []string) error {
 			return work(c, "remove", admin.RemoveNode{Name: got[0], Force: force})
 		},

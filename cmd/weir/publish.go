@@ -54,8 +54,9 @@ before it has been stored; the error gives the line number.
 
 Events are grouped into batches by count, size and time. With --seq every line is a batch of its own: the first gets
 that sequence number, the second the next one, and so on. If a run with --seq was interrupted, repeat it from its
-beginning, or from any line whose sequence number you know: batches that are already stored are not stored again, and
-batches whose numbers have been evicted are skipped and counted. Without --seq, everything is published again.`,
+beginning, or from any line whose sequence number you know. Batches that are already stored are not stored again. If the
+batch stored under a number has been evicted, the line with that number is skipped and counted. If you repeat a run
+without --seq, everything is published again.`,
 		Example: `  seq 1 1000 | weir publish 0000000000000000000001
   tail -F app.log.json | weir publish 0000000000000000000001
   weir publish 0000000000000000000001 --seq 1 < events.jsonl

@@ -62,7 +62,7 @@ var subscribeCases = []Case{
 		t.PublishAt(s.ID, 5, `[]`)
 		sub.Batch(5)
 	}},
-	{"the first frame", `D16: the first frame has retry: 1000; its id is the sequence below the first batch to deliver, and it has no id if there is no such sequence`, func(t *T) {
+	{"the first frame", `D16: the first frame has retry: 1000; its id is the position of the subscription, and it has no id if there is no such position`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		for _, query := range []string{"", "cursor=head", "cursor=0"} {
 			t.Subscribe(s.ID, query).standsNowhere()

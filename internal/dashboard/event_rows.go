@@ -47,7 +47,7 @@ func isText(b []byte) bool {
 	return utf8.Valid(b) && bytes.IndexFunc(b, func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) }) < 0
 }
 
-// hexPairs returns bytes as pairs of hex digits with spaces between them.
+// hexPairs returns bytes as pairs of hex digits, with a space after each.
 func hexPairs(b []byte) string {
 	var out []byte
 	for _, c := range b {
@@ -92,8 +92,8 @@ func eachEvent(mode weir.Mode, payload []byte, visit func(i, from, to int) bool)
 	}
 }
 
-// stringEnd returns the index of the quote that ends a JSON string. The parameter at is an index
-// inside the string.
+// stringEnd returns the index of the quote that ends a JSON string. The search starts at the index
+// at, which must be inside the string.
 func stringEnd(b []byte, at int) int {
 	for {
 		n := bytes.IndexByte(b[at:], '"')

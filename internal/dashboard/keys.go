@@ -26,8 +26,7 @@ func (k keyRow) Revoked() bool { return k.RevokedAt != nil }
 // Everything reports whether the key has all permissions on all streams of its project.
 func (k keyRow) Everything() bool { return len(k.Permissions) == 3 && len(k.Streams) == 0 }
 
-// row adds the figures that the pages show next to a key. The parameter counts is the result of
-// keyUse.
+// row adds the figures that the pages show next to a key. It gets the result of keyUse.
 func (v *visit) row(k access.Key, counts map[string]uint64) keyRow {
 	row := keyRow{Key: k, Requests: counts[k.ID]}
 	if p, ok := v.Access.Project(k.Project); ok {
@@ -185,8 +184,8 @@ func (v *visit) createKey() error {
 type keyView struct {
 	keyRow
 	Secret    string // empty except on the first view after the key was created
-	Publish   string // command to copy, like Subscribe; empty if Secret is empty or the key lacks the permission
-	Subscribe string
+	Publish   string // a command to copy; empty if Secret is empty or the key may not publish
+	Subscribe string // a command to copy; empty if Secret is empty or the key may not read
 	Streams   []streamChoice
 	Span      string // time span of the plots
 }
@@ -275,7 +274,7 @@ func (v *visit) revokeKey() error {
 		return v.sorry(page, err)
 	}
 	v.did("key revoked", k.Masked+" "+k.ID+" "+k.Name)
-	return v.back(page, "Key revoked. Its subscriptions have ended, and further requests are refused.")
+	return v.back(page, "Key revoked. Its requests are refused from now on, and its subscriptions end.")
 }
 
 // rotationView is the data of the page that guides the operator through the rotation of a key.

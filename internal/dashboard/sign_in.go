@@ -20,7 +20,7 @@ type signInForm struct {
 	Next  string // page to show after signing in
 	Error string
 	None  bool   // no password is set, so signing in is impossible
-	There string // URL where the user can sign in instead; set if the browser would not keep a cookie that this response sets
+	There string // URL where the user can sign in instead, if the page was opened over plain HTTP although the base URL is https: browsers would discard the session cookie
 }
 
 func (v *visit) signInPage() error {

@@ -21,8 +21,8 @@ const (
 	restBytes = 32 << 20
 	// returnBytes is the least memory that is worth a garbage collection: this many bytes must be
 	// unused, and the process must have allocated this many bytes since memory was last returned.
-	// If an eighth of the memory in use is more, that eighth counts instead, because the collection
-	// then costs more.
+	// A collection of a large heap costs more, so the least is at least an eighth of the memory in
+	// use.
 	returnBytes = 16 << 20
 )
 
@@ -78,12 +78,12 @@ func returnMemory(stop <-chan struct{}) {
 	}
 }
 
-// smallHeap is the heap size, including the ballast of weir serve, up to which ReturnStartMemory
-// collects garbage.
+// ReturnStartMemory collects garbage only if the heap is at most smallHeap. The heap includes the
+// ballast, an allocation that weir serve makes and never uses (see cmd/weir/serve.go).
 const smallHeap = 128 << 20
 
-// ReturnStartMemory returns the memory that only the start needed to the system, such as the 19 MiB
-// for the hash of the first password. If the heap is large, ReturnStartMemory does nothing, because
+// ReturnStartMemory returns to the system the memory that was needed only during the start, such as
+// the 19 MiB for the hash of the first password. If the heap is large, ReturnStartMemory does nothing, because
 // a garbage collection would take CPU time from the first clients. The service then returns the
 // memory when it is at rest.
 func ReturnStartMemory() {
