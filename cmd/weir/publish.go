@@ -253,9 +253,9 @@ func (p *publishing) summary() string {
 	skipped := ""
 	switch n := p.evicted.Load(); {
 	case n == 1:
-		skipped = "; 1 batch was skipped, because its sequence number is evicted"
+		skipped = "; 1 batch was skipped, because the batch stored under its number has been evicted"
 	case n > 1:
-		skipped = fmt.Sprintf("; %d batches were skipped, because their sequence numbers are evicted", n)
+		skipped = fmt.Sprintf("; %d batches were skipped, because the batches stored under their numbers have been evicted", n)
 	}
 	if p.first.Load() < 0 {
 		return "nothing was published" + skipped
@@ -322,8 +322,8 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 }
 
 // notices returns a function that reports retries. The function reports every retry that waits for
-// a rate limit. It reports any other retry only if the counter in the parameter progress has
-// changed since the previous retry.
+// a rate limit. It reports any other retry only if the counter has changed since the previous
+// retry.
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)

@@ -17,11 +17,11 @@ import (
 type Engine interface {
 	Documents
 
-	// Open attaches a judge to the log of the document whose field Created is id, and returns the
-	// log. Before it returns, it has called either Judge.Restore, once and with everything that the
-	// log holds, or Returning.Resume. A log can be open only once at a time: opening it again
-	// before Log.Close is a bug in the caller and panics. If the document does not exist or was
-	// deleted, Open returns ErrDropped.
+	// Open attaches a judge to the log of a document and returns the log. The id of the log is the
+	// field Created of the document. Before Open returns, it calls the judge once: either
+	// Returning.Resume, or Judge.Restore with everything that the log holds. A log can be open only
+	// once at a time: opening it again before Log.Close is a bug in the caller and panics. If the
+	// document does not exist or was deleted, Open returns ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
 	// Held returns about how many bytes of memory this process uses for the entries of a log and

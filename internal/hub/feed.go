@@ -191,7 +191,7 @@ func (s *Stream) openFeed() *feed {
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
 // in use, has open gaps or entries in flight, or has evicted batches that are not trimmed (removed
 // from the log) yet. On a shared store it also does nothing while a request is being received,
-// because Elsewhere tells other nodes only of streams with a feed. If the parameter force is true,
+// because other nodes are told only of streams with a feed (see elsewhere.go). If the parameter force is true,
 // closeFeed closes the feed in any case, and callers that still use the feed get errors from the
 // closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
@@ -442,8 +442,8 @@ func (f *feed) Commit(n int) {
 	f.wake()
 }
 
-// keptPending limits the memory of a stream without entries in flight: an array for at most this
-// many entries is kept for the next ones.
+// keptPending is the largest capacity of f.pending that is kept for reuse when no entry is in flight.
+// A larger array is freed.
 const keptPending = 16
 
 // Dropped implements engine.Judge: the stream was deleted, here or on another node. The catalog

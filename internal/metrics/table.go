@@ -220,7 +220,7 @@ var table = []row{
 			}
 			return float64(s.journal.Scrub.Finished.Unix())
 		}},
-	{name: "weir_journal_damaged_records", kind: gauge, needs: itsJournal, help: "Damaged records that are still needed, as the scrub found them. The log and the dashboard name their streams.",
+	{name: "weir_journal_damaged_records", kind: gauge, needs: itsJournal, help: "Damaged records, found by the scrub, that are still needed. The log and the dashboard name their streams.",
 		value: func(s *sample) (n float64) {
 			for _, f := range s.journal.Scrub.Findings {
 				n += float64(f.Records)
@@ -254,7 +254,7 @@ var table = []row{
 		value: func(s *sample) float64 { return s.cluster.ClockAhead.Seconds() }},
 	{name: "weir_cluster_log_opens_total", kind: counter, needs: itsCluster, help: "Streams that this node opened without their state in memory. To open such a stream, a node reads the headers of its batches.",
 		value: func(s *sample) float64 { return float64(s.cluster.Opens) }},
-	{name: "weir_cluster_write_conflicts_total", kind: counter, needs: itsCluster, help: "Writes of this node that were decided again, because another node had written to the stream first.",
+	{name: "weir_cluster_write_conflicts_total", kind: counter, needs: itsCluster, help: "Writes of this node that were refused and evaluated again, because another node had written to the stream first.",
 		value: func(s *sample) float64 { return float64(s.cluster.Conflicts) }},
 	{name: "weir_cluster_write_resends_total", kind: counter, needs: itsCluster, help: "Writes of this node that were sent again, because no server had answered in time.",
 		value: func(s *sample) float64 { return float64(s.cluster.Resends) }},

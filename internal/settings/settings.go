@@ -101,7 +101,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute for each client address, counting only requests without a valid key; 0 means unlimited")
 	f.IntVar(&s.StreamsPerProject, "streams-per-project", 10_000, "maximum number of streams in a project")
 	f.IntVar(&s.MaxIndexMemory, "max-index-memory", 0, "memory for the index of all batches and for idempotency keys, in bytes; when it is used up, projects that use more than their share (the total divided by the number of projects) cannot publish; 0 means an eighth of the machine's memory")
-	f.IntVar(&s.MaxSubscribers, MaxSubscribersFlag, 100_000, "maximum number of open subscriptions on this node; on a machine with less than 12.5 GiB of memory the default is lower, one per 128 KiB")
+	f.IntVar(&s.MaxSubscribers, MaxSubscribersFlag, 100_000, "maximum number of open subscriptions on this node; on a machine with less than about 12 GiB of memory the default is lower, one per 128 KiB")
 	f.IntVar(&s.PerKey, "max-subscribers-per-key", 0, "maximum number of open subscriptions of each key; 0 means no fixed limit, but when --max-subscribers is nearly reached, keys above their fair share (that of their project, divided by the number of its keys) are refused more")
 	f.IntVar(&s.PerProject, "max-subscribers-per-project", 0, "maximum number of open subscriptions of each project; 0 means no fixed limit, but when --max-subscribers is nearly reached, projects above their fair share (the same for all projects) are refused more")
 	f.IntVar(&s.PerAddress, "max-subscribers-per-address", 0, "maximum number of open subscriptions of each client address; 0 means unlimited")

@@ -59,9 +59,9 @@ import { Subscription } from "./subscription.js";
  * @typedef {object} PageOptions at most one of `from`, `last` and `since` may be set
  * @property {number | "head"} [from] the first sequence number; 0, the default, is the oldest stored batch, and `head` starts above
  *   the cursor
- * @property {number} [last] start with the newest batches; the value is their number, up to 1,000
+ * @property {number} [last] how many of the newest batches to start with, up to 1,000
  * @property {Date} [since] start with the first batch that was stored at this time or later
- * @property {number} [limit] maximum number of batches per page, up to 1,000; 100 by default, or `last`
+ * @property {number} [limit] maximum number of batches per page, up to 1,000; by default the value of `last` if that is set, otherwise 100
  * @property {number} [wait] if there is no batch yet, wait for one for up to this many seconds, at most 30
  */
 
@@ -214,7 +214,7 @@ export class Client {
   }
 
   /**
-   * Yields the stored batches page by page, up to the cursor: `for await (const batch of client.batches(stream, { last: 10 }))`.
+   * Yields the stored batches up to the cursor, and fetches them page by page: `for await (const batch of client.batches(stream, { last: 10 }))`.
    * If batches were evicted or lost before they could be read, it yields a batch with `gap` set in their place. With `wait`
    * it goes on until no batch comes for that time. To follow a stream, use {@link Client.subscribe}.
    *

@@ -12,8 +12,9 @@ import (
 
 var restoreCases = []testCase{
 	{"Open calls Restore once, before any other method of the judge", []string{
-		"Open attaches a judge to the log of the document whose field Created is id, and returns the log.",
-		"Before it returns, it has called either Judge.Restore, once and with everything that the log holds, or Returning.Resume.",
+		"Open attaches a judge to the log of a document and returns the log.",
+		"The id of the log is the field Created of the document.",
+		"Before Open returns, it calls the judge once: either Returning.Resume, or Judge.Restore with everything that the log holds.",
 		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType and Publisher are not set; Tag is set. The header of an entry with a key has Count, KeySize and KeyDigest, but not Key.",
 	}, restoreFirst},
 	{"a judge may do without old keys", []string{
@@ -21,7 +22,7 @@ var restoreCases = []testCase{
 		"The engine calls KeysSince before Restore. Headers of entries that were stored before the returned time may come without their KeyDigest and Count.",
 	}, restoreRecentKeys},
 	{"Restore may stop reading the entries, or return an error", []string{
-		"Before it returns, it has called either Judge.Restore, once and with everything that the log holds, or Returning.Resume.",
+		"Before Open returns, it calls the judge once: either Returning.Resume, or Judge.Restore with everything that the log holds.",
 	}, restoreStops},
 	{"a log is open once at a time", []string{
 		"A log can be open only once at a time: opening it again before Log.Close is a bug in the caller and panics.",

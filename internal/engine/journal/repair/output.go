@@ -8,9 +8,9 @@ import (
 	"weir/internal/engine/journal/segments"
 )
 
-// output writes the new segments of a repair. Each begins with a manifest, a list of the segments of
-// the new journal, and all of them are sealed. A crash leaves nothing that an opening would use, so
-// only the last step, which is sealing, syncs a segment.
+// output writes the new segments of a repair. Each begins with a manifest (a list of the segments of
+// the new journal). All new segments are sealed. After a crash, the journal ignores unfinished
+// segments, so a segment need not be synced before the last step, which is sealing.
 type output struct {
 	dir      *directory.Directory
 	kept     []uint64          // numbers of the segments that belong to the new journal
@@ -91,8 +91,8 @@ func (o *output) seal() error {
 	return o.seg.File.Close()
 }
 
-// finish writes what is left. A manifest without the replaced segments is written even if there is
-// no record.
+// finish writes what is left. Even if there are no records to write, it writes one segment, because
+// its manifest must no longer list the replaced segments.
 func (o *output) finish() error {
 	if o.seg == nil {
 		if err := o.begin(); err != nil {
