@@ -10,8 +10,9 @@ import (
 	"weir/internal/engine/journal/segments"
 )
 
-// Proof is the file "end", which proves how far the log reached at least, and the content of its newest slot. The file has two slots, and each write
-// replaces the older one. While the journal runs, only the writer uses the proof.
+// Proof is the open file "end" and the content of its newest slot. A slot holds a position that the
+// log has certainly reached. The file has two slots, and each write replaces the older one. While
+// the journal runs, only the writer uses the proof.
 type Proof struct {
 	file disk.File
 	endRecord
@@ -68,7 +69,7 @@ func (d *Directory) CreateEnd(e Ending) error {
 	b := make([]byte, endSize)
 	copy(b, next.encode())
 	if next.Count%2 == 1 {
-		b = append(b[endBlock:], b[:endBlock]...) // swap the slots: the method write uses the second slot for an odd count
+		b = append(b[endBlock:], b[:endBlock]...) // swap the slots: WriteEnd uses the second slot for an odd count
 	}
 	if err := d.Replace(EndFile, b); err != nil {
 		return fmt.Errorf("create %s: %w", EndFile, err)
