@@ -45,9 +45,9 @@ func (a *assault) connectFrom(address string) (net.Conn, error) {
 	return c, err
 }
 
-// repeat calls the function do at the given interval until the attack ends. If do fails, repeat
-// opens a new connection. The interval limits the CPU time of the attack, because the measured
-// clients run in this process and share its cores.
+// repeat opens a connection and starts a goroutine that calls the function do at the given interval
+// until the attack ends. If do fails, the goroutine opens a new connection. The interval limits the
+// CPU time of the attack, because the measured clients run in this process and share its cores.
 func (a *assault) repeat(every time.Duration, do func(c net.Conn) error) error {
 	c, err := net.Dial("tcp", a.t.addr)
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *assault) openSilent(n int, first string) error {
 	return nil
 }
 
-// loops runs repeat on n connections.
+// loops calls repeat n times, so that n connections are busy at once.
 func (a *assault) loops(n int, every time.Duration, do func(net.Conn) error) error {
 	for range n {
 		if err := a.repeat(every, do); err != nil {

@@ -14,10 +14,11 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// compressing appends JSON events of about 1 KiB to 8 streams. Four of them keep all events, which
-// the journal copies to cold segments. It does so twice, without and with compression. The result
-// shows how much smaller compressed segments are, and how fast one subscriber reads the older half
-// of a stream, from the disk and from the memory of the operating system.
+// compressing appends JSON events of about 1 KiB to 8 streams. Four of the streams keep all their
+// events, and the journal copies these to cold segments. compressing does all this twice, without
+// and with compression. The result shows how much smaller compressed segments are, and how fast one
+// subscriber reads the older half of a stream, from the disk and from the memory of the operating
+// system.
 func compressing(dir string) (figures []figure, err error) {
 	for _, compress := range []bool{false, true} {
 		more, err := compressingOnce(dir, compress)
@@ -88,8 +89,8 @@ func compressingOnce(dir string, compress bool) ([]figure, error) {
 	return figures, nil
 }
 
-// compression returns how much smaller the compressed segments are. Their sizes, unlike those of
-// other segments, are no multiples of 4096.
+// compression returns how much smaller the compressed segments are. It recognises them by their
+// sizes, which are not multiples of 4096, unlike those of other segments.
 func compression(dir string, segment int64) (float64, error) {
 	files, err := os.ReadDir(dir)
 	var content, stored int64

@@ -257,7 +257,7 @@ func (t *target) delays() (all []bucket, err error) {
 	return all, nil
 }
 
-// quantile returns the end of the bucket that holds a quantile of all observations.
+// quantile returns the upper end of the bucket that holds the given quantile of all observations.
 func quantile(all [][]bucket, q float64) float64 {
 	for i, b := range all[0] {
 		below, total := 0.0, 0.0

@@ -194,7 +194,7 @@ func catchUp(t *target) ([]figure, error) {
 	}
 	var figures []figure
 	for _, readers := range []int{1, 8} {
-		const rounds = 9 // one of them takes a tenth of a second, so a single one tells little
+		const rounds = 9 // a round takes only a tenth of a second, so a single round tells little
 		var rates, cpus []float64
 		for range rounds {
 			before, start := t.cpu(), time.Now()

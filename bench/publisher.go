@@ -12,9 +12,9 @@ import (
 
 // publishers compares three ways to publish single events with the Go client over one connection,
 // each with a synced acknowledgement: one request at a time, a publisher with one batch per event,
-// and a publisher that groups events. The three ways take turns in every round. The figures are the
-// medians over the rounds, and the best round of each way, because other load on the machine
-// disturbed that round least.
+// and a publisher that groups events. The three ways take turns in every round. The figures of each
+// way are the median over the rounds, and the best round, which other load on the machine disturbed
+// least.
 func publishers(dir string) ([]figure, error) {
 	server, err := startWeir(dir)
 	if err != nil {

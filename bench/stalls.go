@@ -12,11 +12,12 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// stalls measures the first append to a fresh journal, and the longest appends to a full one. Writers
-// append 1 KiB each, while the journal moves from one file to the next and streams of two million
-// batches are deleted. Every other second, a bare loop runs instead, which writes and syncs 1 KiB. It
-// shows what the disk and the other load on the machine contribute. The main figure is the 99.9th
-// percentile of the appends, divided by the median of the syncs.
+// stalls measures the first append to a fresh journal, and the longest appends to a full one.
+// Writers append 1 KiB each, while the journal moves from one file to the next and streams of two
+// million batches are deleted. Every other second, the writers pause, and a bare loop writes and
+// syncs 1 KiB at a time. Its figures show what the disk and the other load on the machine
+// contribute. The main figure is the 99.9th percentile of the appends, divided by the median of the
+// syncs.
 func stalls(dir string) ([]figure, error) {
 	const (
 		doomed, entries = 4, 2_000_000

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strangerKeys are keys of two other projects than that of the measured clients.
+// strangerKeys are the keys of two projects. The measured clients belong to neither of them.
 var strangerKeys = []string{"svc_test_22222222222222222222222222222222", "svc_test_33333333333333333333333333333333"}
 
 // strangers are attacks by clients of other projects, by clients without a key, over HTTP/2, and on
@@ -52,7 +52,8 @@ var strangers = []attack{
 	}},
 }
 
-// strangers calls the function begin for each of strangerKeys, with a new stream of its project.
+// strangers calls the function begin for each of strangerKeys, with a new stream of the project to
+// which the key belongs.
 func (a *assault) strangers(begin func(key, path string) error) error {
 	for _, key := range strangerKeys {
 		path, err := streamOf(a.t, key, "json")

@@ -7,10 +7,10 @@
 // It may also let time pass, cut the power, fail the call or fill the disk. A model of the contract,
 // written from the decisions in docs/decisions.md, checks every response and every delivery.
 //
-// In one simulation of four, two or three nodes share a store: the real JetStream engine on simulated
-// NATS servers. Then every message between a node and a server waits at a gate. The scheduler may
-// lose it, cut off a node or a server, replace a leader, or set the clock of a node. The simulated
-// servers are held to the same cases as a real one.
+// In one out of four simulations, two or three nodes share a store: the real JetStream engine on
+// simulated NATS servers. Then every message between a node and a server waits at a gate. The
+// scheduler may lose the message, cut off a node or a server, replace a leader, or set the clock of
+// a node. The simulated servers are held to the same cases as a real one.
 //
-// The package consists of tests only. make sim runs as many seeds as you ask for.
+// The package consists of tests only. The command "make sim" runs as many seeds as you ask for.
 package sim

@@ -33,8 +33,8 @@ const (
 	sureFor = 12 * time.Second
 	// rivalry is how long a log stays followed after both this node and another node wrote to it.
 	rivalry = 5 * time.Second
-	// readFor is how long a log stays followed after it was read. A log that is read once in this time
-	// is not followed: that would cost more than reading it.
+	// readFor is how long a log stays followed after it was read. A log that is read only once within
+	// this time is not followed, because following costs more than a single read.
 	readFor = 10 * time.Second
 )
 

@@ -50,8 +50,8 @@ func (x *index) insert(r record.Record) bool {
 	return true
 }
 
-// empty removes all entries of a log that was dropped. It keeps what bottom needs: a purge that was
-// scheduled before must not remove the message that ends the log.
+// empty removes all entries of a log that was dropped. It keeps what bottom() needs: a purge that
+// was scheduled before must not remove the message that ends the log.
 func (x *index) empty() { x.entries, x.removed = nil, 0 }
 
 // cut raises the low mark and removes the entries below it.
@@ -72,13 +72,13 @@ func (x *index) pack() {
 	}
 }
 
-// find returns the place of the first entry that has the sequence or a higher one, and whether it
-// has the sequence.
+// find returns the position in entries of the first entry with this sequence or a higher one. It
+// also reports whether that entry has exactly this sequence.
 func (x *index) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(x.entries, seq, func(e entry, seq weir.Seq) int { return cmp.Compare(e.seq, seq) })
 }
 
-// from returns the entries that have the sequence or a higher one.
+// from returns the entries with this sequence or a higher one.
 func (x *index) from(seq weir.Seq) []entry {
 	i, _ := x.find(seq)
 	return x.entries[i:]
@@ -99,9 +99,9 @@ func (x *index) bottom() uint64 {
 	return floor
 }
 
-// restored returns the headers of the entries, in the form that Judge.Restore receives. The
-// positions of the given records have no holes. Keys of entries that are older than since are not
-// needed.
+// restored returns the headers of the entries, in the form that Judge.Restore receives. The given
+// records have consecutive positions in the log. The judge does not need the keys of entries older
+// than the time since.
 func (x *index) restored(all []record.Record, since weir.Time) iter.Seq[*engine.Header] {
 	return func(yield func(*engine.Header) bool) {
 		for _, e := range x.entries {
@@ -117,7 +117,7 @@ func (x *index) restored(all []record.Record, since weir.Time) iter.Seq[*engine.
 	}
 }
 
-// keysSince returns since when a judge needs the keys of entries.
+// keysSince returns a time. The judge needs the keys only of entries that are not older.
 func keysSince(judge engine.Judge) weir.Time {
 	if f, ok := judge.(engine.Forgetful); ok {
 		return f.KeysSince()

@@ -216,7 +216,8 @@ func (e *Engine) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// A store of an earlier version may be full. It gets its markers when it is opened with space.
+	// A store of an earlier version may be full. It gets its markers when it is opened again and has
+	// space.
 	if err := e.streams.EnsureMarkers(ctx, all.Count()); errors.Is(err, engine.ErrFull) {
 		e.opts.Logger.Warn("the streams of the store could not be marked", "error", err)
 	} else if err != nil {
@@ -408,7 +409,7 @@ func (e *Engine) common() byte {
 
 // Counts are the numbers of events since the engine was opened.
 type Counts struct {
-	Opens     uint64 // logs that were opened and read as a whole
+	Opens     uint64 // logs that were opened without their state in memory, so that all their headers were read
 	Conflicts uint64 // writes to a log that came too late, because another node had written first
 	Resends   uint64 // writes to a log that were sent again, because no server answered in time
 }

@@ -16,7 +16,7 @@ import (
 // created.
 type layout struct {
 	*streams.Generations
-	shards []*shard // those of the last generation, which has the most
+	shards []*shard // the shards of the last generation, which has the most shards
 }
 
 // shard returns the shard of a log.

@@ -48,7 +48,8 @@ type log struct {
 	working bool          // the worker is running, or the log is still being opened
 	idle    chan struct{} // closed when the worker stops; nil while no goroutine waits
 	closing bool          // the log takes no more appends
-	// resumable says that the log was closed and another one can continue after its last record.
+	// resumable says that the log was closed, and that it can be opened again without reading it as a
+	// whole: the new log then continues after the last record (see resume).
 	resumable bool
 	// over is set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
 	over   error
@@ -81,7 +82,7 @@ func (l *log) start(begun time.Time) {
 	l.wake()
 }
 
-// started reports whether the method restore has read the whole log.
+// started reports whether the log has been opened completely, that is, whether start() has run.
 func (l *log) started() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ func (o opening) restore(ctx context.Context) error {
 	}
 }
 
-// maxRestores is how often restore reads a log that other nodes trim meanwhile.
+// maxRestores is how often restore tries to read a log that other nodes trim at the same time.
 const maxRestores = 20
 
 // errTrimmed says that another node trimmed and purged the log while this node was reading it.

@@ -17,8 +17,9 @@ import (
 )
 
 // shard is one JetStream stream with a share of the logs. Each log has its own subject. The line
-// starts no consumer before the first log must be followed (its messages must be delivered as they
-// are stored). Then one consumer that delivers only headers follows all logs of the shard.
+// creates a consumer only when a log must be followed, which means that its messages must be
+// delivered as they are stored. This consumer then follows all logs of the shard, and delivers only
+// headers.
 type shard struct {
 	*line.Line
 	e      *Engine
@@ -82,8 +83,8 @@ func (s *shard) take(m wire.Stored) {
 	}
 	records, err := record.Decode(m.Header, m.Seq, s.e.opts.reads)
 	if errors.Is(err, engine.ErrTooNew) {
-		// A record far ahead makes the worker read the message itself. The worker gets the same
-		// error, and the log fails with it.
+		// An invented record with a position far ahead makes the worker read the message itself. The
+		// worker gets the same error, and the log fails with it.
 		records, err = []record.Record{{Position: math.MaxUint64, At: m.Seq}}, nil
 	}
 	if err != nil {

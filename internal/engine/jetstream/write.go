@@ -72,8 +72,8 @@ func (w *writer) write(requests []*request) {
 			return
 		}
 		w.l.e.space.Refused(err)
-		// After ErrFull the loop continues if the judge admitted entries. In the next round, the
-		// method fitting refuses the appends, and the trims of the group are written without them.
+		// After ErrFull the loop continues if the judge admitted entries. In the next round, fitting()
+		// refuses the appends, and the trims of the group are written without them.
 		if failed := w.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
 			answer(g.requests, failed)
 			return

@@ -44,8 +44,8 @@ type move struct {
 var errWaiting = errors.New("the cold segment is full")
 
 // chill copies a record of segment s to the cold segment. It returns false if the record must be
-// copied to the active segment instead. This is so if the record is not an entry, if s is newer
-// than the cold segment, if the cold segment cannot be written, or if too much space would stay
+// copied to the active segment instead. There are four reasons: the record is not an entry, s is
+// newer than the cold segment, the cold segment cannot be written, or too much space would stay
 // occupied until the cold segment is adopted (see mayHold). It returns errWaiting if the entry must
 // stay where it is for now.
 func (r *reclaimer) chill(s *segment, c *copied) (bool, error) {
@@ -89,11 +89,11 @@ func (r *reclaimer) mayHold(s *segment) bool {
 }
 
 // beginCold prepares a file for a cold segment. The number of the cold segment is higher than those
-// of all segments in use, and the field building holds this number. A log that is deleted later
-// may have copies in the cold segment, so the tombstone (the record of the deletion) is needed as
-// long as the cold segment exists. Therefore tombstone.birth is at least this number. For earlier
-// deletions, beginCold passes an empty copy op through the queue: when the op has returned, these
-// deletions are in memory, so the entries of their logs are not copied.
+// of all segments in use, and r.building holds this number. A log that is deleted from now on may
+// have copies in the cold segment. So the tombstone (the record of the deletion) is needed as long
+// as the cold segment exists, and its field birth gets at least this number. A log that was deleted
+// before must not be copied. So beginCold passes an empty copy op through the queue: when the op
+// has returned, all earlier deletions are in memory.
 func (r *reclaimer) beginCold() bool {
 	if time.Now().Before(r.warm) {
 		return false
@@ -159,11 +159,11 @@ func (r *reclaimer) sealCold() {
 }
 
 // adopt makes a complete cold segment part of the journal. It begins only when two segments with
-// higher numbers are in use. First it gives the file its final name. If a crash comes now, the next
-// opening takes the file for a freed segment, not for the newest one. Then a manifest (a list of
-// segments) that includes the segment becomes durable. Then memory refers to the copies, and only
-// after that can the originals be freed. adopt returns false if the segment cannot be adopted yet,
-// or was dropped.
+// higher numbers are in use. First it gives the file its final name. If a crash comes now, these
+// two keep the next opening from taking the file for the newest segment: it takes the file for a
+// freed one. Then a manifest (a list of segments) that includes the segment becomes durable. Then
+// memory refers to the copies, and only after that can the originals be freed. adopt returns false
+// if the segment cannot be adopted yet, or was dropped.
 func (r *reclaimer) adopt() bool {
 	k := r.cold
 	all := r.j.store.allSegments()

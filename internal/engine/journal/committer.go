@@ -81,9 +81,9 @@ func (c *committer) handed() {
 }
 
 // stage stages ops until the group or the segment is full, and returns the remaining ops. If the
-// segment is full and the group is empty, stage begins the next segment, if the parameter rotate says
-// so. An op that finds no space on the disk is finished here with an error. So is every op that
-// writes, if the journal is read-only or the writer is waiting for space.
+// segment is full, the group is empty and the parameter rotate is true, stage begins the next
+// segment. An op that finds no space on the disk is finished here with an error. If the journal is
+// read-only or the writer is waiting for space, every op that writes is finished with an error.
 func (c *committer) stage(ops []op, rotate bool) []op {
 	for len(ops) > 0 {
 		o, g := ops[0], c.group
@@ -138,7 +138,7 @@ func (c *committer) rotate() error {
 }
 
 // spare returns how many bytes of a segment an op of this class must leave free. Freeing a segment
-// takes a manifest: without room for one, the journal could never free anything on a full disk.
+// writes a manifest: without space for one, the journal could never free anything on a full disk.
 // While the disk has no space for another segment, new entries and documents must leave half of the
 // current segment free. The reclaimer needs that half for copies of the few needed records of other
 // segments, so that it can free these segments.

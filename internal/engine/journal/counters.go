@@ -42,7 +42,7 @@ type Stats struct {
 	Syncing  time.Duration // sum over those groups: time from handing the group to the writer until its records could be acknowledged
 	Copied   uint64        // bytes copied by the reclaimer
 	Freed    uint64        // segments freed by the reclaimer
-	Segments int           // segment files, including ready (prepared) and dead (empty) ones
+	Segments int           // segment files, including ready (prepared) and dead (freed) ones
 	Disk     int64         // size of all segment files in bytes
 	Live     int64         // bytes of records that are still needed
 	Used     int           // segment files that hold records

@@ -10,7 +10,7 @@ import (
 
 var _ engine.Flusher = (*Journal)(nil)
 
-// quick is the initial value of writer.quick.
+// quick is the initial value of writer.quick: the time below which Flush itself waits for the disk.
 const quick = 300 * time.Microsecond
 
 // Flush implements engine.Flusher. On a quick disk, and if nothing else is in flight, it does the
@@ -46,12 +46,12 @@ func (j *Journal) Flush() {
 	j.queue.give(ops)
 }
 
-// seize removes all ops from the queue. Until yield is called, only the caller may use the committer
-// and the writer. It returns nil if there are no ops, or if the goroutines of the committer and the
-// writer must do the work. They must if
+// seize removes all ops from the queue. Until yield is called, only the caller may use the
+// committer and the writer. It returns nil if there are no ops, or if the goroutines of the
+// committer and the writer must do the work. They must do the work if
 //
 //   - a group is being written,
-//   - an op does anything but append an entry to a log,
+//   - the queue holds an op that does not wait for a call of Flush,
 //   - the ops do not fit into the segment, so that the next one has to be begun, or
 //   - writing takes long.
 func (j *Journal) seize() []op {

@@ -45,8 +45,8 @@ type preparer struct {
 // ahead is the number of segments kept ready beyond the active one.
 const ahead = 1
 
-// horizon is a time. Under load, as many dead segments are kept for recycling as were taken during
-// the last horizon.
+// horizon is a length of time. Under load, as many dead segments are kept for recycling as segments
+// were taken during this time.
 const horizon = 10 * time.Second
 
 // temporary is the file name of a segment until it is ready.
@@ -91,8 +91,9 @@ func (p *preparer) run() {
 }
 
 // step makes a segment ready. If enough are ready, it fills a part of one with zeros. If all are
-// filled, it removes a part of a dead file. If there is no space for another segment, it removes
-// files that cannot be recycled first.
+// filled, it removes a part of a dead file. If there is no space for another segment, and there are
+// dead files that cannot be recycled, it removes those before it tries again to make a segment
+// ready.
 func (p *preparer) step() error {
 	p.mu.Lock()
 	need := len(p.ready) < ahead
@@ -120,7 +121,7 @@ func (p *preparer) wait() bool {
 	return !p.stopped
 }
 
-// mayRemove reports whether there is a dead file to remove, and time for the next part of it. The
+// mayRemove reports whether there is a dead file of which the next part may be removed now. The
 // caller holds the lock.
 func (p *preparer) mayRemove() bool {
 	now := time.Now()
@@ -142,7 +143,7 @@ func (p *preparer) stop() {
 	close(p.halt)
 }
 
-// setShort records that there is no space. From then on the method take fails instead of waiting.
+// setShort records that there is no space. From then on take() fails instead of waiting.
 func (p *preparer) setShort(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,7 +254,7 @@ func (p *preparer) removeDead() {
 	time.AfterFunc(rest, p.wake)
 }
 
-// wake makes the method wait look again.
+// wake makes wait() check again whether there is something to do.
 func (p *preparer) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -468,8 +469,8 @@ func (p *preparer) files() int {
 	return n
 }
 
-// closeFiles closes the ready and dead segments. If a reader still holds a segment, the method give
-// closes it when the reader releases it.
+// closeFiles closes the ready and dead segments. If a reader still holds a segment, give() closes
+// it when the reader releases it.
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,14 +46,14 @@ type queue struct {
 	ops    []op
 	bytes  int  // upper bound for the bytes that these ops will write
 	spare  []op // an empty slice for reuse; see give
-	urgent bool // an op is not an entry whose proposer calls Flush
+	urgent bool // the queue holds an op that does not wait for a call of Flush
 	closed bool
 	signal signal
 
-	// working is the number of groups that have ops and are not finished, plus one while the
-	// committer works, and one while the writer works. While flushing is set, Flush owns the committer
-	// and, unless it has handed its group to the writer because the disk is full, the writer: working
-	// is 0, or 1 for the group of Flush.
+	// working is the number of groups that have ops and are not finished, plus one while the committer
+	// works, and one while the writer works. While flushing is set, Flush does the work of the
+	// committer and the writer, and working is 0, or 1 for the group of Flush. (If the disk is full,
+	// Flush hands its group to the writer.)
 	working  int
 	flushing bool
 }
@@ -142,7 +142,8 @@ func (q *queue) count() {
 	q.mu.Unlock()
 }
 
-// begin counts work of the writer without a group, unless Flush is at work. Then it returns false.
+// begin counts work that the writer does without a group. If Flush is at work, begin counts nothing
+// and returns false.
 func (q *queue) begin() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,7 +154,7 @@ func (q *queue) begin() bool {
 	return true
 }
 
-// finished ends what count or begin has counted, or the work of the committer.
+// finished is called at the end of what count or begin has counted, or of the committer's work.
 func (q *queue) finished() {
 	q.mu.Lock()
 	q.working--

@@ -188,8 +188,8 @@ func (s *store) hold(number uint32) *segment {
 	return seg
 }
 
-// needs reports whether the state in memory refers to the record at this place. Unlike the method
-// current, it works without the key of the document.
+// needs reports whether the state in memory refers to the record at this place. Unlike current(),
+// it works without the key of the document.
 func (s *store) needs(at index.Place, sl segments.Slot) (needed bool) {
 	if sl.Kind != segments.KindDocument && sl.Kind != segments.KindDeleted {
 		return s.current(at, &segments.Record{Kind: sl.Kind, Log: sl.Log, Seq: sl.Seq})

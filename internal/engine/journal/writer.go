@@ -208,8 +208,8 @@ func (w *writer) put(write func() error) error {
 }
 
 // commit makes a group durable, then updates memory, then notifies the judges, and then passes the
-// ops to the method tell, which wakes the callers. An acknowledgement relies on this order. If the
-// group cannot be written, none of its ops changes memory.
+// ops to tell(), which wakes the callers. An acknowledgement relies on this order. If the group
+// cannot be written, none of its ops changes memory.
 func (w *writer) commit(g *group) {
 	start := time.Now()
 	err := w.j.failed()

@@ -127,8 +127,7 @@ const (
 	// MaxBody is the length in bytes of the longest body of a request that a loop serves.
 	MaxBody = 64 << 10
 
-	// restTime is how long the rest of a request may take to arrive after its first bytes. Then the
-	// request goes to net/http, because a handler must see the head of a request whose body arrives
-	// slowly.
+	// restTime is how long the rest of a request may take to arrive after its first bytes. A slower
+	// request goes to net/http, which calls the handler before the whole body has arrived.
 	restTime = 20 * time.Millisecond
 )

@@ -15,7 +15,8 @@ import (
 // There are two epoll descriptors, one inside the other. The connections are registered with the
 // inner one. The runtime watches the outer one, in which the inner one is armed only while the loop
 // sleeps. With a single descriptor, every request that arrives while the loop works would wake a
-// thread of the runtime, which would find nothing to do. That was more than half a wake-up per publish.
+// thread of the runtime, which would find nothing to do. When there was only one, this happened
+// more than once for every two publishes.
 type poller struct {
 	inner, outer int
 	file         *os.File // the outer descriptor
@@ -65,8 +66,8 @@ func (p *poller) close() {
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// wake ends the method wait by moving its deadline into the past, which needs no system call. Any
-// goroutine may call it.
+// wake makes wait() return. It does so by moving the deadline into the past, which needs no system
+// call. Any goroutine may call it.
 func (p *poller) wake() { p.file.SetReadDeadline(longAgo) }
 
 // wait returns when there are events, when wake has been called since the last call of setAlarm, or at
@@ -84,9 +85,10 @@ func (p *poller) wait() error {
 	return err
 }
 
-// setAlarm sets the time at which wait returns at the latest. If the time is zero, there is no such
-// time. A call of wake before setAlarm may have no effect, so only later calls of wake count. If the
-// new time is later than the old one, the deadline stays as it was: waking too early does no harm.
+// setAlarm sets the time at which wait returns at the latest. If the time is zero, there is no
+// alarm. A call of wake before setAlarm may have no effect, so only later calls of wake count. If
+// the new time is later than the old one, the deadline stays as it was: waking too early does no
+// harm.
 func (p *poller) setAlarm(due time.Time) {
 	if p.alarm == longAgo || !due.IsZero() && (p.alarm.IsZero() || due.Before(p.alarm)) {
 		p.file.SetReadDeadline(due)

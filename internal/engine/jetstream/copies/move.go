@@ -32,7 +32,7 @@ type Mover interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// Options say what is copied and who may take part.
+// Options say which streams are copied, and what else Copies needs to know of the cluster.
 type Options struct {
 	// Names returns the names of the streams: first that of the documents, then those of the shards
 	// in order.
@@ -71,8 +71,8 @@ var ErrMove = errors.New("cannot move copies")
 const (
 	// moveEvery is how often the engine asks whether a step is done.
 	moveEvery = 200 * time.Millisecond
-	// moveAgain is how long the engine waits before it repeats a request that the servers refused,
-	// because they may not have been ready, and moveTries is how often it sends a request.
+	// moveAgain is how long the engine waits before it repeats a request that the servers refused.
+	// (They may not have been ready.) moveTries is how often it sends a request at most.
 	moveAgain = 2 * time.Second
 	moveTries = 10
 	// leadWithin is how long a server may take to become the leader of a stream.
@@ -123,7 +123,8 @@ func (c *Copies) rearrange(ctx context.Context, mover Mover, leaving string, tel
 			return err
 		}
 		steps := plan(standing.Streams, connected, leaving)
-		// A server that did not become the leader is not asked again: this could go on for ever.
+		// A server that was asked to become the leader and did not is not asked again. Otherwise this
+		// loop might never end.
 		steps = slices.DeleteFunc(steps, func(s step) bool { return led[s] })
 		if len(steps) == 0 {
 			return nil
@@ -179,7 +180,8 @@ func (c *Copies) take(ctx context.Context, mover Mover, stream string, s step) e
 }
 
 // settled waits until no copy is being moved, every stream has a leader, and the copies on
-// connected servers are up to date. None of them may be on the server gone.
+// connected servers are up to date. If the parameter gone names a server, settled also waits until
+// this server has no copy.
 func (c *Copies) settled(ctx context.Context, gone string) (Standing, error) {
 	unsettled := func(s StreamStanding) bool {
 		late := func(r ReplicaStanding) bool { return !r.Offline && !r.Current || r.Server == gone }
@@ -211,7 +213,7 @@ func shardName(i int) string {
 // it again.
 func (c *Copies) Expel(ctx context.Context, name string, force bool, tell func(Progress)) error {
 	standing := c.ask(ctx)
-	// If a node has just died, its shards are electing leaders.
+	// If a node has just died, its shards are still electing leaders, so Expel waits for them.
 	for late := time.Now().Add(electWithin); standing.Headless > 0 && time.Now().Before(late) && c.client.Pause(ctx, moveEvery) == nil; {
 		standing = c.ask(ctx)
 	}

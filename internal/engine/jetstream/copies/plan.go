@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// step is one step towards another distribution of the copies: it moves a copy of a stream from a
-// server to another, or makes the server to the leader if from is empty.
+// step is one step towards another distribution of the copies. It moves a copy of a stream from one
+// server to another. If the field from is empty, the step changes the leader of the stream instead:
+// the server that the field to names takes over.
 type step struct {
 	stream   int // index in Standing.Streams
 	from, to string
@@ -20,9 +21,10 @@ func (s *StreamStanding) servers() (all []string) {
 	return all
 }
 
-// plan returns the steps that take all copies off the server leaving. If leaving is empty, it
-// returns the steps after which each of the given servers has the same number of copies and leads
-// the same number of streams, give or take one. A stream stays where it is if it can.
+// plan returns the steps that take all copies off the server that the parameter leaving names. If
+// leaving is empty, it returns the steps after which each of the given servers has the same number
+// of copies and leads the same number of streams, give or take one. A stream stays where it is if
+// it can.
 func plan(streams []StreamStanding, servers []string, leaving string) (steps []step) {
 	p := planner{copies: map[string]int{}, leads: map[string]int{}, servers: slices.Sorted(slices.Values(servers))}
 	for _, s := range streams {
@@ -81,9 +83,9 @@ func (p *planner) move(stream int, from, to string) {
 	}
 }
 
-// spread moves one copy from the server with the most copies to the one with the fewest, if that
-// makes them more equal. It prefers a stream that the first one does not lead, because a change of
-// the leader delays writes for a moment.
+// spread moves one copy from the server with the most copies to the server with the fewest, if that
+// makes the numbers more equal. It prefers a stream that the former server does not lead, because a
+// change of the leader delays writes for a moment.
 func (p *planner) spread() bool {
 	by := func(a, b string) int { return cmp.Compare(p.copies[a], p.copies[b]) }
 	from, to := slices.MaxFunc(p.servers, by), slices.MinFunc(p.servers, by)
@@ -100,9 +102,10 @@ func (p *planner) spread() bool {
 	return true
 }
 
-// share changes leaders, if that makes the numbers of led streams more equal. A server that leads
-// too many streams may have none of which a server with too few has a copy. Then servers in between
-// take over a stream and hand on another.
+// share changes leaders, if that makes the numbers of led streams more equal. Only a server with a
+// copy of a stream can become its leader. So it may be impossible to hand a stream directly from a
+// server that leads too many to one that leads too few. Then servers in between take over one
+// stream each and hand on another.
 func (p *planner) share() bool {
 	for _, from := range p.servers {
 		via := map[string]int{from: -1} // for each server that can be reached, the stream that it takes over
@@ -125,8 +128,9 @@ func (p *planner) share() bool {
 	return false
 }
 
-// hand makes a server the leader of the stream that it takes over, and then the former leader that
-// of the stream that it takes over instead, and so on.
+// hand makes a server the leader of the stream that it takes over according to via. The former
+// leader of this stream then takes over another stream in the same way, and so on, back to the
+// server with which the search in share() began: that one takes over nothing.
 func (p *planner) hand(via map[string]int, to string) {
 	for i := via[to]; i >= 0; i = via[to] {
 		p.steps = append(p.steps, step{stream: i, to: to})

@@ -53,7 +53,7 @@ const (
 	// standFor is how long Stand returns the same result. The dashboard and the metrics may ask at
 	// any rate, but a question costs the servers one request per stream.
 	standFor = 2 * time.Second
-	// standAtOnce is how many streams Stand asks for at the same time.
+	// standAtOnce is how many streams Stand asks about at the same time.
 	standAtOnce = 32
 )
 
@@ -128,7 +128,8 @@ func (c *Copies) askStream(ctx context.Context, name string) StreamStanding {
 	return s
 }
 
-// Servers returns how many streams each server leads, and of how many it has a copy.
+// Servers returns two numbers for each server: how many streams it leads, and how many copies it
+// has.
 func (s *Standing) Servers() (leads, copies map[string]int) {
 	leads, copies = map[string]int{}, map[string]int{}
 	for _, stream := range s.Streams {

@@ -53,8 +53,9 @@ func (d *Documents) delivered(ctx context.Context, rev uint64) error {
 	return err
 }
 
-// Put changes a message that is not a document, on the condition that its sequence is the expected
-// one (0: there is none).
+// Put writes a message that is not a document in place of the last message with this name. It does
+// so only if that last message has the expected sequence. An expected sequence of 0 means that
+// there must be no such message.
 func (d *Documents) Put(ctx context.Context, name string, value []byte, expected uint64) error {
 	_, err := d.write(ctx, wire.Signed(wire.Name(), d.Prefix+name, value), expected)
 	return err

@@ -39,7 +39,8 @@ func (e *Server) Members() (connected []string, all int, err error) {
 	}
 	connected = []string{e.options.Name}
 	for _, p := range peers {
-		// A server that was killed counts as online for a while. Its connections end at once.
+		// NATS counts a server that was killed as online for a while. But its routes end at once, so a
+		// server without a route is not connected.
 		if !p.Offline && slices.ContainsFunc(routes.Routes, func(r *server.RouteInfo) bool { return r.RemoteName == p.Name }) {
 			connected = append(connected, p.Name)
 		}
@@ -56,8 +57,8 @@ func (e *Server) HasMember(name string) (bool, error) {
 	return name == e.options.Name || slices.ContainsFunc(peers, func(p *server.PeerInfo) bool { return p.Peer == id }), err
 }
 
-// peers returns the other servers of the cluster. The name of a server that was never connected
-// since this server started is unknown.
+// peers returns the other servers of the cluster. The name of a server is unknown if that server
+// has not been connected since this server started.
 func (e *Server) peers() ([]*server.PeerInfo, error) {
 	info, err := e.s.Load().Jsz(&server.JSzOptions{})
 	switch {

@@ -22,11 +22,11 @@ type Options struct {
 	Headers bool   // deliver messages without payloads
 	// Take receives every message except fences, one at a time and in order.
 	Take func(m wire.Stored)
-	// Reread is called before the line reads the whole stream again from its start. The line calls
-	// the returned function when it has read everything. It reads everything again if it received
-	// nothing for longer than Silence, because the servers may have removed the markers of deletions
-	// in the meantime. Then the only sign of a deletion is that the document is missing. If Reread
-	// is nil, the line never reads everything again.
+	// Reread is called before the line reads the whole stream again from its start. The line calls the
+	// returned function when it has read everything. The line reads everything again if it received
+	// nothing for longer than Silence. In that time the servers may have removed the markers of
+	// deletions, and then the only sign of a deletion is that the document is missing. If Reread is
+	// nil, the line never reads everything again.
 	Reread  func() (end func())
 	Silence time.Duration
 	Reads   byte // newest version of messages that this node reads
@@ -131,7 +131,7 @@ func (l *Line) Live() bool { return l.live.Load() }
 
 // listen starts a goroutine that passes messages to the function Take until l.stop is called or the
 // line ends. The goroutine first waits until the goroutine of an earlier listen has stopped, so
-// that take never runs twice at once. The caller holds l.mu.
+// that Take never runs twice at once. The caller holds l.mu.
 func (l *Line) listen() {
 	ctx, stop := context.WithCancel(l.ctx)
 	before, stopped := l.stopped, make(chan struct{})

@@ -117,7 +117,7 @@ const (
 
 // Join announces this process to the other nodes. Call Leave before closing the engine.
 //
-// Join returns when it has received a message of another node, or after a second if there is none.
+// Join returns when it has received a message of another node, or after a second if none arrives.
 // So if there is another node, this node knows whether its clock is wrong (see the type clock) when
 // Join returns.
 func (n *Nodes) Join(self Self) error {
@@ -275,8 +275,8 @@ func readsOf(h nats.Header) byte {
 	return byte(version)
 }
 
-// storesOf returns the newest format of a store that the sender of a message reads. The programs
-// that did not announce it read the first format only.
+// storesOf returns the newest format of a store that the sender of a message reads. Earlier
+// versions of Weir do not announce it, and can read only the first format.
 func storesOf(h nats.Header) uint32 {
 	f, err := strconv.ParseUint(h.Get(formats), 10, 32)
 	if err != nil {

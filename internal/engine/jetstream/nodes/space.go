@@ -70,7 +70,7 @@ const (
 )
 
 // reserve returns how many bytes of a limit are reserved and must not be used by entries: a quarter
-// of the limit up to reserveMost, or a twentieth of the limit if that is more.
+// of the limit but at most reserveMost, or a twentieth of the limit if that is more.
 func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost), 0) }
 
 // DiskReserve returns how many bytes of a file system of this size must stay free. While fewer are

@@ -29,7 +29,7 @@ const ShardsName = "~shards"
 // ErrShards means that the number of shards is not possible.
 var ErrShards = errors.New("number of shards")
 
-// generation says over how many shards the logs from an id on are distributed.
+// generation holds the number of shards over which the logs from a certain id on are distributed.
 type generation struct {
 	From   engine.LogID `json:"from"`
 	Shards int          `json:"shards"`
@@ -67,7 +67,8 @@ func (g *Generations) Growth(n int) ([]byte, error) {
 }
 
 // DecodeGenerations reads the message with the generations. The last generation begins with the
-// message itself, whose sequence was not known when it was written.
+// sequence of the message itself. The message does not contain this number, because it was not
+// known when the message was written.
 func DecodeGenerations(m wire.Stored) (*Generations, error) {
 	var all []generation
 	if err := json.Unmarshal(m.Data, &all); err != nil {

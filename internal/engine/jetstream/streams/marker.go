@@ -13,10 +13,10 @@ import (
 )
 
 // Every stream of a store holds a marker: a message that stays there for as long as the stream
-// exists. A stream that an operator deleted and created again has no marker, even if it has the
-// settings and the metadata of the old one, and neither has a stream that was purged as a whole.
-// Such a stream must not be used: it would look as if no data had ever been stored, and sequences
-// and ids of logs would be used twice. A stream that was restored from a backup has its marker.
+// exists. A stream loses its marker if it is purged as a whole, or if an operator deletes it and
+// creates it again, even with the same settings and metadata. Such a stream must not be used: it
+// would look as if no data had ever been stored, and sequences and ids of logs would be used twice.
+// A stream that was restored from a backup has its marker.
 const (
 	// markedKey is the key in the metadata of the stream of documents which says that all streams
 	// of the store have a marker.
@@ -80,7 +80,8 @@ func (s *Streams) writeMarker(ctx context.Context, _, prefix string) error {
 var errUnmarked = errors.New("it was created again or purged, and is not the stream that the store used: restore it from a backup")
 
 // Intact returns ErrDamaged if a shard has lost its marker while this process was running. It is
-// called when a log turns out to be empty: the log is new, or all logs of the shard were lost.
+// called when a log turns out to be empty, because then either the log is new, or all logs of the
+// shard were lost.
 func (s *Streams) Intact(ctx context.Context, shard int) error {
 	stream, prefix := s.Shard(shard)
 	err := s.findMarker(ctx, stream, prefix)
@@ -91,7 +92,7 @@ func (s *Streams) Intact(ctx context.Context, shard int) error {
 }
 
 // findMarker returns an error if a stream has no marker. A server that has just started may not
-// know all messages, so findMarker asks for missingFor.
+// know all messages, so findMarker keeps asking for the time missingFor.
 func (s *Streams) findMarker(ctx context.Context, stream, prefix string) error {
 	for late := time.Now().Add(missingFor); ; {
 		_, err := s.client.Leader(ctx, stream, wire.Query{LastFor: prefix + markerName})

@@ -45,8 +45,8 @@ type Client struct {
 	Patience time.Duration
 	Attempt  time.Duration   // how long Publish waits for an answer
 	Life     context.Context // ends when the engine is closed
-	// Waits counts the calls of Apart. It starts at another number on each node, so that nodes which
-	// fail together do not all try again at the same time.
+	// Waits counts the calls of Apart. It starts at a different number on each node, so that nodes
+	// that fail together do not all try again at the same time.
 	Waits atomic.Uint32
 }
 
@@ -68,8 +68,9 @@ func Expect(m *nats.Msg, last uint64) {
 }
 
 // Before returns the sequence of the message that precedes m in its subject. It works for a message
-// that has a condition (see Expect), and for one that follows such a message in a call of Store: then
-// the preceding message of the subject is also the preceding message of the stream.
+// that has a condition (see Expect), and for one that follows such a message in a call of Store. In
+// the latter case, the preceding message of the subject is also the preceding message of the
+// stream.
 func Before(m Stored) uint64 {
 	seq, err := strconv.ParseUint(m.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
 	if err != nil {

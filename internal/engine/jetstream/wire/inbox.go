@@ -64,7 +64,8 @@ func (b *inbox) end() {
 	}
 }
 
-// take receives an answer. It never blocks, because requests of others wait behind it.
+// take receives an answer. It must not block, because answers to other requests wait behind this
+// one.
 func (b *inbox) take(m *nats.Msg) {
 	b.mu.Lock()
 	a := b.waiting[m.Subject]

@@ -1,5 +1,5 @@
-// Package wire talks to NATS. Servers has the requests of the engine, Connect sends them over a
-// connection, and Client interprets the answers.
+// Package wire talks to NATS. The interface Servers lists the requests that the engine makes,
+// Connect implements it for real servers, and Client interprets the answers.
 package wire
 
 import (

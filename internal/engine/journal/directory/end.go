@@ -10,16 +10,16 @@ import (
 	"weir/internal/engine/journal/segments"
 )
 
-// Proof is the open file "end" and the content of its newest slot. The file proves that the log
-// reached at least a certain position. It has two slots, and each write replaces the older one. While
+// Proof is the open file "end" and the content of its newest slot. A slot holds a position that the
+// log has certainly reached. The file has two slots, and each write replaces the older one. While
 // the journal runs, only the writer uses the proof.
 type Proof struct {
 	file disk.File
 	endRecord
 }
 
-// ReadEnd reads and opens the file "end". It returns engine.ErrDamaged if the file is missing, if
-// neither slot is valid, or if the file belongs to another journal. A journal of format 1 has no such file.
+// ReadEnd reads and opens the file "end". It returns engine.ErrDamaged if neither slot is valid or
+// the file is missing. A journal of format 1 has no such file.
 func (d *Directory) ReadEnd() error {
 	if d.Version < 2 {
 		return nil

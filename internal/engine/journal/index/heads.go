@@ -30,8 +30,8 @@ type Head struct {
 	first  weir.Seq // for a closed gap: its first sequence
 }
 
-// HeadReader reads what a judge needs to know about entries of a log and what the index does not
-// hold: the ranges of closed gaps, the tags, and for each key the digest and the event count.
+// HeadReader reads those facts about the entries of a log that a judge needs and that are not in
+// the index: the ranges of closed gaps, the tags, and for each key the digest and the event count.
 type HeadReader struct {
 	Log   engine.LogID
 	Since weir.Time           // keys of older entries are read only if their sizes are unknown
@@ -40,7 +40,7 @@ type HeadReader struct {
 	keys  segments.KeyReader
 }
 
-// Fill appends the items of x from seq upwards to heads, until heads is full up to its capacity. It
+// Fill appends the items of x from seq upwards to heads, until heads has reached its capacity. It
 // reports whether anything must be read from the disk to complete them.
 func (r *HeadReader) Fill(x *Entries, seq weir.Seq, heads []Head) (_ []Head, missing bool) {
 	x.Fill(seq, func() *Item {
@@ -205,8 +205,8 @@ func (r *HeadReader) completeFromSlot(it *Head, k segments.KeySlot) {
 // the key slots.
 const fewKeys = 4
 
-// takeKeys completes heads with the key slots of segment seg, in which all of them lie. A head
-// without a usable key slot stays incomplete.
+// takeKeys completes heads, which all lie in segment seg, with the key slots of that segment. A
+// head without a usable key slot stays incomplete.
 func (r *HeadReader) takeKeys(seg *segments.Segment, heads []Head) {
 	n, from, to := 0, uint32(0), uint32(0)
 	for i := range heads {

@@ -142,9 +142,9 @@ func (c *checkup) fileDamage(name, what string, err error) {
 }
 
 // readProof reads the file "end", which proves how far the log reached. If "end" is unusable, the
-// watermark of the tail is the only other proof. The watermark says how far the tail was synced. The
-// writer marks it as final before it uses the next segment, so if it is not final, no later segment
-// was used.
+// watermark of the tail is the only other proof. The watermark says how far the tail was synced.
+// The writer makes this watermark final before the journal uses the next segment. So if the
+// watermark is not final, no later segment was used.
 func (c *checkup) readProof() error {
 	err := c.dir.ReadEnd()
 	c.proof = c.dir.End
@@ -256,7 +256,7 @@ func (c *checkup) sealing(n uint64) bool {
 }
 
 // listMissing lists the segments after the tail that may have held groups and whose files are
-// missing. The file "end" names the segment of the next group, and the number of that group. If this
+// missing. The file "end" holds the segment of the next group and the number of that group. If this
 // number follows that of the last group in the tail, no group was in the segments between the two:
 // their numbers were reserved for cold segments (see cold.go).
 func (c *checkup) listMissing() {

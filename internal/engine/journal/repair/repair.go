@@ -265,11 +265,11 @@ func (p *repair) top() uint64 {
 	return max(p.proof.Latest.Segment, slices.Max(append(p.numbers, 0)))
 }
 
-// maxLost returns how many entries of a log may be lost without a trace. These are all records with
-// unknown content. One of them may have been the newest mark of the log (the record of a trim),
-// unless a readable mark comes after all of them. That trim may have removed entries in segments
-// that were then recycled. So maxLost adds the number of records that the recycled segments could
-// hold.
+// maxLost returns how many entries of a log may be lost without a trace. These are at least all
+// records with unknown content. One of them may have been the newest mark of the log (the record of
+// a trim), unless a readable mark comes after all of them. Segments with entries that this lost
+// trim removed may since have been recycled. So maxLost adds the number of records that the
+// recycled segments could hold.
 func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.Bytes > 0 && !p.stale(l.mark.Place) {
 		return p.unknown

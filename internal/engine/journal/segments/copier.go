@@ -39,7 +39,8 @@ func (s *Segment) Copy(w io.Writer, p Part, report func(error)) error {
 }
 
 // copyPacked copies the stored blocks of a segment, and then checks its content. If the content is
-// damaged, copyPacked reports only that: a block that cannot be read would be reported twice.
+// damaged, copyPacked reports only the damage to the content. Otherwise a block that cannot be read
+// would be reported twice.
 func (s *Segment) copyPacked(x *blocks.File, w io.Writer, report func(error)) error {
 	size, err := x.File.Size()
 	if err != nil {
@@ -129,10 +130,10 @@ func (c *copier) groups(end int64) error {
 	return nil
 }
 
-// unchecked copies a part that cannot be checked because of the error why, and reports damage at the
-// offset off; the parameter what names what is stored there. If data could not be read, the method raw
-// reports which data that is. If raw can read all of it, so that only the first attempt failed,
-// unchecked reports that attempt.
+// unchecked copies a part that could not be checked because of the error in the parameter why. It
+// reports the damage at offset off, where the part of the format named by the parameter what
+// belongs. If why is a read error, raw() reports which data is unreadable. If raw() can now read
+// everything, unchecked reports the attempt that failed.
 func (c *copier) unchecked(from, to, off int64, what string, why error) error {
 	seen := c.seen
 	if errors.Is(why, ErrChecksum) || why == errShort {

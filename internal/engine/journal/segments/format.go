@@ -438,7 +438,8 @@ func keySpace(keys int) int64 {
 	return int64(keys)*KeySlotSize + int64((keys+keyBlock-1)/keyBlock)*keyBlockSize
 }
 
-// again returns b as a string. If the string old is equal, again returns old, which takes no memory.
+// again returns b as a string. If the string old is equal, again returns old, so that no memory is
+// allocated.
 func again(old string, b []byte) string {
 	if old == string(b) {
 		return old

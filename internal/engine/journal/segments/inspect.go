@@ -79,8 +79,8 @@ func (s *Segment) Inspect(synced int64, buf []byte, visit func(Slot, *Record)) (
 	return x, nil
 }
 
-// damage records a damaged range. The parameter fate is Intact if no record is affected,
-// because the range holds only a header or a frame (the head of a group), for example.
+// damage records a damaged range. The parameter fate is Intact if no record is affected, for
+// example if the range holds only a header or a frame (the head of a group).
 func (x *Inspection) damage(off int64, what string, err error, fate Fate) *Hole {
 	h := &Hole{Damage: Damage{File: x.Seg.Name, Offset: off, What: what, Why: err.Error(), Fate: fate}, Number: x.Seg.Number}
 	x.Holes = append(x.Holes, h)
@@ -127,8 +127,8 @@ func (x *Inspection) read(b []byte, off int64) error {
 	return nil
 }
 
-// walk goes from group to group up to the offset limit. Beyond it, there can only be a group that a
-// crash cut short. Where a group is damaged, walk goes from record to record.
+// walk goes from group to group up to the offset limit. Beyond this offset, there can only be a
+// group that a crash cut short. Where a group is damaged, walk goes from record to record.
 func (x *Inspection) walk(limit int64) {
 	next := int64(0) // offset where the current group ends, according to its frame
 	for x.End < limit {

@@ -44,7 +44,7 @@ func (s *Segment) Scan() (x Scanned, err error) {
 	return x, s.evidence(&x)
 }
 
-// evidence returns engine.ErrDamaged if the segment once held more groups than scan found.
+// evidence returns engine.ErrDamaged if the segment once held more groups than Scan found.
 func (s *Segment) evidence(x *Scanned) error {
 	var mark [watermarkSize]byte
 	if err := s.Read(mark[:], watermarkOffset); err != nil {

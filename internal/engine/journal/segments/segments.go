@@ -1,6 +1,7 @@
-// Package segments reads and writes the segment files of a journal: the layout of their bytes, groups
-// of records, the index and the keys of a sealed segment, and what can be read of a damaged one. It
-// knows neither the other files of a journal nor what its records mean.
+// Package segments reads and writes the segment files of a journal. It knows the layout of their
+// bytes, their groups of records, and the index and the keys of a sealed segment. It also finds
+// what can still be read of a damaged segment. It knows neither the other files of a journal nor
+// what its records mean.
 //
 // DESIGN.md of the journal describes every byte.
 package segments
@@ -44,9 +45,9 @@ func (s *Segment) Init(file disk.File, salt [8]byte, number uint64, size int64) 
 // Pack makes the segment store its content in compressed blocks. Its file must be empty.
 func (s *Segment) Pack(c *blocks.Cache) { s.File = blocks.Create(s.File, s.Seed, s.size, c) }
 
-// Unpack finds out whether the content of the segment is stored in compressed blocks. If so, the
-// file of the segment is from then on a blocks.File. An undamaged segment that is not compressed has
-// its full size, and its header says that it is not compressed.
+// Unpack finds out whether the content of the segment is stored in compressed blocks. If it is, the
+// file of the segment is from then on a blocks.File. An undamaged segment that is not compressed
+// has its full size, and its header says that it is not compressed.
 func (s *Segment) Unpack(c *blocks.Cache) error {
 	size, err := s.File.Size()
 	if err != nil {
@@ -109,8 +110,8 @@ func (s *Segment) Fits(n, records int, reserve int64) bool {
 	return s.End+FrameSize+int64(n)+index+footerSize+reserve <= s.size
 }
 
-// Fill fills the space between the groups and where the keys and the index will be with zeros. A
-// file with holes would need more space when it is recycled.
+// Fill writes zeros to the space between the groups and the place where the keys and the index will
+// be. A file with holes would need more space when it is recycled.
 func (s *Segment) Fill() error {
 	free := s.size - footerSize - int64(len(s.Slots)) - keySpace(s.keys.len()) - s.End
 	zeros := make([]byte, min(copyStep, max(0, free)))
@@ -123,7 +124,7 @@ func (s *Segment) Fill() error {
 }
 
 // Mark writes the watermark. The watermark says that everything below the offset end was synced,
-// and that the next group has the number in the parameter next.
+// and that next is the number of the next group.
 func (s *Segment) Mark(end int64, next uint64) error {
 	if err := s.File.WriteAt(watermarkOffset, encodeWatermark(s.Seed, end, next)); err != nil {
 		return fmt.Errorf("write watermark of %s: %w", s.Name, err)
@@ -133,7 +134,7 @@ func (s *Segment) Mark(end int64, next uint64) error {
 
 // Seal writes and syncs the key slots, the index and the footer, so that the next start need not
 // read the records. Key slots that do not fit are left out: a segment that an older build has
-// filled has no space for them. seal also writes the final watermark. The watermark and the footer
+// filled has no space for them. Seal also writes the final watermark. The watermark and the footer
 // both say where the groups end, so this is still known if one of the two is damaged. The function
 // put runs the writes, and may repeat them; if put is nil, they run once.
 func (s *Segment) Seal(nextGroup uint64, put func(func() error) error) error {
@@ -179,7 +180,7 @@ func (s *Segment) footer() (footer, bool, error) {
 	return f, ok && f.number == s.Number, nil
 }
 
-// Summary sets the end of a sealed segment and returns what Scan would find, except that newest is
+// Summary sets the end of a sealed segment and returns what Scan would find, except that Newest is
 // the offset of the keys and the index.
 func (s *Segment) Summary() (Scanned, error) {
 	f, _, err := s.footer()
@@ -197,7 +198,7 @@ func (s *Segment) Identity() string {
 	return fmt.Sprintf("%x", f.encode(s.Seed))
 }
 
-// Index reads the index slots of a sealed segment, and sets the fields used and table. It returns
+// Index reads the index slots of a sealed segment, and sets the fields Used and table. It returns
 // engine.ErrDamaged if the footer or the index is not valid.
 func (s *Segment) Index() ([]byte, error) {
 	f, ok, err := s.footer()
@@ -224,9 +225,9 @@ func (s *Segment) Index() ([]byte, error) {
 // sector is the unit in which unreadable parts of a disk are skipped.
 const sector = 4096
 
-// readable fills b from off and replaces unreadable sectors with zeros. It calls the function bad with
-// the bounds and the error of each unreadable sector. It returns the error of the first attempt, which
-// is to read all of b at once, or engine.ErrClosed.
+// readable fills b from off and replaces unreadable sectors with zeros. It calls the function bad
+// with the bounds and the error of each unreadable sector. It first tries to read all of b at once,
+// and returns the error of this attempt, or engine.ErrClosed.
 func (s *Segment) readable(b []byte, off int64, bad func(from, to int64, err error)) error {
 	first := s.Read(b, off)
 	for first != nil && len(b) > 0 {
