@@ -18,8 +18,9 @@ type Proof struct {
 	endRecord
 }
 
-// ReadEnd reads and opens the file "end". It returns engine.ErrDamaged if neither slot is valid or
-// the file is missing. A journal of format 1 has no such file.
+// ReadEnd reads and opens the file "end". It returns engine.ErrDamaged if the file is missing, if
+// neither slot is valid, or if the file belongs to another journal. A journal of format 1 has no such
+// file.
 func (d *Directory) ReadEnd() error {
 	if d.Version < 2 {
 		return nil
