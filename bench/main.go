@@ -105,7 +105,7 @@ func run(dir, out, only, npm, against string, rounds int, span time.Duration) er
 		{"memory", func() error { return collect(&rep, dir, memoryPerBatch, millionStreams) }},
 		{"start", func() error { return collect(&rep, dir, starts...) }},
 		{"stalls", func() error { return collect(&rep, dir, stalls) }},
-		{"reclaim", func() error { return collect(&rep, dir, reclaiming, compressing) }},
+		{"reclaim", func() error { return collect(&rep, dir, reclaiming, compressing, archived) }},
 		{"abuse", func() error { return collect(&rep, dir, abuse) }},
 		{"dashboard", func() error { return collect(&rep, dir, dashboard) }},
 		{"waking", func() error { return collect(&rep, dir, waking) }},

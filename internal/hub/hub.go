@@ -83,6 +83,7 @@ type Hub struct {
 
 	counts    counters
 	tail      atomic.Int64 // bytes of recent frames in memory, for all streams together (tail.go)
+	long      atomic.Int64 // number of subscriptions that have a long run (subscription.go)
 	stopping  atomic.Bool
 	suspended atomic.Bool   // set by Suspend
 	stalled   atomic.Bool   // the store takes no writes, so gaps stay open

@@ -50,18 +50,19 @@ func (s *Subscription) borrow(ctx context.Context, size int, maxWait time.Durati
 	return err
 }
 
-// reserveMemory borrows memory for the next run of batches if the run is larger than unlent. The
-// loan covers the payloads that are read from the log and the frames that are encoded from them.
+// reserveMemory borrows memory for the next run of batches if the run is larger than unlent, or than
+// a long run. The loan covers the payloads that are read from the log and the frames that are encoded from them.
 func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, maxWait time.Duration) error {
 	s.freeMemory()
-	size := 0
+	s.lengthen()
+	size, limit := 0, s.limit()
 	s.f.log.Headers(s.next, func(h engine.Header) bool {
 		if h.Seq <= step.Last {
 			size += int(h.Size)
 		}
-		return h.Seq < step.Last && size < run
+		return h.Seq < step.Last && size < limit
 	})
-	if size <= unlent {
+	if size <= unlent-run+limit {
 		return nil
 	}
 	return s.borrow(ctx, size+EncodedSize(s.f.s.Mode, size), maxWait)
@@ -85,9 +86,10 @@ func (s *Subscription) freeMemory() {
 		s.buffer = nil
 	}
 	if s.older != nil {
-		runs.Put(s.older)
+		giveBuffer(s.older)
 		s.older = nil
 	}
+	s.shorten()
 	s.unpin()
 	s.loan.Shrink(0)
 }

@@ -29,17 +29,25 @@ var (
 func After(n weir.Seq) From { return stream.After(n) }
 
 // run is the approximate number of bytes that one call to Next returns. A stalled subscriber
-// therefore holds about this much memory.
-const run = 24 << 10
+// therefore holds about this much memory. A subscriber that catches up gets long runs if few others
+// do: they take less CPU time. The memory for all long runs together is limited to 15 MiB.
+const (
+	run      = 24 << 10
+	longRun  = 56 << 10 // the journal reads this much into one of its smaller buffers
+	mostLong = 256
+)
 
-// runs is a pool of buffers for frames (encoded batches) that are read from the log.
-var runs = sync.Pool{New: func() any { b := make([]byte, 0, run+4<<10); return &b }}
+// runs and longRuns are pools of buffers for frames (encoded batches) that are read from the log.
+var (
+	runs     = sync.Pool{New: func() any { b := make([]byte, 0, run+4<<10); return &b }}
+	longRuns = sync.Pool{New: func() any { b := make([]byte, 0, longRun+4<<10); return &b }}
+)
 
 // Subscription is a position in a stream. It holds no queue of batches. Next reads the batches at
 // the position from the tail (the recent batches in memory) or from the log. If there are none,
 // Next waits until the waker wakes the row (a group of subscriptions) that the subscription belongs
-// to. A slow subscriber therefore costs no memory beyond one run of about 24 KiB, and never slows
-// down publishers or other subscribers.
+// to. A slow subscriber therefore costs no memory beyond one run, and never slows down publishers or
+// other subscribers.
 //
 // A Subscription must be used by one goroutine at a time.
 type Subscription struct {
@@ -52,6 +60,8 @@ type Subscription struct {
 	since  time.Time    // when Next was last called
 	buffer *runBuffers  // the buffers of the last run, until the caller has sent it; otherwise nil
 	older  *[]byte      // buffer of the last run, if that run was read from the log
+	long   bool         // the last run was a long one, and its memory is in use
+	whole  bool         // the last run was read from the log, and more batches follow it there
 	loan   *budget.Loan // memory borrowed for large frames; see memory.go
 	pinned *frame       // the large frame of the tail that is being sent, if any
 
@@ -180,8 +190,8 @@ func (s *Subscription) Close() {
 // Next returns the next frames or the next gap. A subscriber receives every batch once, in
 // increasing order. If there is nothing to send, Next waits. If there is still nothing when maxWait
 // has passed, Next returns an empty Event, and the caller should send a keep-alive. One call
-// returns about 24 KiB of frames, or a single larger frame. By calling Next again, the caller says
-// that it has sent the previous frames.
+// returns about 24 or 56 KiB of frames, or a single larger frame. By calling Next again, the caller
+// says that it has sent the previous frames.
 //
 // It fails with the error of the context, or with ErrDeleted, ErrExpired, ErrEnded or ErrStopping.
 func (s *Subscription) Next(ctx context.Context, maxWait time.Duration) (Event, error) {
@@ -371,11 +381,12 @@ func (s *Subscription) readError(err error) error {
 // readLog reads a run of batches from the log and encodes them into one piece of memory.
 func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
 	f := s.f
-	s.older = runs.Get().(*[]byte)
+	limit := s.limit()
+	s.older = s.takeBuffer()
 	frames := (*s.older)[:0]
 	next, batches := step.Last+1, 0
 	var b weir.Batch // declared here, because Frame moves it to the heap
-	err := f.log.Scan(ctx, s.next, run, func(e *engine.Entry) bool {
+	err := f.log.Scan(ctx, s.next, limit, func(e *engine.Entry) bool {
 		if e.Seq > step.Last {
 			return false
 		}
@@ -384,7 +395,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 			frames = f.hub.opts.Frame(frames, f.s.Mode, &b)
 			batches++
 		}
-		if len(frames) >= run {
+		if len(frames) >= limit {
 			next = e.Seq + 1
 			return false
 		}
@@ -397,6 +408,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if f.view.Load().rules.Low() > s.next {
 		return nil, nil // batches were evicted while we read: the next step reports the gap
 	}
+	s.whole = next <= step.Last
 	s.next, s.handed = next, handed{batches: batches, bytes: len(frames)}
 	if len(frames) == 0 {
 		return nil, nil
@@ -417,7 +429,7 @@ func (s *Subscription) keep(run []byte) {
 		return
 	}
 	if s.older != nil {
-		runs.Put(s.older)
+		giveBuffer(s.older)
 	}
 	s.older = nil
 }
@@ -425,12 +437,54 @@ func (s *Subscription) keep(run []byte) {
 // pack compresses a run that was read from the log, and gives the memory of the run back.
 func (s *Subscription) pack(run []byte) []byte {
 	plain := s.older
-	s.older = runs.Get().(*[]byte)
+	s.older = s.takeBuffer()
 	part := deflate.Compress((*s.older)[:0], run)
 	s.zip.Add(&part)
 	if plain != nil {
-		runs.Put(plain)
+		giveBuffer(plain)
 	}
 	s.keep(part.Bytes)
 	return part.Bytes
+}
+
+// lengthen decides whether the next run that is read from the log may be a long one.
+func (s *Subscription) lengthen() {
+	if long := &s.f.hub.long; s.whole && !s.long && long.Add(1) > mostLong {
+		long.Add(-1)
+	} else if s.whole {
+		s.long = true
+	}
+}
+
+// shorten gives up the right to a long run.
+func (s *Subscription) shorten() {
+	if s.long {
+		s.long = false
+		s.f.hub.long.Add(-1)
+	}
+}
+
+// limit returns the approximate length of the next run.
+func (s *Subscription) limit() int {
+	if s.long {
+		return longRun
+	}
+	return run
+}
+
+// takeBuffer returns a buffer for a run that is read from the log.
+func (s *Subscription) takeBuffer() *[]byte {
+	if s.long {
+		return longRuns.Get().(*[]byte)
+	}
+	return runs.Get().(*[]byte)
+}
+
+// giveBuffer returns a buffer to its pool.
+func giveBuffer(b *[]byte) {
+	if cap(*b) > longRun {
+		longRuns.Put(b)
+		return
+	}
+	runs.Put(b)
 }

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -10,8 +11,10 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/disk"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/directory"
 	"weir/internal/engine/journal/index"
 	"weir/internal/engine/journal/segments"
 )
@@ -255,3 +258,69 @@ type told struct {
 }
 
 func (d *told) Dropped() { d.dropped.Store(true) }
+
+// closing is a file system that counts how often each file that it opened was closed.
+type closing struct {
+	disk.FS
+	files []*closingFile
+}
+
+type closingFile struct {
+	disk.File
+	name   string
+	closed int
+}
+
+func (c *closing) Open(name string) (disk.File, error) {
+	f, err := c.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	c.files = append(c.files, &closingFile{File: f, name: name})
+	return c.files[len(c.files)-1], nil
+}
+
+func (f *closingFile) Close() error {
+	f.closed++
+	return f.File.Close()
+}
+
+// An opening that fails late closes every file once, also that of a dead segment whose header is
+// damaged.
+func TestFailedOpeningClosesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, _, _, _, _ := packedJournal(t, time.Sleep)
+		dead := uint64(1)
+		for ; fs.Files()[segments.Name(dead)] != nil; dead++ {
+		}
+		put(fs, segments.Name(dead), []byte("damaged"))
+		broken := errors.New("broken")
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.SyncDir {
+				return broken
+			}
+			return nil
+		})
+		c := &closing{FS: fs}
+		if _, err := Open(c, small); !errors.Is(err, broken) {
+			t.Fatalf("open: %v, want the error of the disk", err)
+		}
+		if !slices.ContainsFunc(c.files, func(f *closingFile) bool { return f.name == segments.Name(dead) }) {
+			t.Error("the dead segment was not opened")
+		}
+		for _, f := range c.files {
+			if f.closed != 1 {
+				t.Errorf("%s was closed %d times", f.name, f.closed)
+			}
+		}
+	})
+}
+
+// An error that makes a journal unusable for a snapshot is reported once.
+func TestSnapshotReportsOnce(t *testing.T) {
+	fs := faulty.New()
+	put(fs, directory.FormatFile, []byte("weir journal 3\nrubbish\n"))
+	if _, err := OpenSnapshot(fs); !errors.Is(err, engine.ErrDamaged) || strings.Count(err.Error(), "checksum") != 1 {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -119,8 +119,8 @@ func TestFormat1(t *testing.T) {
 	}
 	l.Close()
 	j.Close()
-	if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, "weir journal 4\n") || len(fs.Files()[directory.EndFile]) != endLen {
-		t.Errorf("the format file is %q, want version 4; the file end has %d bytes, want %d", text, len(fs.Files()[directory.EndFile]), endLen)
+	if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, "weir journal 5\n") || len(fs.Files()[directory.EndFile]) != endLen {
+		t.Errorf("the format file is %q, want version 5; the file end has %d bytes, want %d", text, len(fs.Files()[directory.EndFile]), endLen)
 	}
 	if r, err := repair.Check(fs, repair.CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {
 		t.Fatalf("report %+v, error %v", r, err)

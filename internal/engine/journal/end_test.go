@@ -100,7 +100,7 @@ func TestTwoFirstStarts(t *testing.T) {
 func TestLostFormat(t *testing.T) {
 	fs := threeFiles(t)
 	want := fs.Files()[directory.FormatFile]
-	want = want[len("weir journal 4") : len(want)-len("check 01234567\n")] // the version becomes 3, because no segment is compressed yet
+	want = want[len("weir journal 5") : len(want)-len("check 01234567\n")] // the version becomes 3, because no segment is compressed yet
 	for name, spoil := range map[string]func(*faulty.FS){
 		"removed":                    func(fs *faulty.FS) { fs.Remove(directory.FormatFile) },
 		"empty":                      func(fs *faulty.FS) { put(fs, directory.FormatFile, nil) },

@@ -260,9 +260,9 @@ func TestRefusedDirectories(t *testing.T) {
 		}, ErrForeign, "something else"},
 		{"newer", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			put(fs, directory.FormatFile, []byte("weir journal 5\nwhatever\n"))
+			put(fs, directory.FormatFile, []byte("weir journal 6\nwhatever\n"))
 			return fs
-		}, ErrNewer, "format 5"},
+		}, ErrNewer, "format 6"},
 		{"locked", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
 			if _, err := fs.Lock(directory.LockFile); err != nil {

@@ -69,7 +69,7 @@ func TestOlderVersion(t *testing.T) {
 	for _, step := range []struct {
 		full bool
 		want string
-	}{{true, "weir journal 1"}, {false, "weir journal 4"}, {false, "weir journal 4"}} {
+	}{{true, "weir journal 1"}, {false, "weir journal 5"}, {false, "weir journal 5"}} {
 		if got := version(step.full); got != step.want {
 			t.Errorf("full disk %v: the format is %q after opening, want %q", step.full, got, step.want)
 		}

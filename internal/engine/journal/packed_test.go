@@ -130,14 +130,15 @@ func TestPackedDamage(t *testing.T) {
 	})
 }
 
-// A journal gets format 4 when it may get compressed segments, and keeps it. Without the setting it
-// keeps format 3, which older versions can open.
+// A journal gets format 5 when it may get compressed segments, and keeps it. Without the setting it
+// keeps format 3, which older versions can open. A journal of format 4, which has blocks of another
+// kind, gets format 5 too.
 func TestPackedFormat(t *testing.T) {
 	fs := faulty.New()
 	for _, step := range []struct {
 		compress bool
 		want     string
-	}{{false, "weir journal 3\n"}, {true, "weir journal 4\n"}, {false, "weir journal 4\n"}} {
+	}{{false, "weir journal 3\n"}, {true, "weir journal 5\n"}, {false, "weir journal 5\n"}} {
 		o := small
 		o.Compress = step.compress
 		j, err := Open(fs, o)
@@ -148,5 +149,19 @@ func TestPackedFormat(t *testing.T) {
 		if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, step.want) {
 			t.Errorf("compression %v: format %q, want %q", step.compress, text, step.want)
 		}
+	}
+	d := directory.Directory{FS: fs}
+	if err := d.ReadFormat(); err != nil {
+		t.Fatal(err)
+	}
+	d.Version = 4
+	put(fs, directory.FormatFile, []byte(d.FormatText()))
+	j, err := Open(fs, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Close()
+	if text := string(fs.Files()[directory.FormatFile]); !strings.HasPrefix(text, "weir journal 5\n") {
+		t.Errorf("a journal of format 4 has the format %q after it was opened", text)
 	}
 }

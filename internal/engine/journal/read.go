@@ -188,8 +188,9 @@ const keptSpots = 256
 // trimmed reports whether an entry was trimmed after the scan looked it up.
 func (l *log) trimmed(seq weir.Seq) bool {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return seq < l.low
+	low := l.low
+	l.mu.RUnlock()
+	return seq < low
 }
 
 // ahead looks up the entries from sequence start on, until they have about as many bytes as the

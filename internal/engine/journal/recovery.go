@@ -185,6 +185,7 @@ func (r *recovery) readManifest() error {
 		case n >= r.tail.Number || listed[n]:
 		case r.bad[n] != nil: // not to be recycled: a crash may have interrupted its removal, or its recycling
 			s.File.Close()
+			delete(r.segments, n)
 			r.stale = append(r.stale, s.Name)
 		default:
 			r.j.prepare.give(s)

@@ -98,6 +98,9 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 	}
 	if err != nil {
 		j.closeAll()
+		if err.Error() == why.Error() { // for example if the format file is damaged
+			return nil, why
+		}
 		return nil, errors.Join(why, err)
 	}
 	s := &Snapshot{j: j, Format: j.dir.FormatText(), offline: true, damages: []error{why}}

@@ -20,14 +20,23 @@ const (
 	// Start is the size of the first part of a file, which is stored as it is.
 	Start = 4096
 	// Size is the number of bytes in a block before compression. See DESIGN.md for the choice.
-	Size = 32 << 10
+	Size = 16 << 10
+	// sizeS2 is the number of bytes in a block of a file that was compressed with S2. Such files are
+	// only read: an earlier version of this package wrote them.
+	sizeS2 = 32 << 10
 
 	headSize    = 24
 	trailerSize = 32
 	align       = 8
 
-	headMagic    = 0x4b4c4257 // "WBLK"
-	trailerMagic = 0x42415457 // "WTAB"
+	// longRead is the length from which on a read decodes whole blocks in place, instead of keeping
+	// them in the cache. A subscriber that catches up reads less at a time.
+	longRead = 64 << 10
+
+	headMagic      = 0x324b4257 // "WBK2"
+	headMagicS2    = 0x4b4c4257 // "WBLK"
+	trailerMagic   = 0x32425457 // "WTB2"
+	trailerMagicS2 = 0x42415457 // "WTAB"
 )
 
 // ErrDamaged means that a block cannot be read, because its bytes or those of the table are wrong.
@@ -38,6 +47,7 @@ type File struct {
 	disk.File // the stored file
 	seed      uint32
 	size      int64 // size of the content
+	block     int64 // size of a block of the content, except for the last one
 	stored    int64 // size of the stored file
 	cache     *Cache
 	at        []uint32 // for each block its offset in the stored file, or 0 if the block was not found; then the end of the last block
@@ -55,13 +65,13 @@ type File struct {
 // The content beyond Start must be written in order. Parts that are left out are zeros. When the
 // last byte of the content is written, the file is complete and can be read.
 func Create(f disk.File, seed uint32, size int64, c *Cache) *File {
-	return &File{File: f, seed: seed, size: size, cache: c, at: []uint32{Start}, next: Start, buf: make([]byte, 0, Size)}
+	return &File{File: f, seed: seed, size: size, block: Size, cache: c, at: []uint32{Start}, next: Start, buf: make([]byte, 0, Size)}
 }
 
 // Open opens a file that was written by a File of this size. If the table of blocks is damaged, Open
 // searches the file for blocks. It returns nil if it finds neither a table nor a block.
 func Open(f disk.File, seed uint32, size int64, c *Cache) (*File, error) {
-	x := &File{File: f, seed: seed, size: size, cache: c}
+	x := &File{File: f, seed: seed, size: size, block: Size, cache: c}
 	stored, err := f.Size()
 	if err != nil {
 		return nil, err
@@ -85,10 +95,10 @@ func Stored(f disk.File) disk.File {
 }
 
 // count returns the number of blocks.
-func (x *File) count() int { return int((x.size - Start + Size - 1) / Size) }
+func (x *File) count() int { return int((x.size - Start + x.block - 1) / x.block) }
 
 // length returns the number of bytes in block i before compression.
-func (x *File) length(i int) int { return int(min(Size, x.size-Start-int64(i)*Size)) }
+func (x *File) length(i int) int { return int(min(x.block, x.size-Start-int64(i)*x.block)) }
 
 // Size implements disk.File. It returns the size of the content.
 func (x *File) Size() (int64, error) { return x.size, nil }
@@ -180,9 +190,16 @@ func (x *File) readTable(stored int64) error {
 	if _, err := x.File.ReadAt(t, stored-trailerSize); err != nil {
 		return fmt.Errorf("table of blocks: %w", err)
 	}
+	switch binary.LittleEndian.Uint32(t[4:]) {
+	case trailerMagic:
+		x.block = Size
+	case trailerMagicS2:
+		x.block = sizeS2
+	default:
+		return bad
+	}
 	end, n := int64(binary.LittleEndian.Uint32(t[8:])), x.count()+1
-	if binary.LittleEndian.Uint32(t[4:]) != trailerMagic || binary.LittleEndian.Uint32(t) != sum(x.seed, t[4:]) ||
-		end+int64(4*n)+trailerSize > stored {
+	if binary.LittleEndian.Uint32(t) != sum(x.seed, t[4:]) || end+int64(4*n)+trailerSize > stored {
 		return bad
 	}
 	b := make([]byte, 4*n)
@@ -203,13 +220,16 @@ func (x *File) readTable(stored int64) error {
 // of the next one in its head. After a damaged head, search goes on in steps of 8 bytes.
 func (x *File) search(stored int64) (found bool) {
 	const step = 1 << 20
-	x.at = make([]uint32, x.count()+1)
 	buf := make([]byte, min(step+headSize, max(0, stored-Start)))
 	for base := int64(Start); base < stored; base += step {
 		n, _ := x.File.ReadAt(buf[:min(int64(len(buf)), stored-base)], base) // blocks in an unreadable part are lost
 		for off := 0; off < step && off+headSize <= n; off += align {
 			h, ok := decodeHead(buf[off:], x.seed)
-			if ok && h.number < x.count() && base+int64(off)+int64(h.stored()) <= stored {
+			if ok && !found { // all blocks of a file have the same size
+				x.block = int64(h.block)
+				x.at = make([]uint32, x.count()+1)
+			}
+			if ok && int64(h.block) == x.block && h.number < x.count() && base+int64(off)+int64(h.stored()) <= stored {
 				x.at[h.number], found = uint32(base)+uint32(off), true
 				x.at[len(x.at)-1] = max(x.at[len(x.at)-1], x.at[h.number]+uint32(h.stored()))
 			}
@@ -231,8 +251,8 @@ func (x *File) ReadAt(b []byte, off int64) (n int, err error) {
 		if at+Start >= x.size {
 			return n, io.EOF
 		}
-		i, skip := int(at/Size), int(at%Size)
-		if skip == 0 && len(b)-n >= x.length(i) && len(b)-n > 2*Size { // a long read: decode in place
+		i, skip := int(at/x.block), int(at%x.block)
+		if skip == 0 && len(b)-n >= x.length(i) && len(b)-n > longRead { // a long read: decode in place
 			if err := x.decode(b[n:n+x.length(i)], i); err != nil {
 				return n, err
 			}
@@ -257,7 +277,7 @@ func (x *File) decode(b []byte, i int) error {
 	if x.fault != nil { // the next block may not have been found
 		next = x.following(at)
 	}
-	if at == 0 || next < at+headSize || next-at > headSize+Size+align {
+	if at == 0 || next < at+headSize || int64(next-at) > headSize+x.block+align {
 		return fmt.Errorf("%w: block %d was not found", ErrDamaged, i)
 	}
 	buf := buffers.Get().(*[]byte)
@@ -270,7 +290,7 @@ func (x *File) decode(b []byte, i int) error {
 		return err
 	}
 	h, ok := decodeHead(stored, x.seed)
-	if !ok || h.number != i || headSize+h.length > len(stored) {
+	if !ok || int64(h.block) != x.block || h.number != i || headSize+h.length > len(stored) {
 		return fmt.Errorf("%w: head of block %d at offset %d", ErrDamaged, i, at)
 	}
 	data := stored[headSize:][:h.length]
@@ -282,7 +302,7 @@ func (x *File) decode(b []byte, i int) error {
 
 // following returns the offset of the first block after the offset at, as a search has found it.
 func (x *File) following(at uint32) uint32 {
-	next := at + headSize + Size + align
+	next := at + headSize + uint32(x.block) + align
 	for _, o := range x.at {
 		if o > at {
 			next = min(next, o)
@@ -303,6 +323,7 @@ type head struct {
 	sum    uint32 // checksum of the data
 	number int
 	codec  codec
+	block  int // size of the blocks in this file
 }
 
 // stored returns the size of the block with its head and padding.
@@ -326,12 +347,16 @@ func appendBlock(b []byte, seed uint32, number int, content []byte) []byte {
 }
 
 func decodeHead(b []byte, seed uint32) (head, bool) {
-	if binary.LittleEndian.Uint32(b[4:]) != headMagic || binary.LittleEndian.Uint32(b) != sum(seed, b[4:headSize]) {
+	magic := binary.LittleEndian.Uint32(b[4:])
+	if magic != headMagic && magic != headMagicS2 || binary.LittleEndian.Uint32(b) != sum(seed, b[4:headSize]) {
 		return head{}, false
 	}
 	h := head{
 		length: int(binary.LittleEndian.Uint32(b[8:])), sum: binary.LittleEndian.Uint32(b[12:]),
-		number: int(binary.LittleEndian.Uint32(b[16:])), codec: codec(b[20]),
+		number: int(binary.LittleEndian.Uint32(b[16:])), codec: codec(b[20]), block: Size,
 	}
-	return h, h.length <= Size
+	if magic == headMagicS2 {
+		h.block = sizeS2
+	}
+	return h, h.length <= h.block
 }

@@ -111,7 +111,7 @@ func TestCacheIsBounded(t *testing.T) {
 	all, fs := content(), faulty.New()
 	x := write(t, fs, all)
 	for range 2 * cacheEntries {
-		x.cache.release(x.cache.take(&File{File: x.File, seed: x.seed, size: x.size, at: x.at}, 3))
+		x.cache.release(x.cache.take(&File{File: x.File, seed: x.seed, size: x.size, block: x.block, at: x.at}, 3))
 	}
 	if n, m := len(x.cache.all), len(x.cache.found); n != cacheEntries || m > cacheEntries {
 		t.Errorf("%d entries, %d found, want at most %d", n, m, cacheEntries)
@@ -188,7 +188,7 @@ func TestDamagedBlocksSideBySide(t *testing.T) {
 	for g := range 16 {
 		readers.Go(func() {
 			for range 200 {
-				bad := &File{File: x.File, seed: x.seed + 1 + uint32(g), size: x.size, at: x.at, cache: x.cache}
+				bad := &File{File: x.File, seed: x.seed + 1 + uint32(g), size: x.size, block: x.block, at: x.at, cache: x.cache}
 				if n, err := bad.ReadAt(make([]byte, 10), Start+3*Size); err == nil {
 					t.Errorf("a damaged block was read: %d bytes, no error", n)
 				}

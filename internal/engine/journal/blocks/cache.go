@@ -52,10 +52,11 @@ func (c *Cache) take(x *File, i int) *entry {
 	}
 	c.found[k] = e
 	c.mu.Unlock()
-	if e.buf == nil {
-		e.buf = make([]byte, Size)
+	if n := x.length(i); n > cap(e.buf) {
+		e.buf = make([]byte, n, x.block)
+	} else {
+		e.buf = e.buf[:n]
 	}
-	e.buf = e.buf[:x.length(i)]
 	e.err = x.decode(e.buf, i)
 	close(e.ready)
 	return e

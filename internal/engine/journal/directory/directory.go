@@ -39,10 +39,11 @@ var (
 // version is refused. A journal of format 1 has no file "end", no salts in its segment headers and
 // no bonds (checksums over all records) in the heads of its groups. Opening such a journal writes
 // what the current format needs. Since format 3, an entry may have the flag engine.Ends, which an
-// older program would ignore. Only a journal that may have compressed segments has format 4.
+// older program would ignore. Only a journal that may have compressed segments has a higher format:
+// 4 if they were compressed with S2, which an earlier version did, and 5 otherwise.
 const (
 	formatVersion     = 3
-	compressedVersion = 4
+	compressedVersion = 5
 )
 
 // Directory is the directory of a journal, what its format file says, and its open files.

@@ -7,7 +7,7 @@ const (
 	// It is also the number that a scan reads at once if its caller does not choose one.
 	LongRun = 1 << 20
 	// ShortRun is the size of the smaller buffers, for reads of up to ShortRun bytes. Thousands of
-	// subscribers may catch up at once, and each scan reads only 24 KiB at a time.
+	// subscribers may catch up at once, and each scan reads 56 KiB at a time or less.
 	ShortRun = 64 << 10
 )
 
