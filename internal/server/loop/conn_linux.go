@@ -127,7 +127,7 @@ func (c *conn) take(raw []byte) bool {
 		c.remote = peer(c.fd)
 	}
 	r.RemoteAddr = c.remote
-	content := bytes.Clone(raw[head:end])
+	content := append(c.l.body(end-head), raw[head:end]...)
 	c.keep(raw[end:])
 	c.begin(r, content)
 	return true
@@ -165,6 +165,7 @@ func (c *conn) begin(r *http.Request, content []byte) {
 		x.recycle(c.l)
 	}
 	kept := *r // a copy, because the handler may keep the request after the handler has returned
+	c.previous.lent = true
 	x := &exchange{c: c, header: make(http.Header)}
 	x.receive(&kept, content)
 	c.exchange = x
