@@ -66,7 +66,7 @@ func (c *conn) advance() {
 			c.await()
 			return
 		}
-		held := copy(c.l.buf, c.in)
+		held := len(c.in)
 		n, err := read(c.fd, c.l.buf[held:])
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
@@ -78,7 +78,12 @@ func (c *conn) advance() {
 			c.handOver(c.in)
 		default:
 			c.readable = c.ended || held+n == len(c.l.buf)
-			parsed = !c.take(c.l.buf[:held+n])
+			raw := c.l.buf[:n]
+			if held > 0 {
+				c.in = append(c.in, c.l.buf[held:held+n]...)
+				raw = c.in
+			}
+			parsed = !c.take(raw)
 		}
 	}
 }
