@@ -140,8 +140,8 @@ func (t *target) publishPath(stream int) string {
 	return "/v1/streams/" + t.streams[stream] + "/publish"
 }
 
-// createStreams creates n streams of 1 MiB. They fill up quickly and then evict a batch for every
-// new one, as streams in production do most of the time.
+// createStreams creates n streams of 1 MiB. A few streams fill up quickly, and then evict a batch for
+// every new one, as streams in production do most of the time. Thousands do not fill up during a run.
 func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
 
 // createStreamsOf creates n streams with the given size limit. The very first stream of the server
