@@ -62,6 +62,7 @@ type report struct {
 	Appends []row      `json:"appends,omitempty"`
 	HTTP    []row      `json:"http,omitempty"`
 	Loops   []row      `json:"loops,omitempty"`
+	Others  []row      `json:"protocols,omitempty"`
 	Peers   []row      `json:"peers,omitempty"`
 	Rivals  []row      `json:"versions,omitempty"`
 	Figures []figure   `json:"figures,omitempty"`
@@ -99,6 +100,7 @@ func run(dir, out, only, npm, against string, rounds int, span time.Duration) er
 		{"appends", func() (err error) { rep.Appends, err = appends(dir, rounds, span); return }},
 		{"http", func() (err error) { rep.HTTP, err = overHTTP(dir, rounds, span); return }},
 		{"loops", func() (err error) { rep.Loops, err = loops(dir, rounds, span); return }},
+		{"protocols", func() (err error) { rep.Others, err = protocols(dir, rounds, span); return }},
 		{"idle", func() error { return collect(&rep, dir, idle) }},
 		{"streaming", func() error { return collect(&rep, dir, streaming) }},
 		{"client", func() error { return collect(&rep, dir, publishers) }},

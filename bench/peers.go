@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// peerLoad is the load of the comparison with other servers.
-var peerLoad = publishLoad{Connections: 64, Size: 1 << 10, Streams: 1}
+// peerLoads are the loads of the comparison with other servers.
+var peerLoads = []publishLoad{{64, 1 << 10, 1}, {1, 1 << 10, 1}}
 
 // peerKeeps is the number of batches that a stream keeps, on servers that can evict old data. On
 // each of these servers the stream is filled before the first round, so that every round includes
@@ -77,18 +77,32 @@ func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
 	}
 	for _, p := range all {
 		for stored := 0.0; stored < float64(p.fill); {
-			r, err := p.measure(time.Second)
+			r, err := p.measure(peerLoads[0], time.Second)
 			if err != nil {
 				return nil, fmt.Errorf("%s: fill the stream: %w", p.name, err)
 			}
 			stored += r.Rate
 		}
 	}
+	var rows []row
+	for _, l := range peerLoads {
+		more, err := inTurns(all, l, rounds, span)
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+// inTurns measures the servers under one load, one after the other in each round. It prints and
+// returns the medians.
+func inTurns(all []*peer, l publishLoad, rounds int, span time.Duration) ([]row, error) {
 	got := make([][]row, len(all))
 	for n := range 1 + rounds { // the first round warms up the server and does not count
 		for i, p := range all {
 			syscall.Sync() // otherwise the disk still writes data of the previous server while this one is measured
-			r, err := p.measure(span)
+			r, err := p.measure(l, span)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p.name, err)
 			}
@@ -103,25 +117,25 @@ func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
 		}
 	}
 	const format = "%-46s %-31s %6s %9s %9s %8s %8s\n"
-	fmt.Printf("\n"+format, peerLoad, "acknowledged", "ratio", "acks/s", "CPU us", "p50 ms", "p99 ms")
+	fmt.Printf("\n"+format, l, "acknowledged", "ratio", "acks/s", "CPU us", "p50 ms", "p99 ms")
 	var rows []row
 	for i, p := range all {
 		r := median(got[i])
 		r.Means = p.means
 		fmt.Printf(format, r.Contender, r.Means, fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.0f", r.Rate),
-			fmt.Sprintf("%.1f", r.CPU), fmt.Sprintf("%.2f", r.P50), fmt.Sprintf("%.2f", r.P99))
+			fmt.Sprintf("%.1f", r.CPU), fmt.Sprintf("%.3f", r.P50), fmt.Sprintf("%.2f", r.P99))
 		rows = append(rows, r)
 	}
 	return rows, nil
 }
 
 // measure publishes to the server for the given time.
-func (p *peer) measure(span time.Duration) (row, error) {
+func (p *peer) measure(l publishLoad, span time.Duration) (row, error) {
 	if p.open == nil {
-		return publishing(p.target, peerLoad, span)
+		return publishing(p.target, l, span)
 	}
-	payload := body(peerLoad.Size)
-	publishers := make([]func() error, peerLoad.Connections)
+	payload := body(l.Size)
+	publishers := make([]func() error, l.Connections)
 	for i := range publishers {
 		publish, c, err := p.open(p.addr, payload)
 		if err != nil {
@@ -130,8 +144,8 @@ func (p *peer) measure(span time.Duration) (row, error) {
 		defer c.Close()
 		publishers[i] = publish
 	}
-	r, err := work(publishers, peerLoad.Size, span, p.cpu)
-	r.Workload, r.Contender = workload{peerLoad.Connections, peerLoad.Size, peerLoad.Streams}, p.name
+	r, err := work(publishers, l.Size, span, p.cpu)
+	r.Workload, r.Contender = workload{l.Connections, l.Size, l.Streams}, p.name
 	return r, err
 }
 

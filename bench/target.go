@@ -22,6 +22,8 @@ import (
 type target struct {
 	name    string
 	addr    string
+	secure  string // address for TLS; empty if there is none
+	second  string // address for cleartext HTTP/2; empty if it is addr
 	metrics string // base URL of the metrics endpoint
 	key     string
 	data    string // the server's data directory
@@ -53,21 +55,27 @@ func startHello() (*target, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	addr, err := bufio.NewReader(out).ReadString('\n')
-	return &target{name: "do nothing", addr: strings.TrimSpace(addr), process: cmd}, err
+	t := &target{name: "do nothing", process: cmd}
+	_, err = fmt.Fscanln(out, &t.addr, &t.secure, &t.second)
+	return t, err
 }
 
-// hello runs the server of startHello and prints the server's address.
+// hello runs the server of startHello and prints the server's addresses.
 func hello() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(l.Addr())
-	http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusAccepted)
-	}))
+	})
+	secure, second, err := secureHello(h)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Addr(), secure, second)
+	http.Serve(l, h)
 }
 
 // startWeir builds Weir from this source tree and runs it on an empty directory. It adds the given
@@ -110,10 +118,10 @@ func serveWeir(bin, dir string, env []string, flags ...string) (*target, error) 
 	}
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
-		var l struct{ Msg, HTTP, Metrics string }
+		var l struct{ Msg, HTTP, HTTPS, Metrics string }
 		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "ready" {
 			go io.Copy(os.Stderr, log)
-			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), metrics: l.Metrics, key: benchKey, data: filepath.Join(dir, "data"), process: cmd, ready: time.Since(begin)}, nil
+			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), secure: strings.TrimPrefix(l.HTTPS, "https://"), metrics: l.Metrics, key: benchKey, data: filepath.Join(dir, "data"), process: cmd, ready: time.Since(begin)}, nil
 		}
 		fmt.Fprintln(os.Stderr, lines.Text())
 	}
@@ -132,8 +140,8 @@ func (t *target) publishPath(stream int) string {
 	return "/v1/streams/" + t.streams[stream] + "/publish"
 }
 
-// createStreams creates n streams of 1 MiB. They fill up quickly and then evict a batch for every
-// new one, as streams in production do most of the time.
+// createStreams creates n streams of 1 MiB. A few streams fill up quickly, and then evict a batch for
+// every new one, as streams in production do most of the time. Thousands do not fill up during a run.
 func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
 
 // createStreamsOf creates n streams with the given size limit. The very first stream of the server

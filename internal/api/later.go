@@ -16,6 +16,9 @@ import (
 type laterWriter interface {
 	http.ResponseWriter
 
+	// ReuseBody says that the handler no longer uses the body, which it has taken.
+	ReuseBody()
+
 	// Ready makes the event loop call f.Finish in the loop's goroutine, and then send the response.
 	Ready(f interface{ Finish() })
 }
@@ -249,5 +252,8 @@ func (c *call) Finish() {
 	}
 	if err != nil {
 		c.refuse(err)
+	}
+	if c.proposed.Free {
+		c.later.ReuseBody()
 	}
 }

@@ -20,6 +20,8 @@ type loopWriter struct {
 	ready chan interface{ Finish() }
 }
 
+func (w loopWriter) ReuseBody() {}
+
 func (w loopWriter) Ready(f interface{ Finish() }) { w.ready <- f }
 
 // arrived is a request body whose bytes have all arrived.

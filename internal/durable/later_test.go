@@ -16,6 +16,8 @@ type loopWriter struct {
 	ready chan interface{ Finish() }
 }
 
+func (w loopWriter) ReuseBody() {}
+
 func (w loopWriter) Ready(f interface{ Finish() }) { w.ready <- f }
 
 // ServeLater begins every PUT without a body, and does not wait for its outcome. It leaves all other

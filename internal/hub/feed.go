@@ -393,11 +393,11 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	f.way.order.moved(p.cursor)
 	a := admitted{header: h, unknown: true}
 	if f.tail.wanted() {
-		a.unknown = false
+		a.unknown, p.kept = false, true
 		a.batch = weir.Batch{Seq: h.Seq, Time: h.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
 		a.at = meter.At(at)
 	}
-	f.pending = append(f.pending, a)
+	f.pending = append(moreRoom(f.pending), a)
 	f.schedule()
 	return true
 }
@@ -435,6 +435,8 @@ func (f *feed) Commit(n int) {
 	left := copy(f.pending, f.pending[n:]) // few entries are in flight, so this costs less than a new array
 	clear(f.pending[left:])
 	if f.pending = f.pending[:left]; left == 0 && cap(f.pending) > keptPending {
+		spare := f.pending
+		pendings.Put(&spare)
 		f.pending = nil
 	}
 	f.s.ended.Store(stream.Ended(f.state))
@@ -442,9 +444,25 @@ func (f *feed) Commit(n int) {
 	f.wake()
 }
 
-// keptPending is the largest capacity of f.pending that is kept for reuse when no entry is in flight.
-// A larger array is freed.
+// keptPending is the largest capacity of f.pending that a stream keeps when no entry is in flight. It
+// gives a larger array to pendings, for any stream.
 const keptPending = 16
+
+var pendings sync.Pool
+
+// moreRoom returns the list with room for another entry. It may use a shared array for a longer one.
+func moreRoom(list []admitted) []admitted {
+	if len(list) < max(cap(list), keptPending) {
+		return list
+	}
+	larger, ok := pendings.Get().(*[]admitted)
+	if !ok || cap(*larger) <= len(list) {
+		return list
+	}
+	longer := append((*larger)[:0], list...)
+	clear(list)
+	return longer
+}
 
 // Dropped implements engine.Judge: the stream was deleted, here or on another node. The catalog
 // learns of the deletion from documentChanged.

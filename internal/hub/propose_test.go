@@ -72,6 +72,37 @@ func TestProposeMatchesPublish(t *testing.T) {
 	})
 }
 
+// The hub says that it no longer uses the payload of a stored batch, unless subscribers get it from
+// memory.
+func TestFree(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish := func(key string) *Publish {
+			p := &Publish{Key: key, Batch: weir.Batch{Events: 1, Payload: []byte("payload")}}
+			if _, err := proposed(s, p); err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		if !publish("a").Free {
+			t.Error("the payload is in use, although the stream has no subscribers")
+		}
+		if publish("a").Free {
+			t.Error("a duplicate was stored")
+		}
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		if publish("").Free {
+			t.Error("the payload is free, although a subscriber is about to get it")
+		}
+	})
+}
+
 // heldBack is an engine whose proposals reach the log only when the test calls the method release.
 type heldBack struct {
 	engine.Engine

@@ -23,6 +23,7 @@ type Publish struct {
 	Batch      weir.Batch // Seq and Time are ignored
 
 	Known WriterStanding // set by Publish if there is a Writer: what the stream knows about it
+	Free  bool           // set by Publish: the batch was stored, and the hub no longer uses its payload
 
 	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
 	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
@@ -51,6 +52,7 @@ type proposal struct {
 	probe   bool           // only decide, do not store: the body has not been read yet
 	verdict stream.Verdict // set by Admit
 	cursor  weir.Seq       // cursor of the stream after the batch was stored; set by Admit
+	kept    bool           // the payload is in the tail of the stream; set by Admit
 	order   *order         // only for a contiguous publish: the order to notify when the entry is in the log's queue
 	entry   engine.Entry
 
@@ -292,6 +294,7 @@ func (p *proposal) conclude(ctx context.Context, f *feed, b *Publish) (weir.Ack,
 	b.Known = p.verdict.Writer
 	switch p.verdict.Outcome {
 	case stream.Stored:
+		b.Free = !p.kept && !p.probe && !f.hub.shared
 		return weir.Ack{StreamID: f.s.ID, Seq: p.verdict.Header.Seq, Accepted: b.Batch.Events, Cursor: p.cursor, Publisher: b.Publisher}, nil
 	case stream.Duplicate:
 		f.mu.Lock()

@@ -21,6 +21,7 @@ type remembered struct {
 	request http.Request
 	fields  []byte // header fields as received, with the blank line; empty if they were not kept
 	digits  [2]int // start and end of the digits of Content-Length in fields; 0, 0 if there is none
+	lent    bool   // a handler may keep the URL of the request
 	memo    any    // what the handler has found out from the fields, see exchange.Memo
 }
 
@@ -113,7 +114,10 @@ func (m *remembered) recall(raw []byte) (*http.Request, int) {
 	}
 	if !same {
 		m.request.RequestURI = string(path)
-		m.request.URL = &url.URL{Path: m.request.RequestURI}
+		if m.lent {
+			m.request.URL, m.lent = new(url.URL), false
+		}
+		*m.request.URL = url.URL{Path: m.request.RequestURI}
 	}
 	return &m.request, end + 1 + from + size + len(m.fields) - to
 }

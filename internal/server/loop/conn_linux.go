@@ -66,7 +66,7 @@ func (c *conn) advance() {
 			c.await()
 			return
 		}
-		held := copy(c.l.buf, c.in)
+		held := len(c.in)
 		n, err := read(c.fd, c.l.buf[held:])
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
@@ -78,7 +78,12 @@ func (c *conn) advance() {
 			c.handOver(c.in)
 		default:
 			c.readable = c.ended || held+n == len(c.l.buf)
-			parsed = !c.take(c.l.buf[:held+n])
+			raw := c.l.buf[:n]
+			if held > 0 {
+				c.in = append(c.in, c.l.buf[held:held+n]...)
+				raw = c.in
+			}
+			parsed = !c.take(raw)
 		}
 	}
 }
@@ -127,7 +132,7 @@ func (c *conn) take(raw []byte) bool {
 		c.remote = peer(c.fd)
 	}
 	r.RemoteAddr = c.remote
-	content := bytes.Clone(raw[head:end])
+	content := append(c.l.body(end-head), raw[head:end]...)
 	c.keep(raw[end:])
 	c.begin(r, content)
 	return true
@@ -165,6 +170,7 @@ func (c *conn) begin(r *http.Request, content []byte) {
 		x.recycle(c.l)
 	}
 	kept := *r // a copy, because the handler may keep the request after the handler has returned
+	c.previous.lent = true
 	x := &exchange{c: c, header: make(http.Header)}
 	x.receive(&kept, content)
 	c.exchange = x

@@ -16,11 +16,13 @@ type exchange struct {
 	request *http.Request
 	header  http.Header
 	status  int
-	typed   bool // the handler has set a content type
-	close   bool // the handler has set Connection: close
-	aborted bool // the handler panicked: the connection is closed without a response
-	pooled  bool // the exchange goes back to the pool after the response
-	in      body // body of the request
+	typed   bool   // the handler has set a content type
+	close   bool   // the handler has set Connection: close
+	aborted bool   // the handler panicked: the connection is closed without a response
+	pooled  bool   // the exchange goes back to the pool after the response
+	in      body   // body of the request
+	content []byte // the whole body of the request
+	reuse   bool   // the handler no longer uses content
 	out     []byte
 	body    []byte // body of the response
 
@@ -40,12 +42,28 @@ func (l *loop) exchange() *exchange {
 	return x
 }
 
-// mostUsed is the maximum number of exchanges that a loop keeps for reuse.
-const mostUsed = 64
+const (
+	mostUsed  = 64  // the maximum number of exchanges, and of bodies, that a loop keeps for reuse
+	leastBody = 256 // the capacity of the smallest body that a loop keeps for reuse
+)
 
-// recycle keeps the exchange for another request. It drops large buffers.
+// body returns an empty buffer for a body of n bytes, or nil if the loop has none.
+func (l *loop) body(n int) []byte {
+	if last := len(l.bodies) - 1; last >= 0 && n > 0 && n <= cap(l.bodies[last]) {
+		b := l.bodies[last]
+		l.bodies = l.bodies[:last]
+		return b
+	}
+	return nil
+}
+
+// recycle keeps the exchange, and its body if the handler allows it, for another request. It drops
+// large buffers.
 func (x *exchange) recycle(l *loop) {
 	x.request.Body = http.NoBody // the connection may use the request again, which must not refer to this exchange
+	if x.reuse && cap(x.content) >= leastBody && cap(x.content) <= maxHead && len(l.bodies) < mostUsed {
+		l.bodies = append(l.bodies, x.content[:0])
+	}
 	if len(l.used) == mostUsed {
 		return
 	}
@@ -62,13 +80,17 @@ func (x *exchange) recycle(l *loop) {
 
 // receive sets the request and its body.
 func (x *exchange) receive(r *http.Request, content []byte) {
-	x.request = r
+	x.request, x.content = r, content
 	x.in.left = content
 	r.Body = &x.in
 	if len(content) == 0 {
 		r.Body = http.NoBody
 	}
 }
+
+// ReuseBody says that the handler no longer uses the body of the request, which it has taken (see
+// body.Take).
+func (x *exchange) ReuseBody() { x.reuse = true }
 
 // Ready says that f.Finish can complete the response; see Later.
 func (x *exchange) Ready(f interface{ Finish() }) {

@@ -42,7 +42,7 @@ func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v v
 			m.fields = m.fields[:0]
 			return nil, 0, other
 		}
-		m.request = *r
+		m.request, m.lent = *r, false
 		r = &m.request
 	}
 	switch {

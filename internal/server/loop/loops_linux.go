@@ -127,11 +127,12 @@ type loop struct {
 	unflushed bool // the handler has taken requests since the last call of Flush
 	passes    int  // how often the loop has looked for more requests since then
 
-	waits [waits]queue
-	spare []message
-	used  []*exchange // for reuse
-	woken []*conn     // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
-	begun int         // number of elements of woken that were already handled
+	waits  [waits]queue
+	spare  []message
+	used   []*exchange // for reuse
+	bodies [][]byte    // for reuse
+	woken  []*conn     // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
+	begun  int         // number of elements of woken that were already handled
 
 	mu     sync.Mutex
 	inbox  []message           // guarded by mu
