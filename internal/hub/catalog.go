@@ -140,7 +140,7 @@ func (c *catalog) init() {
 
 // load reads the catalog from the store, and makes the engine report all later changes.
 func (h *Hub) load(ctx context.Context) error {
-	if err := h.engine.Watch(ctx, h.documentChanged); err != nil {
+	if err := h.engine.Watch(ctx, engine.Prefixes{documents}, h.documentChanged); err != nil {
 		return fmt.Errorf("read the catalog of streams: %w", err)
 	}
 	h.catalog.mu.Lock()
