@@ -233,8 +233,8 @@ func (r *recovery) keepDocuments(sorted []index.ByKey) {
 		s.logs.Set(c.Created, nil)
 		s.keep(index.Extent{Place: c.At, Bytes: int64(c.Bytes)})
 		s.revision = max(s.revision, c.Revision)
-		r.adopt(c.Created)
 	}
+	r.adopt()
 }
 
 // shortGap is the largest number of bytes between two states for which one read covers both.

@@ -189,7 +189,7 @@ const keptSpots = 256
 func (l *log) trimmed(seq weir.Seq) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return seq < l.low
+	return seq < l.lastMark().low
 }
 
 // ahead looks up the entries from sequence start on, until they have about as many bytes as the

@@ -278,7 +278,7 @@ func (l *log) current(at index.Place, r *segments.Record) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if r.Kind == segments.KindMark {
-		return l.mark.Place == at && l.mark.Bytes > 0
+		return l.mark != nil && l.mark.at.Place == at
 	}
 	it, ok := l.index.Find(weir.Seq(r.Seq))
 	return ok && it.Place == at
@@ -317,7 +317,7 @@ func (l *log) move(r *segments.Record, from, to index.Place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.Kind == segments.KindMark {
-		l.mark.Place = to
+		l.mark.at.Place = to
 		return true
 	}
 	it, ok := l.index.Find(weir.Seq(r.Seq))
