@@ -48,43 +48,51 @@ type Stream struct {
 	name   atomic.Pointer[string]
 	bounds atomic.Pointer[bounds]
 
-	hub *Hub
-	log engine.LogID
-
+	log  engine.LogID
 	work work // batches that this node stored since the last call of Hub.TakeWork
 
-	owner *projectStreams // set by catalog.equip
-
 	mu      sync.Mutex
-	feed    *feed       // set while the log is open; otherwise nil
-	busy    *transition // set while the feed is being opened or closed; otherwise nil
-	traffic *traffic    // set while the log is open, or a publish is in progress; otherwise nil
-	used    int64       // bytes of memory for the stream's batches and keys, as last measured
-	summary summary     // cursor and size to answer with while no feed is open
+	feed    *feed    // set while the log is open; otherwise nil
+	traffic *traffic // set while the log is open, being opened or being closed, or a publish is in progress; otherwise nil
+	used    int64    // bytes of memory for the stream's batches and keys, as last measured
+	summary summary  // cursor and size to answer with while no feed is open
 	deleted bool
 	lapsed  bool // the stream was deleted because its lifetime had ended
 
 	// The fields below are guarded by sweeper.mu, except opened, which is guarded by catalog.mu, and
 	// ended, which is atomic.
-	opened  int32       // position in catalog.opened, counted from 1; 0 if the stream has no feed
-	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
 	gone    bool        // the stream was deleted and must not be queued again
+	opened  int32       // position in catalog.opened, counted from 1; 0 if the stream has no feed
 	queued  int32       // position in the sweeper's queue, counted from 1; 0 if the stream is not in the queue
+	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
 	checkAt weir.Time   // when the sweeper opens the stream to evict expired batches
 }
 
-// origin holds the settings that never change. Streams without a limited lifetime share one value
-// for each project and mode (projectStreams.origins).
+// origin holds what never changes. Streams without a limited lifetime share one value for each
+// project and mode (projectStreams.origins).
 type origin struct {
+	hub        *Hub
+	owner      *projectStreams
 	Project    weir.ProjectID
 	Mode       weir.Mode
 	TTLSeconds int64
 	Expires    bool // the stream has a time at which it expires; see life.until
 }
 
+// transition returns the opening or closing of the feed that is in progress, or nil. Called with s.mu
+// held.
+func (s *Stream) transition() *transition {
+	if s.traffic == nil {
+		return nil
+	}
+	return s.traffic.busy
+}
+
 // traffic describes the publishes to one stream that are in progress. It survives when the log is
 // reopened.
 type traffic struct {
+	busy *transition // set while the feed is being opened or closed; otherwise nil; guarded by Stream.mu
+
 	holds holds // see gaps.go; has its own lock, which may be taken while holding any other lock
 	order order // see order.go; has its own lock, like the field holds
 }
@@ -109,6 +117,7 @@ func empty(created weir.Time) summary {
 // catalog. So the catalog agrees with the store even if the caller that changed the store has left
 // (D33).
 type catalog struct {
+	hub      *Hub
 	mu       sync.RWMutex
 	byID     shrink.Map[weir.StreamID, *Stream]
 	projects map[weir.ProjectID]*projectStreams
@@ -133,7 +142,8 @@ type projectStreams struct {
 	refused atomic.Bool  // a publish was refused because memory was used up, and the refusal was logged
 }
 
-func (c *catalog) init() {
+func (c *catalog) init(h *Hub) {
+	c.hub = h
 	c.projects = make(map[weir.ProjectID]*projectStreams)
 	c.bounds = make(map[bounds]*sharedBounds)
 }
@@ -214,7 +224,7 @@ func (h *Hub) cannotRead(key string, err error) {
 // is not in the catalog yet.
 func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
 	name := spec.Name // a copy, because a pointer to a field would keep the whole spec in memory
-	s := &Stream{ID: spec.ID, CreatedAt: created, hub: h, log: c.Created}
+	s := &Stream{ID: spec.ID, CreatedAt: created, log: c.Created}
 	s.name.Store(&name)
 	h.catalog.equip(s, spec)
 	if h.catalog.isLoaded() && !h.shared {
@@ -226,7 +236,8 @@ func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
 func (c *catalog) project(p weir.ProjectID) *projectStreams {
 	s := c.projects[p]
 	if s == nil {
-		s = &projectStreams{creating: map[weir.StreamID]int{}, origins: [2]origin{{Project: p, Mode: weir.JSON}, {Project: p, Mode: weir.Raw}}}
+		s = &projectStreams{creating: map[weir.StreamID]int{}}
+		s.origins = [2]origin{{hub: c.hub, owner: s, Project: p, Mode: weir.JSON}, {hub: c.hub, owner: s, Project: p, Mode: weir.Raw}}
 		c.projects[p] = s
 	}
 	return s
@@ -237,15 +248,15 @@ func (c *catalog) project(p weir.ProjectID) *projectStreams {
 func (c *catalog) equip(s *Stream, spec *Spec) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.owner = c.project(spec.Project)
+	owner := c.project(spec.Project)
 	s.bounds.Store(c.share(bounds{spec.RetentionSeconds, spec.MaxBytes}))
-	for i := range s.owner.origins {
-		if o := &s.owner.origins[i]; o.Mode == spec.Mode && spec.TTLSeconds == 0 && spec.ExpiresAt == 0 {
+	for i := range owner.origins {
+		if o := &owner.origins[i]; o.Mode == spec.Mode && spec.TTLSeconds == 0 && spec.ExpiresAt == 0 {
 			s.origin = o
 			return
 		}
 	}
-	s.origin = &origin{spec.Project, spec.Mode, spec.TTLSeconds, spec.ExpiresAt != 0}
+	s.origin = &origin{c.hub, owner, spec.Project, spec.Mode, spec.TTLSeconds, spec.ExpiresAt != 0}
 }
 
 // add adds a stream that has its settings. Only documentChanged calls it.
