@@ -79,13 +79,13 @@ type origin struct {
 	Expires    bool // the stream has a time at which it expires; see life.until
 }
 
-// transition returns the opening or closing of the feed that is in progress, or nil. Called with s.mu
-// held.
-func (s *Stream) transition() *transition {
-	if s.traffic == nil {
+// transition returns the opening or closing of the feed that is in progress, or nil. Called with
+// Stream.mu held.
+func (t *traffic) transition() *transition {
+	if t == nil {
 		return nil
 	}
-	return s.traffic.busy
+	return t.busy
 }
 
 // traffic describes the publishes to one stream that are in progress. It survives when the log is
@@ -119,13 +119,13 @@ func empty(created weir.Time) summary {
 type catalog struct {
 	hub      *Hub
 	mu       sync.RWMutex
-	byID     shrink.Map[weir.StreamID, *Stream]
+	byID     *shrink.Table[weir.StreamID, Stream]
 	projects map[weir.ProjectID]*projectStreams
 	bounds   map[bounds]*sharedBounds
 	opened   []*Stream // streams with a feed; not a map, because a map has a random order
 
-	loaded     bool  // Open has read all documents
-	unreadable error // the error about the first document that Open could not read
+	loaded     atomic.Bool // Open has read all documents
+	unreadable error       // the error about the first document that Open could not read
 }
 
 // projectStreams are the streams of one project.
@@ -144,31 +144,18 @@ type projectStreams struct {
 
 func (c *catalog) init(h *Hub) {
 	c.hub = h
+	c.byID = shrink.NewTable(func(s *Stream) weir.StreamID { return s.ID })
 	c.projects = make(map[weir.ProjectID]*projectStreams)
 	c.bounds = make(map[bounds]*sharedBounds)
 }
 
-// load reads the catalog from the store, and makes the engine report all later changes.
-func (h *Hub) load(ctx context.Context) error {
-	if err := h.engine.Watch(ctx, engine.Prefixes{documents}, h.documentChanged); err != nil {
-		return fmt.Errorf("read the catalog of streams: %w", err)
-	}
-	h.catalog.mu.Lock()
-	defer h.catalog.mu.Unlock()
-	h.catalog.loaded = true
-	return h.catalog.unreadable
-}
-
 // documentChanged updates the catalog after a stream was created, changed or deleted, on this node
 // or another, even if the caller that did it no longer waits. Nothing else changes the catalog. The
-// engine calls documentChanged in the order of the documents' revisions. If a known document
-// arrives with a different log id, its stream was deleted and the stream id was used again.
-func (h *Hub) documentChanged(c engine.Change) {
-	id, ok := StreamOf(c.Key)
-	if !ok {
-		return
-	}
-	known := h.catalog.lookup(id)
+// loader calls documentChanged in the order of the documents' revisions. If a known document arrives
+// with a different log id, its stream was deleted and the stream id was used again.
+func (h *Hub) documentChanged(r *reading) {
+	c, spec := &r.change, &r.spec
+	known := h.catalog.lookup(r.id)
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
 		known.setUse(0)
@@ -180,9 +167,8 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if c.Deleted {
 		return
 	}
-	spec, created, err := readDocument(c.Document)
-	if err != nil {
-		h.cannotRead(c.Key, err)
+	if r.err != nil {
+		h.cannotRead(c.Key, r.err)
 		return
 	}
 	if known != nil {
@@ -190,13 +176,15 @@ func (h *Hub) documentChanged(c engine.Change) {
 			l.touch(spec.usedAt)
 			raise(&l.saved, spec.usedAt)
 		}
-		h.settingsChanged(known, &spec)
+		h.settingsChanged(known, spec)
 		h.setAttributes(known, spec.Attributes)
 		return
 	}
-	s := h.streamOf(c, &spec, created)
-	h.live(s, &spec)
-	h.setAttributes(s, spec.Attributes)
+	s := h.streamOf(c.Created, spec, r.created)
+	h.live(s, spec)
+	if spec.Attributes != "" {
+		h.setAttributes(s, spec.Attributes)
+	}
 	h.catalog.add(s, &h.room)
 	if h.shared {
 		h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
@@ -208,7 +196,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 // logs and ignores it.
 func (h *Hub) cannotRead(key string, err error) {
 	h.catalog.mu.Lock()
-	loaded := h.catalog.loaded
+	loaded := h.catalog.loaded.Load()
 	if !loaded && h.catalog.unreadable == nil {
 		h.catalog.unreadable = fmt.Errorf("read %s: %w", key, err)
 	}
@@ -222,12 +210,12 @@ func (h *Hub) cannotRead(key string, err error) {
 // further document describes a new stream. On a store that is not shared, the log of such a stream
 // is empty: only callers on this node could have written to it, and they cannot open a stream that
 // is not in the catalog yet.
-func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
+func (h *Hub) streamOf(log engine.LogID, spec *Spec, created weir.Time) *Stream {
 	name := spec.Name // a copy, because a pointer to a field would keep the whole spec in memory
-	s := &Stream{ID: spec.ID, CreatedAt: created, log: c.Created}
+	s := &Stream{ID: spec.ID, CreatedAt: created, log: log}
 	s.name.Store(&name)
 	h.catalog.equip(s, spec)
-	if h.catalog.isLoaded() && !h.shared {
+	if h.catalog.loaded.Load() && !h.shared {
 		s.summary = empty(created)
 	}
 	return s
@@ -263,7 +251,7 @@ func (c *catalog) equip(s *Stream, spec *Spec) {
 func (c *catalog) add(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byID.Set(s.ID, s)
+	c.byID.Set(s)
 	ps := s.owner
 	if len(ps.streams) == 0 {
 		r.projects.Add(1)
@@ -295,12 +283,6 @@ func (c *catalog) remove(s *Stream, r *room) {
 		c.unshare(*s.bounds.Load())
 	}
 	c.closed(s)
-}
-
-func (c *catalog) isLoaded() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.loaded
 }
 
 // Stream returns the stream with this id. It fails with StreamNotFound if there is no such stream,

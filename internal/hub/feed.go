@@ -100,7 +100,7 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			s.mu.Unlock()
 			return f, nil
 		}
-		if busy := s.transition(); busy != nil {
+		if busy := s.traffic.transition(); busy != nil {
 			s.mu.Unlock()
 			select {
 			case <-busy.done:
@@ -197,7 +197,7 @@ func (s *Stream) openFeed() *feed {
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
-	if f == nil || s.transition() != nil || (f.users > 0 && !force) {
+	if f == nil || s.traffic.transition() != nil || (f.users > 0 && !force) {
 		s.mu.Unlock()
 		return
 	}

@@ -43,16 +43,13 @@ type watcher struct {
 	news chan struct{} // closed at the next change
 }
 
-// watchAs starts a watcher on an engine. At the end of the case it reports the faults that the
+// watchAs starts a watcher on an engine, for the documents that the prefixes select, or for all. At the end of the case it reports the faults that the
 // watcher recorded.
-func (s *store) watchAs(e engine.Engine) *watcher {
+func (s *store) watchAs(e engine.Engine, of ...string) *watcher {
 	s.Helper()
-	return s.watchOf(e, engine.Everything)
-}
-
-// watchOf is like watchAs, but watches only the documents that the prefixes select.
-func (s *store) watchOf(e engine.Engine, of engine.Prefixes) *watcher {
-	s.Helper()
+	if of == nil {
+		of = engine.Everything
+	}
 	w := &watcher{docs: map[string]engine.Document{}, news: make(chan struct{})}
 	if err := e.Watch(s.ctx, of, w.visit); err != nil {
 		s.Fatalf("watch: %v", err)
@@ -171,7 +168,7 @@ func watchSome(s *store) {
 	for _, key := range []string{"b/2", "c", "a/1", "b/1", "a", "b/1/x", "bb"} {
 		s.create(key, "")
 	}
-	w := s.watchOf(s.Engine, engine.Prefixes{"b/1", "missing/", "b/", "c"})
+	w := s.watchAs(s.Engine, "b/1", "missing/", "b/", "c")
 	s.create("missing/1", "")
 	s.create("a/2", "")
 	s.delete("b/2", 0)
