@@ -29,9 +29,8 @@ type recovery struct {
 	rebuilt          []*segment          // full segments whose index was built from their groups
 	deleted          map[string]*tombstone
 	over             map[uint64]bool // logs whose deletion is in the tail; their entries are not read into memory
-	logs             map[uint64]*log
-	order            []*log // the same logs, in the order in which they were found
-	last             *log   // the log that was used last
+	logs             []*log          // all logs with entries or a mark, in the order in which they were found
+	recent           [256]*log       // logs that were used recently, by the lowest bits of their ids
 }
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
@@ -62,7 +61,7 @@ func (j *Journal) recover() error {
 func newRecovery(j *Journal) *recovery {
 	return &recovery{
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{},
-		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, logs: map[uint64]*log{},
+		deleted: map[string]*tombstone{}, over: map[uint64]bool{},
 	}
 }
 
@@ -225,7 +224,7 @@ func (r *recovery) insert(at index.Place, sl segments.Slot) {
 	if r.j.entriesLeftOut || r.over[sl.Log] {
 		return
 	}
-	r.log(sl.Log).index.Insert(index.Item{
+	r.log(sl.Log).index.Add(&index.Item{
 		Seq: weir.Seq(sl.Seq), Time: weir.Time(sl.Time), Place: at, Size: sl.Size, Head: sl.Head,
 		Kind: sl.Kind, Flags: sl.Flags, Keyed: sl.Keyed, Tag: sl.Tag,
 	})
@@ -260,16 +259,18 @@ func (r *recovery) applyMark(rec *segments.Record, at index.Extent) {
 }
 
 func (r *recovery) log(id uint64) *log {
-	if r.last != nil && r.last.id == engine.LogID(id) {
-		return r.last // neighbouring entries often belong to the same log
+	recent := &r.recent[id%uint64(len(r.recent))]
+	if l := *recent; l != nil && l.id == engine.LogID(id) {
+		return l // neighbouring entries often belong to the same logs
 	}
-	l := r.logs[id]
+	s := &r.j.store
+	l := s.logs.Get(engine.LogID(id))
 	if l == nil {
 		l = &log{j: r.j, id: engine.LogID(id)}
-		r.logs[id] = l
-		r.order = append(r.order, l)
+		s.logs.Set(l.id, l)
+		r.logs = append(r.logs, l)
 	}
-	r.last = l
+	*recent = l
 	return l
 }
 
@@ -297,16 +298,25 @@ func (r *recovery) settle() error {
 	return nil
 }
 
-// adopt gives the logs that have a document to the store. It visits the logs in the order in which
-// they were found, because they mostly lie in memory in that order. In the order of the documents'
-// keys, a million logs would take several times as long.
-func (r *recovery) adopt() {
+// adopt removes the logs without a document from the store, and counts the live bytes of the others.
+// The parameter owned is the number of logs with a document. It visits the logs in the order in
+// which they were found, because they mostly lie in memory in that order. In the order of the
+// documents' keys, a million logs would take several times as long.
+func (r *recovery) adopt(owned int) {
 	s := &r.j.store
-	for _, l := range r.order {
-		if _, known := s.logs.Lookup(l.id); !known {
+	orphan := func(engine.LogID) bool { return false }
+	if owned < len(r.logs) {
+		owners := map[engine.LogID]bool{}
+		for _, c := range s.docs.Chosen(engine.Everything) {
+			owners[c.Created] = true
+		}
+		orphan = func(id engine.LogID) bool { return !owners[id] }
+	}
+	for _, l := range r.logs {
+		if orphan(l.id) {
+			s.logs.Delete(l.id)
 			continue
 		}
-		s.logs.Set(l.id, l)
 		if m := l.mark; m != nil {
 			l.index.Cut(m.low)
 			s.keep(m.at)

@@ -108,12 +108,12 @@ const (
 
 // pack returns the packed form of an item. It returns false if the item's sequence or time is below
 // the base of the chunk, or too far above the base.
-func (c *chunk) pack(it Item) (packed, bool) {
+func (c *chunk) pack(it *Item) (packed, bool) {
 	ds, dt := uint64(it.Seq-c.seq), uint64(it.Time-c.time)
 	if it.Seq < c.seq || it.Time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
 		return packed{}, false
 	}
-	return packed{uint32(ds), uint32(dt), pack(&it)}, true
+	return packed{uint32(ds), uint32(dt), pack(it)}, true
 }
 
 func pack(it *Item) fact {
@@ -202,7 +202,7 @@ func (x *chunks) insert(it Item) (old Item, replaced bool) {
 	if replaced = old.Seq == it.Seq; replaced {
 		it.Key = max(it.Key, old.Key)
 	}
-	p, ok := c.pack(it)
+	p, ok := c.pack(&it)
 	switch {
 	case ok && replaced:
 		c.items[i] = p
@@ -247,12 +247,26 @@ func (x *chunks) learn(sizes []KeySize) {
 func (x *chunks) push(it Item) {
 	if n := len(x.list); n > 0 {
 		c := &x.list[n-1]
-		if p, ok := c.pack(it); ok && c.hasRoom() {
+		if p, ok := c.pack(&it); ok && c.hasRoom() {
 			c.items = append(c.items, p)
 			return
 		}
 	}
 	x.list = append(x.list, newChunk(x.room(), it))
+}
+
+// append appends an item whose sequence is higher than all others, if the last chunk has room for
+// it. Otherwise it returns false.
+func (x *chunks) append(it *Item) bool {
+	c := &x.list[len(x.list)-1]
+	if len(c.items) == cap(c.items) || c.last() >= it.Seq {
+		return false
+	}
+	p, ok := c.pack(it)
+	if ok {
+		c.items = append(c.items, p)
+	}
+	return ok
 }
 
 // hasRoom reports whether the chunk can take one more item. If the chunk is full but smaller than
@@ -274,7 +288,7 @@ func (x *chunks) room() int {
 
 func newChunk(room int, it Item) chunk {
 	c := chunk{seq: it.Seq, time: it.Time, items: make([]packed, 0, room)}
-	p, _ := c.pack(it)
+	p, _ := c.pack(&it)
 	c.items = append(c.items, p)
 	return c
 }
@@ -316,7 +330,7 @@ func layOut(all []Item) []chunk {
 		c := chunk{seq: base.Seq, time: base.Time, items: make([]packed, 0, room)}
 		k := 0
 		for ; k < n; k++ {
-			p, ok := c.pack(all[k])
+			p, ok := c.pack(&all[k])
 			if !ok {
 				break
 			}

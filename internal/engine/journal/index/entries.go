@@ -65,6 +65,14 @@ func (x *Entries) Insert(it Item) (old Item, replaced bool) {
 	return x.many.insert(it)
 }
 
+// Add does the same as Insert. It is faster for an item with a higher sequence than all others, and
+// does not return the item that it replaced.
+func (x *Entries) Add(it *Item) {
+	if x.many == nil || !x.many.append(it) {
+		x.Insert(*it)
+	}
+}
+
 // Learn stores sizes of keys that were read from disk. The slice sizes must be sorted by sequence.
 // Entries that were removed in the meantime are skipped.
 func (x *Entries) Learn(sizes []KeySize) {
