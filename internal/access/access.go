@@ -120,7 +120,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 
 // load reads all projects and keys. From then on the store reports every change to documentChanged.
 func (a *Access) load(ctx context.Context) error {
-	if err := a.docs.Watch(ctx, a.documentChanged); err != nil {
+	if err := a.docs.Watch(ctx, engine.Prefixes{projectPrefix, keyPrefix, tokenDocuments}, a.documentChanged); err != nil {
 		return fmt.Errorf("read projects and keys: %w", err)
 	}
 	a.mu.Lock()

@@ -24,7 +24,7 @@ type distant struct {
 
 func (d *distant) Shared() bool { return true }
 
-func (d *distant) Watch(_ context.Context, visit func(engine.Change)) error {
+func (d *distant) Watch(_ context.Context, _ engine.Prefixes, visit func(engine.Change)) error {
 	d.visit = visit
 	return nil
 }

@@ -23,8 +23,8 @@ type distant struct {
 
 func (d *distant) Shared() bool { return true }
 
-func (d *distant) Watch(ctx context.Context, visit func(engine.Change)) error {
-	return d.Engine.Watch(ctx, func(c engine.Change) {
+func (d *distant) Watch(ctx context.Context, of engine.Prefixes, visit func(engine.Change)) error {
+	return d.Engine.Watch(ctx, of, func(c engine.Change) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.behind {

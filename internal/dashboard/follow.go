@@ -20,7 +20,8 @@ import (
 
 // follow reads the documents of the store, and receives every later change of them.
 func (d *Dashboard) follow(ctx context.Context) error {
-	if err := d.Documents.Watch(ctx, d.documentChanged); err != nil {
+	of := engine.Prefixes{AccountKey, SessionPrefix, AuditPrefix, d.refusalsKept(), d.figuresOf()}
+	if err := d.Documents.Watch(ctx, of, d.documentChanged); err != nil {
 		return fmt.Errorf("read the account and the audit log: %w", err)
 	}
 	d.account.mu.Lock()

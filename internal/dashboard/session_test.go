@@ -238,8 +238,8 @@ type distant struct {
 
 func (s *distant) Shared() bool { return true }
 
-func (s *distant) Watch(ctx context.Context, visit func(engine.Change)) error {
-	return s.Engine.Watch(ctx, func(c engine.Change) { s.unread = append(s.unread, func() { visit(c) }) })
+func (s *distant) Watch(ctx context.Context, of engine.Prefixes, visit func(engine.Change)) error {
+	return s.Engine.Watch(ctx, of, func(c engine.Change) { s.unread = append(s.unread, func() { visit(c) }) })
 }
 
 func (s *distant) CatchUp(context.Context) error {

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
+	"strings"
 
 	"weir"
 )
@@ -372,15 +374,15 @@ type Documents interface {
 	// in order of keys.
 	List(ctx context.Context, prefix, afterKey string, limit int) ([]Document, error)
 
-	// Watch calls the function visit for every document of the store, and then for every change of
-	// a document, no matter which process makes it: one call at a time, and in order of revisions.
-	// Watch returns when visit has received everything that was acknowledged to any client before
-	// the call. If this process makes a change, visit receives it before any of three things
-	// happens: the method that makes the change returns, another method is refused because of the
-	// change, or Judge.Dropped is called. If changes of one document follow each other closely,
-	// visit may get only the last one. The function visit must not block, and must not call the
-	// engine. It is called until the store is closed.
-	Watch(ctx context.Context, visit func(Change)) error
+	// Watch calls the function visit for every document that the prefixes select, and then for
+	// every change of such a document, no matter which process makes it: one call at a time, and in
+	// order of revisions. Watch returns when visit has received everything that was acknowledged to
+	// any client before the call. If this process makes a change, visit receives it before any of
+	// three things happens: the method that makes the change returns, another method is refused
+	// because of the change, or Judge.Dropped is called. If changes of one document follow each
+	// other closely, visit may get only the last one. The function visit must not block, and must
+	// not call the engine. It is called until the store is closed.
+	Watch(ctx context.Context, of Prefixes, visit func(Change)) error
 
 	// CatchUp returns when watchers have received every change of a document that was acknowledged
 	// to any client before the call. ErrUnavailable: the watchers may not have received every
@@ -397,6 +399,28 @@ type Documents interface {
 type Change struct {
 	Document      // after a deletion, Value is nil and Revision is the revision of the deletion
 	Deleted  bool // the document was deleted; Created is the id of its log, or 0 if this process did not know the document
+}
+
+// Prefixes select the documents whose key begins with one of them. A store may have a million
+// streams, so a caller that needs only a few documents must not visit them all.
+type Prefixes []string
+
+// Everything selects all documents.
+var Everything = Prefixes{""}
+
+// Match reports whether the prefixes select the document with this key.
+func (p Prefixes) Match(key string) bool {
+	return slices.ContainsFunc(p, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// Only returns a function that calls visit for the changes of the documents that the prefixes
+// select.
+func (p Prefixes) Only(visit func(Change)) func(Change) {
+	return func(c Change) {
+		if p.Match(c.Key) {
+			visit(c)
+		}
+	}
 }
 
 // Revision counts the changes of all documents of a store. It is never used twice and never 0.

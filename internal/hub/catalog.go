@@ -48,43 +48,51 @@ type Stream struct {
 	name   atomic.Pointer[string]
 	bounds atomic.Pointer[bounds]
 
-	hub *Hub
-	log engine.LogID
-
+	log  engine.LogID
 	work work // batches that this node stored since the last call of Hub.TakeWork
 
-	owner *projectStreams // set by catalog.equip
-
 	mu      sync.Mutex
-	feed    *feed       // set while the log is open; otherwise nil
-	busy    *transition // set while the feed is being opened or closed; otherwise nil
-	traffic *traffic    // set while the log is open, or a publish is in progress; otherwise nil
-	used    int64       // bytes of memory for the stream's batches and keys, as last measured
-	summary summary     // cursor and size to answer with while no feed is open
+	feed    *feed    // set while the log is open; otherwise nil
+	traffic *traffic // set while the log is open, being opened or being closed, or a publish is in progress; otherwise nil
+	used    int64    // bytes of memory for the stream's batches and keys, as last measured
+	summary summary  // cursor and size to answer with while no feed is open
 	deleted bool
 	lapsed  bool // the stream was deleted because its lifetime had ended
 
 	// The fields below are guarded by sweeper.mu, except opened, which is guarded by catalog.mu, and
 	// ended, which is atomic.
-	opened  int32       // position in catalog.opened, counted from 1; 0 if the stream has no feed
-	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
 	gone    bool        // the stream was deleted and must not be queued again
+	opened  int32       // position in catalog.opened, counted from 1; 0 if the stream has no feed
 	queued  int32       // position in the sweeper's queue, counted from 1; 0 if the stream is not in the queue
+	ended   atomic.Bool // the stream was closed (D37); valid while a feed is open or the summary is valid
 	checkAt weir.Time   // when the sweeper opens the stream to evict expired batches
 }
 
-// origin holds the settings that never change. Streams without a limited lifetime share one value
-// for each project and mode (projectStreams.origins).
+// origin holds what never changes. Streams without a limited lifetime share one value for each
+// project and mode (projectStreams.origins).
 type origin struct {
+	hub        *Hub
+	owner      *projectStreams
 	Project    weir.ProjectID
 	Mode       weir.Mode
 	TTLSeconds int64
 	Expires    bool // the stream has a time at which it expires; see life.until
 }
 
+// transition returns the opening or closing of the feed that is in progress, or nil. Called with
+// Stream.mu held.
+func (t *traffic) transition() *transition {
+	if t == nil {
+		return nil
+	}
+	return t.busy
+}
+
 // traffic describes the publishes to one stream that are in progress. It survives when the log is
 // reopened.
 type traffic struct {
+	busy *transition // set while the feed is being opened or closed; otherwise nil; guarded by Stream.mu
+
 	holds holds // see gaps.go; has its own lock, which may be taken while holding any other lock
 	order order // see order.go; has its own lock, like the field holds
 }
@@ -109,14 +117,15 @@ func empty(created weir.Time) summary {
 // catalog. So the catalog agrees with the store even if the caller that changed the store has left
 // (D33).
 type catalog struct {
+	hub      *Hub
 	mu       sync.RWMutex
-	byID     shrink.Map[weir.StreamID, *Stream]
+	byID     *shrink.Table[weir.StreamID, Stream]
 	projects map[weir.ProjectID]*projectStreams
 	bounds   map[bounds]*sharedBounds
 	opened   []*Stream // streams with a feed; not a map, because a map has a random order
 
-	loaded     bool  // Open has read all documents
-	unreadable error // the error about the first document that Open could not read
+	loaded     atomic.Bool // Open has read all documents
+	unreadable error       // the error about the first document that Open could not read
 }
 
 // projectStreams are the streams of one project.
@@ -132,32 +141,20 @@ type projectStreams struct {
 	refused atomic.Bool  // a publish was refused because memory was used up, and the refusal was logged
 }
 
-func (c *catalog) init() {
+func (c *catalog) init(h *Hub) {
+	c.hub = h
+	c.byID = shrink.NewTable(func(s *Stream) weir.StreamID { return s.ID })
 	c.projects = make(map[weir.ProjectID]*projectStreams)
 	c.bounds = make(map[bounds]*sharedBounds)
 }
 
-// load reads the catalog from the store, and makes the engine report all later changes.
-func (h *Hub) load(ctx context.Context) error {
-	if err := h.engine.Watch(ctx, h.documentChanged); err != nil {
-		return fmt.Errorf("read the catalog of streams: %w", err)
-	}
-	h.catalog.mu.Lock()
-	defer h.catalog.mu.Unlock()
-	h.catalog.loaded = true
-	return h.catalog.unreadable
-}
-
 // documentChanged updates the catalog after a stream was created, changed or deleted, on this node
 // or another, even if the caller that did it no longer waits. Nothing else changes the catalog. The
-// engine calls documentChanged in the order of the documents' revisions. If a known document
-// arrives with a different log id, its stream was deleted and the stream id was used again.
-func (h *Hub) documentChanged(c engine.Change) {
-	id, ok := StreamOf(c.Key)
-	if !ok {
-		return
-	}
-	known := h.catalog.lookup(id)
+// loader calls documentChanged in the order of the documents' revisions. If a known document arrives
+// with a different log id, its stream was deleted and the stream id was used again.
+func (h *Hub) documentChanged(r *reading) {
+	c, spec := &r.change, &r.spec
+	known := h.catalog.lookup(r.id)
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
 		known.setUse(0)
@@ -169,9 +166,8 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if c.Deleted {
 		return
 	}
-	spec, created, err := readDocument(c.Document)
-	if err != nil {
-		h.cannotRead(c.Key, err)
+	if r.err != nil {
+		h.cannotRead(c.Key, r.err)
 		return
 	}
 	if known != nil {
@@ -179,13 +175,15 @@ func (h *Hub) documentChanged(c engine.Change) {
 			l.touch(spec.usedAt)
 			raise(&l.saved, spec.usedAt)
 		}
-		h.settingsChanged(known, &spec)
+		h.settingsChanged(known, spec)
 		h.setAttributes(known, spec.Attributes)
 		return
 	}
-	s := h.streamOf(c, &spec, created)
-	h.live(s, &spec)
-	h.setAttributes(s, spec.Attributes)
+	s := h.streamOf(c.Created, spec, r.created)
+	h.live(s, spec)
+	if spec.Attributes != "" {
+		h.setAttributes(s, spec.Attributes)
+	}
 	h.catalog.add(s, &h.room)
 	if h.shared {
 		h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
@@ -197,7 +195,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 // logs and ignores it.
 func (h *Hub) cannotRead(key string, err error) {
 	h.catalog.mu.Lock()
-	loaded := h.catalog.loaded
+	loaded := h.catalog.loaded.Load()
 	if !loaded && h.catalog.unreadable == nil {
 		h.catalog.unreadable = fmt.Errorf("read %s: %w", key, err)
 	}
@@ -211,12 +209,12 @@ func (h *Hub) cannotRead(key string, err error) {
 // further document describes a new stream. On a store that is not shared, the log of such a stream
 // is empty: only callers on this node could have written to it, and they cannot open a stream that
 // is not in the catalog yet.
-func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
+func (h *Hub) streamOf(log engine.LogID, spec *Spec, created weir.Time) *Stream {
 	name := spec.Name // a copy, because a pointer to a field would keep the whole spec in memory
-	s := &Stream{ID: spec.ID, CreatedAt: created, hub: h, log: c.Created}
+	s := &Stream{ID: spec.ID, CreatedAt: created, log: log}
 	s.name.Store(&name)
 	h.catalog.equip(s, spec)
-	if h.catalog.isLoaded() && !h.shared {
+	if h.catalog.loaded.Load() && !h.shared {
 		s.summary = empty(created)
 	}
 	return s
@@ -225,7 +223,8 @@ func (h *Hub) streamOf(c engine.Change, spec *Spec, created weir.Time) *Stream {
 func (c *catalog) project(p weir.ProjectID) *projectStreams {
 	s := c.projects[p]
 	if s == nil {
-		s = &projectStreams{creating: map[weir.StreamID]int{}, origins: [2]origin{{Project: p, Mode: weir.JSON}, {Project: p, Mode: weir.Raw}}}
+		s = &projectStreams{creating: map[weir.StreamID]int{}}
+		s.origins = [2]origin{{hub: c.hub, owner: s, Project: p, Mode: weir.JSON}, {hub: c.hub, owner: s, Project: p, Mode: weir.Raw}}
 		c.projects[p] = s
 	}
 	return s
@@ -236,15 +235,15 @@ func (c *catalog) project(p weir.ProjectID) *projectStreams {
 func (c *catalog) equip(s *Stream, spec *Spec) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.owner = c.project(spec.Project)
+	owner := c.project(spec.Project)
 	s.bounds.Store(c.share(bounds{spec.RetentionSeconds, spec.MaxBytes}))
-	for i := range s.owner.origins {
-		if o := &s.owner.origins[i]; o.Mode == spec.Mode && spec.TTLSeconds == 0 && spec.ExpiresAt == 0 {
+	for i := range owner.origins {
+		if o := &owner.origins[i]; o.Mode == spec.Mode && spec.TTLSeconds == 0 && spec.ExpiresAt == 0 {
 			s.origin = o
 			return
 		}
 	}
-	s.origin = &origin{spec.Project, spec.Mode, spec.TTLSeconds, spec.ExpiresAt != 0}
+	s.origin = &origin{c.hub, owner, spec.Project, spec.Mode, spec.TTLSeconds, spec.ExpiresAt != 0}
 }
 
 // add adds a stream to the catalog, after equip has set the stream's settings. Only documentChanged
@@ -252,7 +251,7 @@ func (c *catalog) equip(s *Stream, spec *Spec) {
 func (c *catalog) add(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byID.Set(s.ID, s)
+	c.byID.Set(s)
 	ps := s.owner
 	if len(ps.streams) == 0 {
 		r.projects.Add(1)
@@ -284,12 +283,6 @@ func (c *catalog) remove(s *Stream, r *room) {
 		c.unshare(*s.bounds.Load())
 	}
 	c.closed(s)
-}
-
-func (c *catalog) isLoaded() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.loaded
 }
 
 // Stream returns the stream with this id. It fails with StreamNotFound if there is no such stream,

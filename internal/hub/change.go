@@ -153,7 +153,8 @@ func trimEvicted(ctx context.Context, f *feed) error {
 // the sweeper's next round. If the log is closed, the sweeper opens it soon.
 func (h *Hub) settingsChanged(s *Stream, spec *Spec) {
 	if spec.Name != s.Name() {
-		s.name.Store(&spec.Name)
+		name := spec.Name // a copy, because a pointer to a field would keep the whole spec in memory
+		s.name.Store(&name)
 	}
 	old, limits := s.bounds.Load(), spec.bounds()
 	if *limits == *old {

@@ -52,7 +52,9 @@ func TestReadersOfAStreamDocumentAgree(t *testing.T) {
 			defer e.Close()
 			h := open(t, e, Options{})
 			defer h.Close()
-			h.documentChanged(engine.Change{Document: d})
+			if r, ok := parse(engine.Change{Document: d}); ok {
+				h.documentChanged(&r)
+			}
 			_, err := h.Stream(id)
 			return err
 		},

@@ -81,8 +81,8 @@ type admitted struct {
 // release.
 //
 // Opening a log can take seconds, so acquire opens the log without holding a lock. One caller opens
-// the log, and the other callers wait on s.busy. If opening fails, all these callers get the error.
-// If each retried in turn, the last caller would wait for the sum of all attempts.
+// the log, and the other callers wait on traffic.busy. If opening fails, all these callers get the
+// error. If each retried in turn, the last caller would wait for the sum of all attempts.
 func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 	for {
 		s.mu.Lock()
@@ -100,7 +100,7 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			s.mu.Unlock()
 			return f, nil
 		}
-		if busy := s.busy; busy != nil {
+		if busy := s.traffic.transition(); busy != nil {
 			s.mu.Unlock()
 			select {
 			case <-busy.done:
@@ -113,11 +113,11 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			}
 		}
 		busy := &transition{done: make(chan struct{})}
-		s.busy = busy
 		if s.traffic == nil {
 			s.traffic = new(traffic)
 		}
 		way := s.traffic
+		way.busy = busy
 		s.mu.Unlock()
 		f, err := s.open(way)
 		s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			f.users = 1
 			s.feed, s.summary = f, summary{}
 		}
-		s.busy, busy.err = nil, err
+		way.busy, busy.err = nil, err
 		s.mu.Unlock()
 		close(busy.done)
 		return f, err
@@ -197,7 +197,7 @@ func (s *Stream) openFeed() *feed {
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
-	if f == nil || s.busy != nil || (f.users > 0 && !force) {
+	if f == nil || s.traffic.transition() != nil || (f.users > 0 && !force) {
 		s.mu.Unlock()
 		return
 	}
@@ -209,10 +209,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		return
 	}
 	busy := &transition{done: make(chan struct{})}
-	s.feed, s.busy = nil, busy
-	if !force && s.traffic.idle() {
-		s.traffic = nil
-	}
+	s.feed, f.way.busy = nil, busy
 	s.mu.Unlock()
 
 	var left engine.Log
@@ -241,7 +238,10 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if limits != s.bounds.Load() { // the limits have changed, and the feed has not applied them, so the summary is not valid
 		sum, settled = summary{}, false
 	}
-	s.busy, s.summary = nil, sum
+	f.way.busy, s.summary = nil, sum
+	if !force && f.way.idle() {
+		s.traffic = nil
+	}
 	if kept != nil && !s.deleted && (h.shared || isCostly(kept)) {
 		h.folded.put(&fold{s, kept, left, stream.Memory(kept) + size})
 	}

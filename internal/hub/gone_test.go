@@ -100,7 +100,7 @@ func TestCreationsReachTheLimit(t *testing.T) {
 		defer h.Close()
 		spec := Spec{ID: weir.NewStreamID(), Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
 		// The engine calls this watcher after the hub's watcher and before Create returns.
-		err := e.Watch(ctx, func(c engine.Change) {
+		err := e.Watch(ctx, engine.Everything, func(c engine.Change) {
 			if h.Count("p") != 1 {
 				t.Errorf("the catalog has %d streams, want 1", h.Count("p"))
 			}

@@ -103,7 +103,7 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, shared: e.Shared(), opts: o, closing: make(chan struct{})}
 	h.flusher, _ = e.(engine.Flusher)
-	h.catalog.init()
+	h.catalog.init(h)
 	h.waker.init()
 	h.folded.init(o.StateBytes)
 	if err := h.load(ctx); err != nil {

@@ -116,10 +116,10 @@ func (h *Hub) live(s *Stream, spec *Spec) {
 		return
 	}
 	l := &life{s: s, until: cmp.Or(spec.ExpiresAt, never), saving: make(chan struct{}, 1)}
-	l.proven.Store(h.catalog.isLoaded() || h.shared)
+	l.proven.Store(h.catalog.loaded.Load() || h.shared)
 	used := max(spec.usedAt, s.CreatedAt)
 	l.saved.Store(int64(used))
-	if !h.catalog.isLoaded() && !h.shared { // on a shared store, endAfter adds this time instead
+	if !h.catalog.loaded.Load() && !h.shared { // on a shared store, endAfter adds this time instead
 		used = min(h.now(), used.Add(l.saveEvery()))
 	}
 	l.used.Store(int64(used))

@@ -347,8 +347,8 @@ type deaf struct {
 	on *atomic.Bool
 }
 
-func (e deaf) Watch(ctx context.Context, visit func(engine.Change)) error {
-	return e.Engine.Watch(ctx, func(c engine.Change) {
+func (e deaf) Watch(ctx context.Context, of engine.Prefixes, visit func(engine.Change)) error {
+	return e.Engine.Watch(ctx, of, func(c engine.Change) {
 		if !e.on.Load() {
 			visit(c)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"weir"
 	"weir/internal/engine"
@@ -130,4 +131,11 @@ func TestListWithoutExpired(t *testing.T) {
 			t.Errorf("after ten seconds the list has %v, want only %s", ids, lasting.ID)
 		}
 	})
+}
+
+// A server may have a million streams, so every field of a stream counts.
+func TestStreamSize(t *testing.T) {
+	if size := unsafe.Sizeof(Stream{}); size > 160 {
+		t.Errorf("a Stream takes %d bytes", size)
+	}
 }

@@ -40,7 +40,7 @@ func closedForGood(s *store) {
 		"create": create, "update": update, "delete": s.Delete(s.ctx, "stream", 0), "get": get, "list": list, "open": open,
 		"append": log.Append(s.ctx, batch(2, "")), "read": read, "header": header, "trim": log.Trim(s.ctx, 1, nil),
 		"catch up": s.CatchUp(s.ctx), "catch up with the log": log.CatchUp(s.ctx),
-		"watch":                  s.Watch(s.ctx, func(engine.Change) {}),
+		"watch":                  s.Watch(s.ctx, engine.Everything, func(engine.Change) {}),
 		"scan":                   log.Scan(s.ctx, 0, 0, func(*engine.Entry) bool { return true }),
 		"append to a closed log": closed.Append(s.ctx, batch(1, "")),
 	} {

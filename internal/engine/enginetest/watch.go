@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	watchSays = "Watch calls the function visit for every document of the store, and then for every change of a document, no matter which process makes it: one call at a time, and in order of revisions."
+	watchSays = "Watch calls the function visit for every document that the prefixes select, and then for every change of such a document, no matter which process makes it: one call at a time, and in order of revisions."
 	watchBy   = "If this process makes a change, visit receives it before any of three things happens: the method that makes the change returns, another method is refused because of the change, or Judge.Dropped is called."
 	watchLast = "If changes of one document follow each other closely, visit may get only the last one."
 	watchUpTo = "Watch returns when visit has received everything that was acknowledged to any client before the call."
@@ -22,6 +22,7 @@ const (
 
 var watchCases = []testCase{
 	{"a watcher receives all documents and then all changes", []string{watchSays, watchUpTo}, watchAll},
+	{"a watcher receives only the documents that its prefixes select", []string{watchSays}, watchSome},
 	{"a watcher receives a change before the call returns", []string{watchSays, watchBy, watchLast, catchUp}, watchBeforeAnswers},
 	{"a watcher receives a deletion before Dropped is called", []string{
 		watchBy, "Dropped reports that the log's document was deleted and the log with it. No method is called after it.",
@@ -42,12 +43,15 @@ type watcher struct {
 	news chan struct{} // closed at the next change
 }
 
-// watchAs starts a watcher on an engine. At the end of the case it reports the faults that the
+// watchAs starts a watcher on an engine, for the documents that the prefixes select, or for all. At the end of the case it reports the faults that the
 // watcher recorded.
-func (s *store) watchAs(e engine.Engine) *watcher {
+func (s *store) watchAs(e engine.Engine, of ...string) *watcher {
 	s.Helper()
+	if of == nil {
+		of = engine.Everything
+	}
 	w := &watcher{docs: map[string]engine.Document{}, news: make(chan struct{})}
-	if err := e.Watch(s.ctx, w.visit); err != nil {
+	if err := e.Watch(s.ctx, of, w.visit); err != nil {
 		s.Fatalf("watch: %v", err)
 	}
 	s.Cleanup(func() {
@@ -157,6 +161,27 @@ func watchAll(s *store) {
 		s.Errorf("after a restart Watch visited %d documents, want 2", len(again.all))
 	}
 	s.checkWatcher(again)
+}
+
+// watchSome uses prefixes that overlap, one that is a whole key, and one without a document.
+func watchSome(s *store) {
+	for _, key := range []string{"b/2", "c", "a/1", "b/1", "a", "b/1/x", "bb"} {
+		s.create(key, "")
+	}
+	w := s.watchAs(s.Engine, "b/1", "missing/", "b/", "c")
+	s.create("missing/1", "")
+	s.create("a/2", "")
+	s.delete("b/2", 0)
+	s.delete("a/1", 0)
+	var got []string
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.all {
+		got = append(got, fmt.Sprint(c.Key, " ", c.Deleted))
+	}
+	if want := []string{"b/2 false", "c false", "b/1 false", "b/1/x false", "missing/1 false", "b/2 true"}; !slices.Equal(got, want) {
+		s.Errorf("the watcher received %q, want %q", got, want)
+	}
 }
 
 // watchBeforeAnswers changes a few documents from many goroutines. When a call returns, the watcher

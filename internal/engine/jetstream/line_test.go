@@ -23,7 +23,7 @@ func TestWatch(t *testing.T) {
 	defer b.Close()
 	var mu sync.Mutex
 	var told []string
-	err := b.Watch(ctx, func(c engine.Change) {
+	err := b.Watch(ctx, engine.Everything, func(c engine.Change) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, fmt.Sprint(c.Key, " ", string(c.Value), " ", c.Deleted))

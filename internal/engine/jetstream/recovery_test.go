@@ -212,7 +212,7 @@ func TestLongSilence(t *testing.T) {
 	b := open(t, s, "store")
 	defer b.Close()
 	var told []string
-	err := a.Watch(ctx, func(c engine.Change) { told = append(told, fmt.Sprint(c.Key, " ", c.Deleted)) })
+	err := a.Watch(ctx, engine.Everything, func(c engine.Change) { told = append(told, fmt.Sprint(c.Key, " ", c.Deleted)) })
 	if err != nil {
 		t.Fatal(err)
 	}

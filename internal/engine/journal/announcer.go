@@ -109,18 +109,18 @@ func (a *announcer) tell(c engine.Change) {
 // Watch implements engine.Documents. The store already contains changes that were applied in memory
 // but not announced yet. Watch reports them to the watcher as part of the current documents, and
 // the announcer does not report them to this watcher again.
-func (j *Journal) Watch(_ context.Context, visit func(engine.Change)) error {
+func (j *Journal) Watch(_ context.Context, of engine.Prefixes, visit func(engine.Change)) error {
 	if j.closing.Load() {
 		return engine.ErrClosed
 	}
 	a := &j.announce
 	a.telling.Lock()
 	defer a.telling.Unlock()
-	docs, revision := j.store.everything()
+	docs, revision := j.store.chosen(of)
 	for _, doc := range docs {
 		visit(engine.Change{Document: doc.Full()})
 	}
-	a.watchers = append(a.watchers, watcher{visit, revision})
+	a.watchers = append(a.watchers, watcher{of.Only(visit), revision})
 	return nil
 }
 

@@ -35,7 +35,7 @@ func TestSlowWatcherDelaysNoAppend(t *testing.T) {
 		logs = append(logs, log)
 	}
 	told, wait := make(chan string, 10), make(chan struct{})
-	err = j.Watch(background, func(c engine.Change) {
+	err = j.Watch(background, engine.Everything, func(c engine.Change) {
 		told <- c.Key
 		if c.Deleted {
 			<-wait

@@ -40,7 +40,7 @@ func Sizes(fs disk.FS) ([]Size, error) {
 		for ; len(slots) > 0; slots = slots[segments.SlotSize:] {
 			sl := segments.DecodeSlot(slots)
 			l, owned := j.store.logs.Lookup(engine.LogID(sl.Log))
-			if !owned || !sl.Kind.Entry() || l != nil && sl.Seq < uint64(l.low) {
+			if !owned || !sl.Kind.Entry() || l != nil && sl.Seq < uint64(l.lastMark().low) {
 				continue
 			}
 			if of[sl.Log] == nil {

@@ -76,7 +76,7 @@ func TestDrop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l := r.logs[uint64(large)]; l != nil && l.index.Len() > 0 {
+	if l := again.store.logs.Get(large); l != nil && l.index.Len() > 0 {
 		t.Errorf("opening read %d entries of the dropped log", l.index.Len())
 	}
 	r.closeFiles()

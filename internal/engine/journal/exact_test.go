@@ -54,7 +54,7 @@ func (o *exactOp) settle(g *group) {
 	s.docs.Scan(func(_ string, d *index.Document) bool {
 		want[d.At.Segment] += d.At.Bytes
 		if l := s.logs.Get(engine.LogID(d.Created)); l != nil {
-			count(&l.index, l.mark)
+			count(&l.index, l.lastMark().at)
 		}
 		return true
 	})

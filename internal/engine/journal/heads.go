@@ -22,19 +22,20 @@ const keptNote = 256
 // readNote returns the note of the last trim, from memory or from its record.
 func (l *log) readNote(ctx context.Context) ([]byte, error) {
 	l.mu.RLock()
-	note, mark, low := l.note, l.mark, l.low
-	if note != nil || mark.Bytes == 0 {
-		l.mu.RUnlock()
-		return note, nil
+	m := l.mark
+	if m == nil || m.note != nil {
+		defer l.mu.RUnlock()
+		return l.lastMark().note, nil
 	}
-	s := l.spot(index.Item{Place: mark.Place})
+	at := m.at
+	s := l.spot(index.Item{Place: at.Place})
 	l.mu.RUnlock()
 	defer s.seg.release()
 	if err := l.j.reads.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer l.j.reads.end()
-	sl := segments.Slot{Off: mark.Off, Size: uint32(mark.Bytes - segments.SlotSize), Kind: segments.KindMark, Log: uint64(l.id), Seq: uint64(low)}
+	sl := segments.Slot{Off: at.Off, Size: uint32(at.Bytes - segments.SlotSize), Kind: segments.KindMark, Log: uint64(l.id), Seq: uint64(m.low)}
 	r, err := (&segments.Window{Seg: &s.seg.Segment, Ahead: 1}).Record(sl)
 	if err != nil {
 		return nil, err

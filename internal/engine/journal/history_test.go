@@ -291,7 +291,7 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 	if len(judge.restored) != len(seen) {
 		return fmt.Errorf("restored %d entries, scanned %d", len(judge.restored), len(seen))
 	}
-	if note := string(l.(*handle).note); note != d.note && !d.notes[note] {
+	if note := string(l.(*handle).lastMark().note); note != d.note && !d.notes[note] {
 		return fmt.Errorf("note %q, want %q", note, d.note)
 	}
 	return nil

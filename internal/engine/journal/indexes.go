@@ -27,8 +27,9 @@ type state struct {
 
 // states has the newest states of all marks or of all documents.
 type states struct {
-	all []state
-	of  map[uint64]int32 // for each log, the position of its state in the field all
+	rising []state // states of logs that were found in increasing order
+	rest   []state
+	of     map[uint64]int32 // for each of the other logs, the position of its state in the field rest
 }
 
 // found has the newest states of all marks and documents, read from disk.
@@ -127,18 +128,43 @@ func (s *states) add(at index.Place, sl segments.Slot, revision uint64) {
 	if sl.Kind == segments.KindDocument {
 		st.first = at.Segment
 	}
-	i, known := s.of[sl.Log]
-	if !known {
-		s.of[sl.Log] = int32(len(s.all))
-		s.all = append(s.all, st)
+	old := s.find(sl.Log)
+	if old == nil {
+		s.keep(st)
 		return
 	}
-	old := &s.all[i]
 	first := cmp.Or(old.first, st.first)
 	if revision >= old.revision {
 		*old = st
 	}
 	old.first = first
+}
+
+// find returns the state of a log, or nil if none is known.
+func (s *states) find(log uint64) *state {
+	n := len(s.rising)
+	if n == 0 || s.rising[n-1].log < log {
+		return nil
+	}
+	if i, ok := s.of[log]; ok {
+		return &s.rest[i]
+	}
+	i, ok := slices.BinarySearchFunc(s.rising, log, func(st state, log uint64) int { return cmp.Compare(st.log, log) })
+	if !ok {
+		return nil
+	}
+	return &s.rising[i]
+}
+
+// keep adds the first state of a log. Documents are mostly found in the order of their creation, so
+// a million of them need no map.
+func (s *states) keep(st state) {
+	if n := len(s.rising); n == 0 || s.rising[n-1].log < st.log {
+		s.rising = append(s.rising, st)
+		return
+	}
+	s.of[st.log] = int32(len(s.rest))
+	s.rest = append(s.rest, st)
 }
 
 // readStates chooses the newest states from the slots of all segments, and reads them in the order
@@ -155,10 +181,11 @@ func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 			}
 		}
 	}
-	all := append(marks.all, docs.all...)
+	all := slices.Concat(marks.rising, marks.rest, docs.rising, docs.rest)
 	slices.SortFunc(all, func(a, b state) int {
 		return cmp.Or(cmp.Compare(a.at.Segment, b.at.Segment), cmp.Compare(a.at.Off, b.at.Off))
 	})
+	f.docs = make([]index.ByKey, 0, len(docs.rising)+len(docs.rest))
 	w := &segments.Window{}
 	for i := range all {
 		st := &all[i]
@@ -210,8 +237,7 @@ func together(all []state) int64 {
 // keepDocuments puts documents into the store, unless a later deletion is known. Of several
 // documents with the same key it keeps the newest, which replaced the others.
 func (r *recovery) keepDocuments(sorted []index.ByKey) {
-	s := &r.j.store
-	s.logs.Reserve(len(sorted))
+	s, owned := &r.j.store, 0
 	for i := 0; i < len(sorted); {
 		c := sorted[i].Doc
 		for i++; i < len(sorted) && sorted[i].Doc.Name() == c.Name(); i++ {
@@ -230,11 +256,15 @@ func (r *recovery) keepDocuments(sorted []index.ByKey) {
 			delete(r.deleted, c.Name())
 		}
 		s.docs.Load(c)
-		s.logs.Set(c.Created, nil)
+		if _, found := s.logs.Lookup(c.Created); found {
+			owned++
+		} else {
+			s.logs.Set(c.Created, nil)
+		}
 		s.keep(index.Extent{Place: c.At, Bytes: int64(c.Bytes)})
 		s.revision = max(s.revision, c.Revision)
-		r.adopt(c.Created)
 	}
+	r.adopt(owned)
 }
 
 // shortGap is the largest number of bytes between two states for which one read covers both.

@@ -22,9 +22,7 @@ type log struct {
 
 	mu      sync.RWMutex
 	index   index.Entries
-	low     weir.Seq     // all entries below this sequence are trimmed
-	note    []byte       // bytes that the last trim stored; nil if there are none, or if the note is longer than keptNote and so only on disk
-	mark    index.Extent // position and size of the record that holds low and note
+	mark    *mark // the last trim; nil if there was none
 	open    bool
 	dropped bool
 
@@ -32,6 +30,23 @@ type log struct {
 	// open. A log is deleted together with its document: once the committer has accepted that
 	// deletion, attached is the value doomed.
 	attached atomic.Pointer[handle]
+}
+
+// mark is the record of a log's last trim. Most logs of a journal with a million logs were never
+// trimmed.
+type mark struct {
+	low  weir.Seq     // all entries below this sequence are trimmed
+	note []byte       // bytes that the trim stored; nil if there are none, or if the note is longer than keptNote and so only on disk
+	at   index.Extent // position and size of the record
+}
+
+// lastMark returns the last trim of the log, or the zero mark if there was none. Called with l.mu
+// held.
+func (l *log) lastMark() mark {
+	if l.mark == nil {
+		return mark{}
+	}
+	return *l.mark
 }
 
 // doomed is the value of log.attached for a log whose document is deleted or is being deleted.
@@ -69,8 +84,8 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	l.mu.Unlock()
 	// Appends need an attached judge, so no entry is added before the judge is attached. By then,
 	// restore has shown every entry to the judge. If the log was open before, Close has waited for
-	// all ops of the earlier handle, so l.low includes all trims.
-	h := &handle{log: l, judge: judge, staged: l.low}
+	// all ops of the earlier handle, so the mark includes all trims.
+	h := &handle{log: l, judge: judge, staged: l.lastMark().low}
 	note, err := l.readNote(ctx)
 	if err == nil {
 		err = l.restore(ctx, note, judge)
@@ -132,7 +147,7 @@ func (j *Journal) Held(id engine.LogID) int64 {
 	return l.held()
 }
 
-func (l *log) held() int64 { return int64(l.index.Len())*perEntry + int64(len(l.note)) }
+func (l *log) held() int64 { return int64(l.index.Len())*perEntry + int64(len(l.lastMark().note)) }
 
 // Outline implements engine.Engine.
 func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
@@ -142,7 +157,7 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	o.Low, o.Memory = l.low, l.held()
+	o.Low, o.Memory = l.lastMark().low, l.held()
 	l.index.Ascend(0, func(it index.Item) bool {
 		if o.Last, o.Newest = it.Seq, it.Time; o.Entries == 0 {
 			o.First, o.Oldest = it.Seq, it.Time
@@ -208,10 +223,10 @@ func (h *handle) Close() error {
 // The announcer calls it.
 func (l *log) drop(h *handle) {
 	l.mu.Lock()
-	gone, mark := l.index, l.mark
-	l.index, l.mark, l.note, l.dropped = index.Entries{}, index.Extent{}, nil, true
+	gone, old := l.index, l.lastMark().at
+	l.index, l.mark, l.dropped = index.Entries{}, nil, true
 	l.mu.Unlock()
-	l.j.reclaim.forget(gone, mark)
+	l.j.reclaim.forget(gone, old)
 	if h != nil && h.judge != nil {
 		h.judge.Dropped()
 	}
@@ -371,7 +386,7 @@ func (o *appendOp) settle(g *group) {
 	}
 	l := o.h.log
 	l.mu.Lock()
-	dead := l.dropped || o.item.Seq < l.low
+	dead := l.dropped || o.item.Seq < l.lastMark().low
 	if !dead {
 		if _, twice := l.index.Insert(o.item); twice {
 			panic(fmt.Sprintf("log %d: the judge admitted sequence %d twice", l.id, o.item.Seq))
@@ -451,14 +466,14 @@ func (o *trimOp) settle(g *group) {
 	}
 	l := o.h.log
 	l.mu.Lock()
-	old := l.mark
+	old := l.lastMark().at
 	var gone index.Entries
 	if !l.dropped {
-		l.low, l.note, l.mark = o.low, o.note, o.at
-		if len(l.note) > keptNote {
-			l.note = nil
+		l.mark = &mark{o.low, o.note, o.at}
+		if len(o.note) > keptNote {
+			l.mark.note = nil
 		}
-		gone = l.index.Cut(l.low)
+		gone = l.index.Cut(o.low)
 		g.live += o.at.Bytes
 	}
 	l.mu.Unlock()

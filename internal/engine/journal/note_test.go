@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"testing"
+	"unsafe"
 
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
@@ -49,7 +50,7 @@ func TestLongNotesStayOnDisk(t *testing.T) {
 		if err := log.Trim(ctx, 1, want); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(j.logOf(d.Created).note); n > 0 {
+		if n := len(j.logOf(d.Created).lastMark().note); n > 0 {
 			t.Errorf("round %d: %d bytes of the note are in memory", i, n)
 		}
 		j.Close()
@@ -57,9 +58,16 @@ func TestLongNotesStayOnDisk(t *testing.T) {
 		if j, err = Open(fs, Options{}); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(j.logOf(d.Created).note); n > 0 {
+		if n := len(j.logOf(d.Created).lastMark().note); n > 0 {
 			t.Errorf("round %d: after a crash, %d bytes of the note are in memory", i, n)
 		}
 	}
 	j.Close()
+}
+
+// A journal may have a million logs, so every field of a log counts. DESIGN.md states its size.
+func TestLogSize(t *testing.T) {
+	if size := unsafe.Sizeof(log{}); size > 80 {
+		t.Errorf("a log takes %d bytes", size)
+	}
 }

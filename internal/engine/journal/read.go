@@ -188,7 +188,7 @@ const keptSpots = 256
 // trimmed reports whether an entry was trimmed after the scan looked it up.
 func (l *log) trimmed(seq weir.Seq) bool {
 	l.mu.RLock()
-	low := l.low
+	low := l.lastMark().low
 	l.mu.RUnlock()
 	return seq < low
 }

@@ -29,8 +29,8 @@ type recovery struct {
 	rebuilt          []*segment          // full segments whose index was built from their groups
 	deleted          map[string]*tombstone
 	over             map[uint64]bool // logs whose deletion is in the tail; their entries are not read into memory
-	logs             map[uint64]*log
-	last             *log // the log that was used last
+	logs             []*log          // all logs with entries or a mark, in the order in which they were found
+	recent           [256]*log       // logs that were used recently, by the lowest bits of their ids
 }
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
@@ -61,7 +61,7 @@ func (j *Journal) recover() error {
 func newRecovery(j *Journal) *recovery {
 	return &recovery{
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{},
-		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, logs: map[uint64]*log{},
+		deleted: map[string]*tombstone{}, over: map[uint64]bool{},
 	}
 }
 
@@ -225,7 +225,7 @@ func (r *recovery) insert(at index.Place, sl segments.Slot) {
 	if r.j.entriesLeftOut || r.over[sl.Log] {
 		return
 	}
-	r.log(sl.Log).index.Insert(index.Item{
+	r.log(sl.Log).index.Add(&index.Item{
 		Seq: weir.Seq(sl.Seq), Time: weir.Time(sl.Time), Place: at, Size: sl.Size, Head: sl.Head,
 		Kind: sl.Kind, Flags: sl.Flags, Keyed: sl.Keyed, Tag: sl.Tag,
 	})
@@ -256,20 +256,22 @@ func older(a, b uint32) uint32 {
 // applyMark applies the newest mark of a log.
 func (r *recovery) applyMark(rec *segments.Record, at index.Extent) {
 	r.j.commit.next = max(r.j.commit.next, uint64(rec.Time)+1)
-	l := r.log(rec.Log)
-	l.low, l.note, l.mark = weir.Seq(rec.Seq), rec.Payload, at
+	r.log(rec.Log).mark = &mark{weir.Seq(rec.Seq), rec.Payload, at}
 }
 
 func (r *recovery) log(id uint64) *log {
-	if r.last != nil && r.last.id == engine.LogID(id) {
-		return r.last // neighbouring entries often belong to the same log
+	recent := &r.recent[id%uint64(len(r.recent))]
+	if l := *recent; l != nil && l.id == engine.LogID(id) {
+		return l // neighbouring entries often belong to the same logs
 	}
-	l := r.logs[id]
+	s := &r.j.store
+	l := s.logs.Get(engine.LogID(id))
 	if l == nil {
 		l = &log{j: r.j, id: engine.LogID(id)}
-		r.logs[id] = l
+		s.logs.Set(l.id, l)
+		r.logs = append(r.logs, l)
 	}
-	r.last = l
+	*recent = l
 	return l
 }
 
@@ -297,17 +299,30 @@ func (r *recovery) settle() error {
 	return nil
 }
 
-// adopt gives the log of a document to the store.
-func (r *recovery) adopt(id engine.LogID) {
-	l, s := r.logs[uint64(id)], &r.j.store
-	if l == nil {
-		return
+// adopt removes the logs without a document from the store, and counts the live bytes of the others.
+// The parameter owned is the number of logs with a document. It visits the logs in the order in
+// which they were found, because they mostly lie in memory in that order. In the order of the
+// documents' keys, a million logs would take several times as long.
+func (r *recovery) adopt(owned int) {
+	s := &r.j.store
+	orphan := func(engine.LogID) bool { return false }
+	if owned < len(r.logs) {
+		owners := map[engine.LogID]bool{}
+		for _, c := range s.docs.Chosen(engine.Everything) {
+			owners[c.Created] = true
+		}
+		orphan = func(id engine.LogID) bool { return !owners[id] }
 	}
-	l.index.Cut(l.low)
-	s.logs.Set(id, l)
-	s.account(&l.index, 1)
-	if l.mark.Bytes > 0 {
-		s.keep(l.mark)
+	for _, l := range r.logs {
+		if orphan(l.id) {
+			s.logs.Delete(l.id)
+			continue
+		}
+		if m := l.mark; m != nil {
+			l.index.Cut(m.low)
+			s.keep(m.at)
+		}
+		s.account(&l.index, 1)
 	}
 }
 

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"cmp"
 	"maps"
 	"runtime"
 	"slices"
@@ -97,14 +96,12 @@ func (s *store) remove(key string, t *tombstone) {
 	s.revision = max(s.revision, t.revision)
 }
 
-// everything returns all documents in order of their revisions, and the revision of the last
-// change.
-func (s *store) everything() (docs []*index.Compact, revision engine.Revision) {
+// chosen returns the documents that the prefixes select, in order of their revisions, and the
+// revision of the last change.
+func (s *store) chosen(of engine.Prefixes) (docs []*index.Compact, revision engine.Revision) {
 	s.mu.RLock()
-	docs, revision = s.docs.All(), s.revision
-	s.mu.RUnlock()
-	slices.SortFunc(docs, func(a, b *index.Compact) int { return cmp.Compare(a.Revision, b.Revision) })
-	return docs, revision
+	defer s.mu.RUnlock()
+	return s.docs.Chosen(of), s.revision
 }
 
 // keep adds the bytes of a record to the live bytes of its segment, and drop subtracts them. Live
@@ -281,7 +278,7 @@ func (l *log) current(at index.Place, r *segments.Record) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if r.Kind == segments.KindMark {
-		return l.mark.Place == at && l.mark.Bytes > 0
+		return l.mark != nil && l.mark.at.Place == at
 	}
 	it, ok := l.index.Find(weir.Seq(r.Seq))
 	return ok && it.Place == at
@@ -320,7 +317,7 @@ func (l *log) move(r *segments.Record, from, to index.Place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.Kind == segments.KindMark {
-		l.mark.Place = to
+		l.mark.at.Place = to
 		return true
 	}
 	it, ok := l.index.Find(weir.Seq(r.Seq))

@@ -184,13 +184,14 @@ func (e *Engine) List(ctx context.Context, prefix, afterKey string, limit int) (
 	return docs, nil
 }
 
-// Watch calls the function visit for all documents, and later for every change. For each change,
-// visit runs before Create, Update or Delete returns.
-func (e *Engine) Watch(ctx context.Context, visit func(engine.Change)) error {
+// Watch calls the function visit for all documents that the prefixes select, and later for every
+// change of them. For each change, visit runs before Create, Update or Delete returns.
+func (e *Engine) Watch(ctx context.Context, of engine.Prefixes, visit func(engine.Change)) error {
 	if err := e.lock(ctx); err != nil {
 		return err
 	}
 	defer e.mu.Unlock()
+	visit = of.Only(visit)
 	for _, doc := range slices.SortedFunc(maps.Values(e.docs), func(a, b engine.Document) int { return cmp.Compare(a.Revision, b.Revision) }) {
 		visit(engine.Change{Document: doc})
 	}

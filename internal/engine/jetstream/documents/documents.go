@@ -203,10 +203,11 @@ func (d *Documents) follow(change engine.Change) {
 }
 
 // Watch implements engine.Documents.
-func (d *Documents) Watch(ctx context.Context, visit func(engine.Change)) error {
+func (d *Documents) Watch(ctx context.Context, of engine.Prefixes, visit func(engine.Change)) error {
 	if err := d.CatchUp(ctx); err != nil {
 		return err
 	}
+	visit = of.Only(visit)
 	d.telling.Lock()
 	defer d.telling.Unlock()
 	d.mu.Lock()

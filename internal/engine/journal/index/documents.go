@@ -154,8 +154,31 @@ func (m *Documents) Ascend(from string, visit func(key string, d *Document) bool
 // Scan visits copies of all documents in order.
 func (m *Documents) Scan(visit func(key string, d *Document) bool) { m.Ascend("", visit) }
 
-// All returns all documents.
-func (m *Documents) All() []*Compact { return m.tree.Items() }
+// Chosen returns the documents that the prefixes select, in order of their revisions.
+func (m *Documents) Chosen(of engine.Prefixes) []*Compact {
+	type element struct { // sorting does not read the documents, which lie scattered in memory
+		revision engine.Revision
+		doc      *Compact
+	}
+	var all []element
+	for i, prefix := range of {
+		m.tree.Ascend(probe(prefix), func(c *Compact) bool {
+			if !strings.HasPrefix(c.Name(), prefix) {
+				return false
+			}
+			if !of[:i].Match(c.Name()) {
+				all = append(all, element{c.Revision, c})
+			}
+			return true
+		})
+	}
+	slices.SortFunc(all, func(a, b element) int { return cmp.Compare(a.revision, b.revision) })
+	docs := make([]*Compact, len(all))
+	for i := range all {
+		docs[i] = all[i].doc
+	}
+	return docs
+}
 
 // Load stores a document whose key is higher than those of all others.
 func (m *Documents) Load(c *Compact) { m.tree.Load(c) }
@@ -178,5 +201,10 @@ func (c *Compact) ByKey() ByKey {
 func SortByKey(docs []ByKey) { slices.SortFunc(docs, ByKey.compare) }
 
 func (a ByKey) compare(b ByKey) int {
-	return cmp.Or(cmp.Compare(a.start[0], b.start[0]), cmp.Compare(a.start[1], b.start[1]), cmp.Compare(a.Doc.Name(), b.Doc.Name()))
+	for i := range a.start {
+		if a.start[i] != b.start[i] {
+			return cmp.Compare(a.start[i], b.start[i])
+		}
+	}
+	return cmp.Compare(a.Doc.Name(), b.Doc.Name()) // rarely: the keys lie scattered in memory
 }

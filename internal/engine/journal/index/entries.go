@@ -1,366 +1,125 @@
-// Package index is what a journal keeps in memory to find its records: the entries of a log by
-// sequence, and the documents by key. Both take little memory, because a journal may have many
-// millions of them.
 package index
 
-import (
-	"slices"
-	"sort"
+import "weir"
 
-	"weir"
-	"weir/internal/engine"
-	"weir/internal/engine/journal/segments"
-)
-
-// Place is the position of a record: segment number and offset.
-type Place struct {
-	Segment uint32
-	Off     uint32
-}
-
-// Before reports whether p precedes o in the journal.
-func (p Place) Before(o Place) bool {
-	return p.Segment < o.Segment || p.Segment == o.Segment && p.Off < o.Off
-}
-
-// Extent is the place of a record (its segment and offset) and the number of bytes that the record
-// takes in the segment, including its slot in the segment's index.
-type Extent struct {
-	Place
-	Bytes int64
-}
-
-// Item is what the in-memory index knows about an entry.
-type Item struct {
-	Seq   weir.Seq
-	Time  weir.Time
-	Place Place
-	Size  uint32 // size of the payload
-	Head  uint16 // size of the record without its payload
-	Kind  segments.Kind
-	Flags engine.Flags
-	Keyed bool   // the entry has a key
-	Key   uint16 // size of the key; 0 if there is no key or if its size is not known yet
-	Tag   bool   // the record has a tag
-}
-
-// Length returns the size of the record without its padding.
-func (it *Item) Length() int { return int(it.Head) + int(it.Size) }
-
-// Bytes returns the space that the record takes in its segment, including its slot in the index.
-func (it *Item) Bytes() int64 { return int64(segments.Padded(it.Length()) + segments.SlotSize) }
-
-// Header returns those fields of a header that the index holds.
-func (it *Item) Header() (h engine.Header) {
-	it.SetHeader(&h)
-	return h
-}
-
-// SetHeader sets those fields of a header that the index holds. Count, ContentType, Key and First are
-// not in the index. KeySize is in the index once the log has been opened since the start.
-func (it *Item) SetHeader(h *engine.Header) {
-	h.Kind, h.Flags, h.Seq, h.Time = engine.Kind(it.Kind), it.Flags, it.Seq, it.Time
-	h.Size, h.KeySize = it.Size, it.Key
-	if it.Kind == segments.KindGapClosed {
-		h.Size = 0
-	}
-}
-
-// packed is an item in 24 bytes: sequence and time are relative to the base of the chunk that holds
-// the item, and the payload size takes 24 bits.
-type packed struct {
-	seq     uint32
-	time    uint32
-	segment uint32
-	off     uint32
-	size    uint32 // low 24 bits: size of the payload; higher bits: kind (2 bits), keyed (1), flags (4), tag (1)
-	head    uint16
-	key     uint16 // size of the key; 0 if there is no key or if its size is not known yet
-}
-
-// FlagMask selects the flags that an item keeps. MaxPayload is the maximum size of a payload.
-const (
-	sizeBits   = 24
-	kindShift  = 24
-	keyedBit   = 1 << 26
-	flagShift  = 27
-	FlagMask   = 0xf
-	tagBit     = 1 << 31
-	MaxPayload = 1<<sizeBits - 1
-)
-
-// chunk is a run of entries in increasing order of sequence.
-type chunk struct {
-	seq   weir.Seq  // base: packed items store how far their sequence is above it
-	time  weir.Time // base: packed items store how much later their time is
-	items []packed
-}
-
-const (
-	firstChunk = 8
-	maxChunk   = 512
-)
-
-// pack returns the packed form of an item. It returns false if the item's sequence or time is below
-// the base of the chunk, or too far above the base.
-func (c *chunk) pack(it Item) (packed, bool) {
-	ds, dt := uint64(it.Seq-c.seq), uint64(it.Time-c.time)
-	if it.Seq < c.seq || it.Time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
-		return packed{}, false
-	}
-	p := packed{seq: uint32(ds), time: uint32(dt), segment: it.Place.Segment, off: it.Place.Off, head: it.Head, key: it.Key,
-		size: it.Size | uint32(it.Kind)<<kindShift | uint32(it.Flags&FlagMask)<<flagShift}
-	if it.Keyed {
-		p.size |= keyedBit
-	}
-	if it.Tag {
-		p.size |= tagBit
-	}
-	return p, true
-}
-
-func (c *chunk) item(i int) (it Item) {
-	c.unpack(i, &it)
-	return it
-}
-
-// unpack copies the i-th item to *it.
-func (c *chunk) unpack(i int, it *Item) {
-	p := &c.items[i]
-	it.Seq, it.Time = c.seq+weir.Seq(p.seq), c.time+weir.Time(p.time)
-	it.Place.Segment, it.Place.Off = p.segment, p.off
-	it.Head, it.Key, it.Size = p.head, p.key, p.size&MaxPayload
-	it.Kind, it.Flags = segments.Kind(p.size>>kindShift&3), engine.Flags(p.size>>flagShift&FlagMask)
-	it.Keyed, it.Tag = p.size&keyedBit != 0, p.size&tagBit != 0
-}
-
-func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1].seq) }
-
-// Entries finds the entries of one log by sequence. The first chunk grows from one entry to
-// firstChunk entries. Each further chunk is twice as large as the one before it, up to maxChunk
-// entries. So a log with one entry takes 72 bytes, and a large log takes 24 bytes per entry.
-// Entries arrive nearly in order, so an insert is almost always an append.
+// Entries finds the entries of one log by sequence. Of a million logs, most have one entry or none,
+// so a single entry has a form of its own, which takes 32 bytes.
 type Entries struct {
-	chunks []chunk
+	one  *single // the only entry
+	many *chunks // the entries, if the log has or had more than one
+}
+
+// single is an item without others.
+type single struct {
+	seq  weir.Seq
+	time weir.Time
+	fact
+}
+
+func (s *single) item() Item {
+	it := Item{Seq: s.seq, Time: s.time}
+	s.unpack(&it)
+	return it
 }
 
 // Len returns the number of items.
 func (x *Entries) Len() int {
-	n := 0
-	for i := range x.chunks {
-		n += len(x.chunks[i].items)
+	switch {
+	case x.one != nil:
+		return 1
+	case x.many != nil:
+		return x.many.len()
 	}
-	return n
-}
-
-// search returns the number of the chunk that holds the first item at or above seq, and the
-// position of the item in that chunk. It returns (len(chunks), 0) if there is no such item.
-func (x *Entries) search(seq weir.Seq) (int, int) {
-	n := sort.Search(len(x.chunks), func(i int) bool { return x.chunks[i].last() >= seq })
-	if n == len(x.chunks) {
-		return n, 0
-	}
-	c := &x.chunks[n]
-	return n, sort.Search(len(c.items), func(i int) bool { return c.seq+weir.Seq(c.items[i].seq) >= seq })
+	return 0
 }
 
 // Find returns the item with this sequence, if there is one.
 func (x *Entries) Find(seq weir.Seq) (Item, bool) {
-	n, i := x.search(seq)
-	if n == len(x.chunks) {
-		return Item{}, false
+	switch {
+	case x.one != nil:
+		return x.one.item(), x.one.seq == seq
+	case x.many != nil:
+		return x.many.find(seq)
 	}
-	it := x.chunks[n].item(i)
-	return it, it.Seq == seq
+	return Item{}, false
 }
 
-// Insert adds an item. If the index has an item with the same sequence, insert replaces that item
+// Insert adds an item. If the index has an item with the same sequence, Insert replaces that item
 // and returns it. Both items are copies of the same entry, so if one of them knows the size of the
 // key, the index knows it afterwards.
 func (x *Entries) Insert(it Item) (old Item, replaced bool) {
-	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.Seq {
-		x.push(it)
+	switch {
+	case x.many != nil:
+		return x.many.insert(it)
+	case x.one == nil:
+		x.one = &single{it.Seq, it.Time, pack(&it)}
 		return Item{}, false
 	}
-	n, i := x.search(it.Seq)
-	c := &x.chunks[n]
-	old = c.item(i)
-	if replaced = old.Seq == it.Seq; replaced {
+	if old = x.one.item(); old.Seq == it.Seq {
 		it.Key = max(it.Key, old.Key)
+		*x.one = single{it.Seq, it.Time, pack(&it)}
+		return old, true
 	}
-	p, ok := c.pack(it)
-	switch {
-	case ok && replaced:
-		c.items[i] = p
-	case ok && c.hasRoom():
-		c.items = slices.Insert(c.items, i, p)
-	default:
-		x.rebuild(n, i, it, replaced)
-	}
-	return old, replaced
+	x.one, x.many = nil, new(chunks)
+	x.many.insert(old)
+	return x.many.insert(it)
 }
 
-// KeySize is the size of the key of one entry.
-type KeySize struct {
-	Seq  weir.Seq
-	Size uint16
+// Add does the same as Insert. It is faster for an item with a higher sequence than all others, and
+// does not return the item that it replaced.
+func (x *Entries) Add(it *Item) {
+	if x.many == nil || !x.many.append(it) {
+		x.Insert(*it)
+	}
 }
 
 // Learn stores sizes of keys that were read from disk. The slice sizes must be sorted by sequence.
 // Entries that were removed in the meantime are skipped.
 func (x *Entries) Learn(sizes []KeySize) {
-	if len(sizes) == 0 {
-		return
+	if x.many != nil {
+		x.many.learn(sizes)
 	}
-	n, i := x.search(sizes[0].Seq)
-	for ; n < len(x.chunks); n, i = n+1, 0 {
-		for c := &x.chunks[n]; i < len(c.items); i++ {
-			at := c.seq + weir.Seq(c.items[i].seq)
-			for len(sizes) > 0 && sizes[0].Seq < at {
-				sizes = sizes[1:]
-			}
-			if len(sizes) == 0 {
-				return
-			}
-			if sizes[0].Seq == at {
-				c.items[i].key = sizes[0].Size
-			}
+	for _, s := range sizes {
+		if x.one != nil && x.one.seq == s.Seq {
+			x.one.key = s.Size
 		}
 	}
-}
-
-// push appends an item whose sequence is higher than all others.
-func (x *Entries) push(it Item) {
-	if n := len(x.chunks); n > 0 {
-		c := &x.chunks[n-1]
-		if p, ok := c.pack(it); ok && c.hasRoom() {
-			c.items = append(c.items, p)
-			return
-		}
-	}
-	x.chunks = append(x.chunks, newChunk(x.room(), it))
-}
-
-// hasRoom reports whether the chunk can take one more item. If the chunk is full but smaller than
-// firstChunk, hasRoom first doubles its capacity.
-func (c *chunk) hasRoom() bool {
-	if n := cap(c.items); len(c.items) == n && n < firstChunk {
-		c.items = append(make([]packed, 0, min(2*n, firstChunk)), c.items...)
-	}
-	return len(c.items) < cap(c.items)
-}
-
-// room returns the capacity of the next chunk: twice that of the last one, up to maxChunk.
-func (x *Entries) room() int {
-	if len(x.chunks) == 0 {
-		return 1
-	}
-	return min(2*cap(x.chunks[len(x.chunks)-1].items), maxChunk)
-}
-
-func newChunk(room int, it Item) chunk {
-	c := chunk{seq: it.Seq, time: it.Time, items: make([]packed, 0, room)}
-	p, _ := c.pack(it)
-	c.items = append(c.items, p)
-	return c
-}
-
-// rebuild inserts an item at position i of chunk n, or replaces the item there if the parameter
-// replace is true. It is called when the chunk is full, or when the item is too far from the base
-// of the chunk. It replaces the chunk by one or more new chunks.
-func (x *Entries) rebuild(n, i int, it Item, replace bool) {
-	c := &x.chunks[n]
-	all := make([]Item, 0, len(c.items)+1)
-	for k := range c.items {
-		if k == i {
-			all = append(all, it)
-			if replace {
-				continue
-			}
-		}
-		all = append(all, c.item(k))
-	}
-	parts := layOut(all)
-	x.chunks = append(x.chunks[:n], append(parts, x.chunks[n+1:]...)...)
-}
-
-// layOut distributes items over new chunks and leaves free space in them for later inserts.
-func layOut(all []Item) []chunk {
-	var parts []chunk
-	room := max(firstChunk, len(all))
-	if len(all) > maxChunk {
-		room = maxChunk/2 + 1
-	} else if spare := len(all) + len(all)/4; spare <= maxChunk {
-		room = max(room, spare)
-	}
-	for len(all) > 0 {
-		n := min(room, len(all))
-		base := all[0]
-		for _, it := range all[1:n] {
-			base.Time = min(base.Time, it.Time)
-		}
-		c := chunk{seq: base.Seq, time: base.Time, items: make([]packed, 0, room)}
-		k := 0
-		for ; k < n; k++ {
-			p, ok := c.pack(all[k])
-			if !ok {
-				break
-			}
-			c.items = append(c.items, p)
-		}
-		if k == 0 { // the first item is more than 49 days (2^32 ms) newer than a later one, so the first item gets its own chunk
-			c, k = newChunk(1, all[0]), 1
-		}
-		parts, all = append(parts, c), all[k:]
-	}
-	return parts
 }
 
 // Ascend visits the items from seq upwards until visit returns false.
 func (x *Entries) Ascend(seq weir.Seq, visit func(Item) bool) {
-	n, i := x.search(seq)
-	for ; n < len(x.chunks); n, i = n+1, 0 {
-		for c := &x.chunks[n]; i < len(c.items); i++ {
-			if !visit(c.item(i)) {
-				return
-			}
-		}
+	if x.many != nil {
+		x.many.ascend(seq, visit)
+	} else if x.one != nil && x.one.seq >= seq {
+		visit(x.one.item())
 	}
 }
 
 // Fill visits the items from seq upwards and copies each into the item that next returns. It stops
 // when next returns nil.
 func (x *Entries) Fill(seq weir.Seq, next func() *Item) {
-	n, i := x.search(seq)
-	for ; n < len(x.chunks); n, i = n+1, 0 {
-		for c := &x.chunks[n]; i < len(c.items); i++ {
-			it := next()
-			if it == nil {
-				return
-			}
-			c.unpack(i, it)
+	if x.many != nil {
+		x.many.fill(seq, next)
+	} else if x.one != nil && x.one.seq >= seq {
+		if it := next(); it != nil {
+			*it = x.one.item()
 		}
 	}
 }
 
 // Cut removes the items below low and returns them as a separate index. Later inserts into x do not
 // change the returned index.
-func (x *Entries) Cut(low weir.Seq) Entries {
-	n, i := x.search(low)
-	if n == 0 && i == 0 {
-		return Entries{}
+func (x *Entries) Cut(low weir.Seq) (out Entries) {
+	switch {
+	case x.one != nil && x.one.seq < low:
+		out.one, x.one = x.one, nil
+	case x.many != nil:
+		if gone := x.many.cut(low); len(gone.list) > 0 {
+			out.many = &gone
+		}
+		if len(x.many.list) == 0 {
+			x.many = nil
+		}
 	}
-	out := Entries{chunks: append([]chunk(nil), x.chunks[:n]...)}
-	rest := x.chunks[n:]
-	if i > 0 {
-		c := rest[0]
-		out.chunks = append(out.chunks, chunk{c.seq, c.time, c.items[:i:i]})
-		kept := chunk{c.seq, c.time, make([]packed, len(c.items)-i, cap(c.items)-i)}
-		copy(kept.items, c.items[i:])
-		rest = append([]chunk{kept}, rest[1:]...)
-	} else {
-		rest = append([]chunk(nil), rest...)
-	}
-	x.chunks = rest
 	return out
 }
