@@ -51,7 +51,7 @@ func (w *world) isCluster() bool { return w.cluster != nil }
 // makeNodes prepares the nodes and their servers. It starts the first node, which creates what all
 // clients use, and then the others.
 func (w *cluster) makeNodes() {
-	w.net = newServers(natsServers, rand.New(rand.NewPCG(w.seed, 1<<32)))
+	w.net = newServers(natsServers, w.seed)
 	w.net.gate = func(name string) error { return w.gate(name, nil) }
 	for i := range w.config.nodes {
 		w.nodes = append(w.nodes, &node{w: w, n: i})
@@ -434,18 +434,23 @@ func (w *cluster) allUp() bool {
 	})
 }
 
-// finishNodes checks each node, restarts all nodes, and checks them again.
+// finishNodes checks each node, restarts all nodes, and checks them again. While the nodes restart,
+// and while the streams are deleted, the scheduler decides when each message arrives. Otherwise
+// messages arrive at once, because the client that checks the nodes does one thing after another.
 func (w *cluster) finishNodes(done *atomic.Bool) {
 	c := &client{w: w.world, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
 	w.until("all nodes are up", w.allUp)
 	go func() {
 		defer done.Store(true)
+		w.net.quiet.Store(true)
 		c.checkNodes(false)
+		w.net.quiet.Store(false)
 		w.again.Store(true)
 		_ = c.step("asks for a restart")
 		for w.again.Load() || !w.allUp() {
 			<-time.After(50 * time.Millisecond)
 		}
+		w.net.quiet.Store(true)
 		c.checkNodes(true)
 	}()
 }
@@ -457,12 +462,13 @@ func (c *client) checkNodes(remove bool) {
 	for i, n := range w.nodes {
 		w.look(i)
 		g := n.process()
-		objects := c.inspect()
-		for k, s := range w.model.streams {
+		c.paged = i != c.rng.IntN(len(w.nodes))
+		c.inspect()
+		last := remove && i == len(w.nodes)-1
+		w.net.quiet.Store(!last)
+		for _, s := range w.model.streams {
 			if w.faulty == "" {
-				last := remove && i == len(w.nodes)-1
 				c.drain(g, s, last)
-				_ = objects[k]
 			}
 		}
 	}
