@@ -92,8 +92,13 @@ func (s *scheduler) line(line string) {
 	s.text = append(s.text, line...)
 	s.sum = hash(s.text)
 	if *traced {
-		fmt.Printf("%10.3fs  %s\n", at.Seconds(), line)
+		s.show(line)
 	}
+}
+
+// show prints a line with the simulated time.
+func (s *scheduler) show(line string) {
+	fmt.Printf("%10.3fs  %s\n", time.Since(s.start).Seconds(), line)
 }
 
 // hash returns the 64-bit FNV-1a hash of a text.

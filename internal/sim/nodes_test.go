@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -129,7 +128,7 @@ func (n *node) assemble(ctx context.Context, g *server) (err error) {
 		return fmt.Errorf("open the hub: %w", err)
 	}
 	g.hub.Lead(g.members.First)
-	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler), Lease: g.engine.Lease})
+	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: n.w.logger(), Lease: g.engine.Lease})
 	n.w.graves.Go(g.expireKeys)
 	n.w.graves.Go(g.watchLease)
 	if n.n > 0 {
@@ -239,6 +238,7 @@ func (w *cluster) elects(l *ledger, deposed bool) {
 		if l.deposed == next {
 			l.deposed = -1
 		}
+		l.lead() // a server becomes the leader only if it has everything that was agreed
 		w.net.feed(l)
 		w.net.mu.Unlock()
 		w.note("server %d leads %s", next, l.config.Name)
