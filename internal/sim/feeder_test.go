@@ -94,7 +94,7 @@ func (f *feeder) send() {
 	}
 	f.busy = true
 	f.k.s.work.Go(func() {
-		name, fate := f.k.s.pass(f.k.name + " receives " + f.l.config.Name)
+		name, fate := f.k.s.wait(f.k.name + " receives " + f.l.config.Name)
 		f.k.s.mu.Lock()
 		defer f.k.s.mu.Unlock()
 		f.k.s.chance(name)

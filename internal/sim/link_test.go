@@ -120,7 +120,7 @@ func (k *link) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 			return p, nil
 		}
 		k.s.work.Go(func() { // the replicas agree a while later
-			_, _ = k.s.pass("the servers agree on a write of " + k.name + " to " + subject)
+			_, _ = k.s.wait("the servers agree on a write of " + k.name + " to " + subject)
 			k.s.mu.Lock()
 			defer k.s.mu.Unlock()
 			k.s.store(l, p)

@@ -436,7 +436,7 @@ func (w *cluster) allUp() bool {
 
 // finishNodes checks each node, restarts all nodes, and checks them again. While the nodes restart,
 // and while the streams are deleted, the scheduler decides when each message arrives. Otherwise
-// messages arrive at once, because the client that checks the nodes does one thing after another.
+// requests arrive at once, because the client that checks the nodes does one thing after another.
 func (w *cluster) finishNodes(done *atomic.Bool) {
 	c := &client{w: w.world, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
 	w.until("all nodes are up", w.allUp)

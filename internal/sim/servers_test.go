@@ -26,7 +26,7 @@ type servers struct {
 	// message go on, and returns an error if the message gets lost. If gate is nil, all messages
 	// arrive at once.
 	gate  func(name string) error
-	quiet atomic.Bool // messages do not wait, because nothing else happens at the same time
+	quiet atomic.Bool // requests do not wait, because nothing else happens at the same time
 	seed  uint64
 
 	mu      sync.Mutex
@@ -282,20 +282,29 @@ func (s *servers) pick(n int) int {
 	return s.rng.IntN(n)
 }
 
-// pass waits until the scheduler lets a message go on. It returns the name of the message, with a
-// number that no earlier message of this name has.
+// pass waits until the scheduler lets a message go on, unless the servers are quiet. It returns the
+// name of the message, with a number that no earlier message of this name has.
 func (s *servers) pass(name string) (numbered string, fate error) {
+	if s.quiet.Load() {
+		return s.number(name), nil
+	}
+	return s.wait(name)
+}
+
+// wait does the same as pass, but waits even if the servers are quiet.
+func (s *servers) wait(name string) (numbered string, fate error) {
 	if s.gate == nil {
 		return name, nil
 	}
-	s.mu.Lock()
-	s.steps[name]++
-	name += " #" + strconv.Itoa(s.steps[name])
-	s.mu.Unlock()
-	if s.quiet.Load() {
-		return name, nil
-	}
+	name = s.number(name)
 	return name, s.gate(name)
+}
+
+func (s *servers) number(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps[name]++
+	return name + " #" + strconv.Itoa(s.steps[name])
 }
 
 // leads returns the stream if a node can reach its leader. If stale is true, the node reaches a
