@@ -45,7 +45,8 @@ type order struct {
 	cursor atomic.Uint64
 	over   atomic.Bool // the stream was deleted, or its log must be reopened
 
-	waiting atomic.Int32 // number of requests that wait; while it is 0, a change of the cursor needs no lock
+	waiting atomic.Int32  // number of requests that wait; while it is 0, a change of the cursor needs no lock
+	waits   atomic.Uint32 // number of times that a request began to wait
 
 	mu    sync.Mutex
 	turns map[weir.Seq]turn
@@ -223,9 +224,9 @@ func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, en
 	if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
 		return true
 	}
-	n := o.waiting.Add(1) // before the check below, so that a later change wakes this request
+	o.waiting.Add(1) // before the check below, so that a later change wakes this request
 	defer o.waiting.Add(-1)
-	sooner := time.Duration(n%1000) * time.Microsecond // so that no two requests give up at the same time
+	sooner := time.Duration(o.waits.Add(1)%1000) * time.Microsecond // so that no two requests give up at the same time
 	late := time.NewTimer(localPatience - sooner)
 	defer late.Stop()
 	attends := false

@@ -23,6 +23,7 @@ type client struct {
 	x     *exchange
 	subs  map[int]*subscriber // by number of the stream
 	stop  bool                // the client ends its subscription
+	paged bool                // the final check reads batches in pages, and not one by one
 
 	stock, key *holding // what the client manages on several nodes
 	held       int      // number of streams that the client has managed on several nodes

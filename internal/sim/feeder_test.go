@@ -48,11 +48,7 @@ func (k *link) Follow(ctx context.Context, stream string, from uint64, headersOn
 		r, server := k.s.copyFor(l, k)
 		f := &feeder{k: k, l: l, server: server, headers: headersOnly, next: max(from, 1), quit: make(chan struct{}), some: make(chan struct{}, 1)}
 		feed := &wire.Feed{Near: server == k.server, Next: f.receive, Close: f.end}
-		for _, m := range r.letters {
-			if m.seq >= f.next {
-				feed.Pending++
-			}
-		}
+		feed.Pending = uint64(len(r.letters) - r.search(f.next))
 		l.feeds = slices.DeleteFunc(l.feeds, (*feeder).ended)
 		l.feeds = append(l.feeds, f)
 		f.send()
@@ -98,9 +94,10 @@ func (f *feeder) send() {
 	}
 	f.busy = true
 	f.k.s.work.Go(func() {
-		fate := f.k.s.pass(f.k.name + " receives " + f.l.config.Name)
+		name, fate := f.k.s.wait(f.k.name + " receives " + f.l.config.Name)
 		f.k.s.mu.Lock()
 		defer f.k.s.mu.Unlock()
+		f.k.s.chance(name)
 		f.busy = false
 		if f.ended() {
 			return
@@ -108,9 +105,9 @@ func (f *feeder) send() {
 		r := f.k.s.copyOn(f.l, f.server)
 		most := 1 + f.k.s.pick(20)
 		lost := fate != nil || !f.reaches()
-		for _, m := range r.letters {
-			if m.seq < f.next || most == 0 {
-				continue
+		for _, m := range r.letters[r.search(f.next):] {
+			if most == 0 {
+				break
 			}
 			f.count++
 			f.next = m.seq + 1

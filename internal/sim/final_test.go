@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"weir"
 )
@@ -71,15 +72,10 @@ func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 		object = c.object(g, s)
 		var bytes, charge int64
 		lowest, cursor := object.Cursor+1, object.Cursor
-		for seq := cursor; ; seq-- {
-			if size := c.readBatch(g, s, seq); size >= 0 {
-				bytes += size
-				charge += s.charge(s.known[seq])
-				lowest = seq
-			}
-			if seq == 0 || s.w.faulty != "" {
-				break
-			}
+		for seq, size := range c.batches(g, s, cursor) {
+			bytes += size
+			charge += s.charge(s.known[seq])
+			lowest = min(lowest, seq)
 		}
 		if c.object(g, s) != object || s.w.faulty != "" {
 			continue
@@ -101,6 +97,35 @@ func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 		return object
 	}
 	return object
+}
+
+// batches reads all batches of a stream, in pages or one by one, and returns their sizes.
+func (c *client) batches(g *server, s *stream, cursor weir.Seq) map[weir.Seq]int64 {
+	sizes := map[weir.Seq]int64{}
+	for q := (query{start: "oldest", limit: weir.DefaultBatches}); c.paged; q.start = "from" {
+		r := c.readPage(g, s, q, s.seen())
+		if r == nil || s.w.faulty != "" {
+			return sizes
+		}
+		for seq := range r.got {
+			sizes[seq] = s.size(s.known[seq])
+		}
+		if r.Next > cursor || r.Next == 0 {
+			return sizes
+		}
+		if q.from = r.Next; len(r.got) == 0 {
+			<-time.After(50 * time.Millisecond) // a gap is open
+		}
+	}
+	for seq := cursor; s.w.faulty == ""; seq-- {
+		if size := c.readBatch(g, s, seq); size >= 0 {
+			sizes[seq] = size
+		}
+		if seq == 0 {
+			break
+		}
+	}
+	return sizes
 }
 
 func (c *client) object(g *server, s *stream) (object weir.Stream) {

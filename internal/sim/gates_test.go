@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -91,12 +90,24 @@ func (s *scheduler) line(line string) {
 	s.text = strconv.AppendUint(s.text[:0], s.sum, 16)
 	s.text = append(strconv.AppendInt(append(s.text, ' '), int64(at), 10), ' ')
 	s.text = append(s.text, line...)
-	h := fnv.New64a()
-	h.Write(s.text)
-	s.sum = h.Sum64()
+	s.sum = hash(s.text)
 	if *traced {
-		fmt.Printf("%10.3fs  %s\n", at.Seconds(), line)
+		s.show(line)
 	}
+}
+
+// show prints a line with the simulated time.
+func (s *scheduler) show(line string) {
+	fmt.Printf("%10.3fs  %s\n", time.Since(s.start).Seconds(), line)
+}
+
+// hash returns the 64-bit FNV-1a hash of a text.
+func hash[T string | []byte](text T) uint64 {
+	sum := uint64(14695981039346656037)
+	for i := range len(text) {
+		sum = (sum ^ uint64(text[i])) * 1099511628211
+	}
+	return sum
 }
 
 // pass lets simulated time pass. Goroutines at gates stay there, which simulates slow disks and

@@ -61,11 +61,12 @@ func request[T any](ctx context.Context, k *link, what string, run func() (T, er
 		return none, nats.ErrConnectionClosed
 	}
 	k.s.work.Go(func() {
-		fate := k.s.pass(k.name + " " + what)
+		name, fate := k.s.pass(k.name + " " + what)
 		if errors.Is(fate, errLost) || k.isOpen() && k.fails() {
 			return
 		}
 		k.s.mu.Lock()
+		k.s.chance(name)
 		value, err := run()
 		k.s.mu.Unlock()
 		if fate == nil && !errors.Is(err, errLost) && !k.fails() {
@@ -119,7 +120,7 @@ func (k *link) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 			return p, nil
 		}
 		k.s.work.Go(func() { // the replicas agree a while later
-			_ = k.s.pass("the servers agree on a write of " + k.name + " to " + subject)
+			_, _ = k.s.wait("the servers agree on a write of " + k.name + " to " + subject)
 			k.s.mu.Lock()
 			defer k.s.mu.Unlock()
 			k.s.store(l, p)
@@ -164,10 +165,12 @@ func (k *link) Message(ctx context.Context, stream string, q wire.Query) (wire.S
 		if !stale {
 			r = l.lead()
 		}
-		for _, m := range slices.Backward(r.letters) {
-			if q.LastFor != "" && m.subject == q.LastFor || q.LastFor == "" && m.seq == q.Seq {
+		if q.LastFor != "" {
+			if m := r.newest(q.LastFor); m != nil {
 				return m.stored(true), nil
 			}
+		} else if i := r.search(q.Seq); i < len(r.letters) && r.letters[i].seq == q.Seq {
+			return r.letters[i].stored(true), nil
 		}
 		return wire.Stored{}, errNoMessage
 	})
@@ -188,27 +191,30 @@ func (k *link) Read(ctx context.Context, stream string, q wire.Query) (all []wir
 			return a, errLost
 		}
 		r, _ := k.s.copyFor(l, k)
-		if q.Newest != nil {
-			for _, m := range r.letters {
-				if slices.Contains(q.Newest, m.subject) && r.newest(m.subject) == m {
-					a.all = append(a.all, m.stored(true))
+		switch {
+		case q.Newest != nil:
+			for _, subject := range q.Newest {
+				if m := r.newest(subject); m != nil {
+					a.all, a.upTo = append(a.all, m.stored(true)), r.last
 				}
 			}
-			if len(a.all) > 0 {
-				a.upTo = r.last
+			slices.SortFunc(a.all, func(a, b wire.Stored) int { return cmp.Compare(a.Seq, b.Seq) })
+			a.all = slices.CompactFunc(a.all, func(a, b wire.Stored) bool { return a.Seq == b.Seq })
+		case q.LastFor != "":
+			if m := r.newest(q.LastFor); m != nil {
+				a.all = append(a.all, m.stored(true))
 			}
-			return a, nil
-		}
-		bytes := 0
-		for _, m := range r.letters {
-			switch {
-			case q.LastFor != "" && r.newest(q.LastFor) == m, q.LastFor == "" && q.NextFor == "" && m.seq == q.Seq:
-			case q.NextFor == m.subject && m.seq >= q.Seq && len(a.all) < max(q.Batch, 1) && (len(a.all) == 0 || q.MaxBytes == 0 || bytes < q.MaxBytes):
-			default:
-				continue
+		default:
+			bytes := 0
+			for _, m := range r.letters[r.search(q.Seq):] {
+				if q.NextFor == "" && m.seq > q.Seq || len(a.all) > 0 && (len(a.all) >= q.Batch || q.MaxBytes > 0 && bytes >= q.MaxBytes) {
+					break
+				}
+				if q.NextFor == "" || q.NextFor == m.subject {
+					a.all = append(a.all, m.stored(true))
+					bytes += len(m.data)
+				}
 			}
-			a.all = append(a.all, m.stored(true))
-			bytes += len(m.data)
 		}
 		return a, nil
 	})
@@ -225,8 +231,8 @@ func (k *link) Headers(ctx context.Context, stream, subject string, from uint64,
 			return nil, errLost
 		}
 		r, _ := k.s.copyFor(l, k)
-		for _, m := range r.letters {
-			if m.subject == subject && m.seq >= from {
+		for _, m := range r.letters[r.search(from):] {
+			if m.subject == subject {
 				all = append(all, m.stored(false))
 			}
 		}

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -51,7 +50,7 @@ func (w *world) isCluster() bool { return w.cluster != nil }
 // makeNodes prepares the nodes and their servers. It starts the first node, which creates what all
 // clients use, and then the others.
 func (w *cluster) makeNodes() {
-	w.net = newServers(natsServers, rand.New(rand.NewPCG(w.seed, 1<<32)))
+	w.net = newServers(natsServers, w.seed)
 	w.net.gate = func(name string) error { return w.gate(name, nil) }
 	for i := range w.config.nodes {
 		w.nodes = append(w.nodes, &node{w: w, n: i})
@@ -129,7 +128,7 @@ func (n *node) assemble(ctx context.Context, g *server) (err error) {
 		return fmt.Errorf("open the hub: %w", err)
 	}
 	g.hub.Lead(g.members.First)
-	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler), Lease: g.engine.Lease})
+	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: n.w.logger(), Lease: g.engine.Lease})
 	n.w.graves.Go(g.expireKeys)
 	n.w.graves.Go(g.watchLease)
 	if n.n > 0 {
@@ -239,6 +238,7 @@ func (w *cluster) elects(l *ledger, deposed bool) {
 		if l.deposed == next {
 			l.deposed = -1
 		}
+		l.lead() // a server becomes the leader only if it has everything that was agreed
 		w.net.feed(l)
 		w.net.mu.Unlock()
 		w.note("server %d leads %s", next, l.config.Name)
@@ -434,18 +434,23 @@ func (w *cluster) allUp() bool {
 	})
 }
 
-// finishNodes checks each node, restarts all nodes, and checks them again.
+// finishNodes checks each node, restarts all nodes, and checks them again. While the nodes restart,
+// and while the streams are deleted, the scheduler decides when each message arrives. Otherwise
+// requests arrive at once, because the client that checks the nodes does one thing after another.
 func (w *cluster) finishNodes(done *atomic.Bool) {
 	c := &client{w: w.world, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
 	w.until("all nodes are up", w.allUp)
 	go func() {
 		defer done.Store(true)
+		w.net.quiet.Store(true)
 		c.checkNodes(false)
+		w.net.quiet.Store(false)
 		w.again.Store(true)
 		_ = c.step("asks for a restart")
 		for w.again.Load() || !w.allUp() {
 			<-time.After(50 * time.Millisecond)
 		}
+		w.net.quiet.Store(true)
 		c.checkNodes(true)
 	}()
 }
@@ -457,12 +462,13 @@ func (c *client) checkNodes(remove bool) {
 	for i, n := range w.nodes {
 		w.look(i)
 		g := n.process()
-		objects := c.inspect()
-		for k, s := range w.model.streams {
+		c.paged = i != c.rng.IntN(len(w.nodes))
+		c.inspect()
+		last := remove && i == len(w.nodes)-1
+		w.net.quiet.Store(!last)
+		for _, s := range w.model.streams {
 			if w.faulty == "" {
-				last := remove && i == len(w.nodes)-1
 				c.drain(g, s, last)
-				_ = objects[k]
 			}
 		}
 	}

@@ -59,8 +59,13 @@ const mostPassages = 30
 
 // page reads a page of batches, perhaps as a long poll.
 func (c *client) page(g *server, s *stream) {
-	before, at := s.seen(), c.w.clock()
-	q := s.query(c, before)
+	before := s.seen()
+	c.readPage(g, s, s.query(c, before), before)
+}
+
+// readPage reads a page and checks it. It returns nil if there is no page.
+func (c *client) readPage(g *server, s *stream, q query, before seen) *reading {
+	at := c.w.clock()
 	q.asked = before.time
 	x := &exchange{}
 	if q.wait > 0 {
@@ -72,28 +77,29 @@ func (c *client) page(g *server, s *stream) {
 		defer s.pollEnded(x)
 	}
 	method := "GET"
-	if c.rng.IntN(20) == 0 {
+	if c.n != watcher && c.rng.IntN(20) == 0 {
 		method = "HEAD"
 	}
-	x.gated = c.rng.IntN(3) == 0
+	x.gated = c.n != watcher && c.rng.IntN(3) == 0
 	x = c.send(g, x, method, fmt.Sprintf("/v1/streams/%s/batches?%s", s.id, q), nil)
 	if x == nil || x.status == 503 {
-		return
+		return nil
 	}
 	s.describes(x)
 	if method == "HEAD" {
 		if x.status != 200 || x.got.Len() > 0 {
 			c.w.violation("stream %s: HEAD of a page: %d with %d bytes", s.id, x.status, x.got.Len())
 		}
-		return
+		return nil
 	}
 	var p page
 	if err := unmarshal(x.got.Bytes(), &p); err != nil || x.status != 200 {
 		c.w.violation("stream %s: page %s: %d %.200s", s.id, q, x.status, x.got.String())
-		return
+		return nil
 	}
 	r := &reading{stream: s, query: q, page: &p, server: g, before: before, at: at, got: map[weir.Seq]bool{}}
 	r.check()
+	return r
 }
 
 // query chooses what to ask for.
@@ -276,13 +282,17 @@ func (r *reading) possible(seq weir.Seq) (n int) {
 	return n
 }
 
-// endsEarly checks that the page does not end before a batch that it could include.
+// endsEarly checks that the page does not end before a batch that it could include. In a cluster, a
+// batch cannot be included if the servers do not answer, for which a node waits.
 func (r *reading) endsEarly() {
 	next := r.Next
 	for closed, ok := r.refused[next]; ok && closed.Before(r.before.time); closed, ok = r.refused[next] {
 		next++ // skips a closed gap
 	}
 	if len(r.got) >= r.limit || !r.before.acked.has(next) || r.evictable(next) || r.server.hurt.Load() {
+		return
+	}
+	if r.w.isCluster() && len(r.got) > 0 && time.Since(r.before.time) > time.Second {
 		return
 	}
 	if stored, known := r.times[next]; r.start == "since" && (!known || stored.Before(r.since)) {

@@ -27,7 +27,7 @@ var (
 	first    = flag.Uint64("first", 0, "first seed; 0 means a random one")
 	seeds    = flag.Int("seeds", 0, "number of seeds, which are consecutive; 0 means as many as -time or -processor allows")
 	duration = flag.Duration("time", 0, "how long to run, unless -seeds is given; 0 means as long as -processor allows")
-	compute  = flag.Duration("processor", 50*time.Second, "processor time to use, unless -seeds or -time is given")
+	compute  = flag.Duration("processor", 60*time.Second, "processor time to use, unless -seeds or -time is given")
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
 	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
 	clients  = flag.Int("clients", 14, "number of clients of a simulation")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -88,7 +87,7 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	if g.access, err = access.Open(context.Background(), g.journal, access.Options{Now: w.tick}); err != nil {
 		return fmt.Errorf("open access: %w", err)
 	}
-	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: slog.New(slog.DiscardHandler)})
+	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: w.logger()})
 	w.graves.Go(g.expireKeys)
 	return w.bootstrap(context.Background(), g)
 }

@@ -42,7 +42,7 @@ func TestServers(t *testing.T) {
 		})
 		t.Run(c.name+" simulated", func(t *testing.T) {
 			t.Parallel()
-			s := newServers(3, nil)
+			s := newServers(3, 0)
 			c.run(newTrial(t, i, func() (wire.Servers, error) { return s.connect("node", 0), nil }))
 		})
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,13 @@ type servers struct {
 	// gate is called for every request and every delivery. It waits until the scheduler lets the
 	// message go on, and returns an error if the message gets lost. If gate is nil, all messages
 	// arrive at once.
-	gate func(name string) error
-	rng  *rand.Rand
+	gate  func(name string) error
+	quiet atomic.Bool // requests do not wait, because nothing else happens at the same time
+	seed  uint64
 
 	mu      sync.Mutex
+	source  *rand.PCG // nil: nothing is left to chance
+	rng     *rand.Rand
 	n       int    // number of servers
 	cut     []bool // the server cannot reach the others
 	streams map[string]*ledger
@@ -43,8 +47,14 @@ var (
 	errUnanswered = errors.New("the answer gets lost")
 )
 
-func newServers(n int, rng *rand.Rand) *servers {
-	return &servers{n: n, cut: make([]bool, n), rng: rng, streams: map[string]*ledger{}, steps: map[string]int{}}
+// newServers returns servers without data. If the seed is 0, nothing is left to chance.
+func newServers(n int, seed uint64) *servers {
+	s := &servers{n: n, cut: make([]bool, n), seed: seed, streams: map[string]*ledger{}, steps: map[string]int{}}
+	if seed != 0 {
+		s.source = &rand.PCG{}
+		s.rng = rand.New(s.source)
+	}
+	return s
 }
 
 // ledger is one JetStream stream.
@@ -78,10 +88,10 @@ type letter struct {
 
 // replica is the copy of a stream on one server.
 type replica struct {
-	applied int  // number of changes that the copy has applied
-	mortal  bool // some messages expire
+	applied int       // number of changes that the copy has applied
+	mortal  time.Time // when the first message expires; zero: never
 	last    uint64
-	letters []*letter
+	letters []*letter // in the order of their sequences
 }
 
 // proposal is a write that the leader of a stream has accepted.
@@ -104,17 +114,35 @@ func (r *replica) tell(l *ledger, upTo int) {
 			r.letters = slices.DeleteFunc(r.letters, func(m *letter) bool { return m.subject == c.message.subject })
 		}
 		r.letters = append(r.letters, c.message)
-		r.mortal = r.mortal || !c.message.expires.IsZero()
+		r.dies(c.message)
 		r.last = c.message.seq
+	}
+}
+
+// dies notes when a message expires.
+func (r *replica) dies(m *letter) {
+	if !m.expires.IsZero() && (r.mortal.IsZero() || m.expires.Before(r.mortal)) {
+		r.mortal = m.expires
 	}
 }
 
 // sweep removes the messages whose time has come.
 func (r *replica) sweep() {
-	if !r.mortal {
+	now := time.Now()
+	if r.mortal.IsZero() || now.Before(r.mortal) {
 		return
 	}
-	r.letters = slices.DeleteFunc(r.letters, func(m *letter) bool { return !m.expires.IsZero() && !time.Now().Before(m.expires) })
+	r.letters = slices.DeleteFunc(r.letters, func(m *letter) bool { return !m.expires.IsZero() && !now.Before(m.expires) })
+	r.mortal = time.Time{}
+	for _, m := range r.letters {
+		r.dies(m)
+	}
+}
+
+// search returns the index of the first message with this sequence or a higher one.
+func (r *replica) search(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(r.letters, seq, func(m *letter, seq uint64) int { return cmp.Compare(m.seq, seq) })
+	return i
 }
 
 // newest returns the newest message of a subject, or nil.
@@ -187,6 +215,7 @@ func (l *ledger) refusal(r *replica, first *nats.Msg) error {
 func (s *servers) elect(l *ledger, leader int, deposed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.chance("election of " + l.config.Name + strconv.Itoa(len(l.changes)))
 	old := l.leader
 	if keep := s.pick(len(l.proposals) + 1); keep > 0 {
 		s.settle(l, l.proposals[keep-1], true)
@@ -236,6 +265,15 @@ func (s *servers) copyOn(l *ledger, server int) *replica {
 	return r
 }
 
+// chance makes the next results of pick depend only on the seed and on the name of a message. So they
+// do not depend on the order in which messages arrive that go on at the same time. The caller holds
+// servers.mu.
+func (s *servers) chance(name string) {
+	if s.source != nil {
+		s.source.Seed(s.seed, hash(name))
+	}
+}
+
 // pick returns a random number below n, or 0 without a scheduler.
 func (s *servers) pick(n int) int {
 	if s.rng == nil || n < 2 {
@@ -244,16 +282,29 @@ func (s *servers) pick(n int) int {
 	return s.rng.IntN(n)
 }
 
-// pass waits until the scheduler lets a message go on.
-func (s *servers) pass(name string) error {
-	if s.gate == nil {
-		return nil
+// pass waits until the scheduler lets a message go on, unless the servers are quiet. It returns the
+// name of the message, with a number that no earlier message of this name has.
+func (s *servers) pass(name string) (numbered string, fate error) {
+	if s.quiet.Load() {
+		return s.number(name), nil
 	}
+	return s.wait(name)
+}
+
+// wait does the same as pass, but waits even if the servers are quiet.
+func (s *servers) wait(name string) (numbered string, fate error) {
+	if s.gate == nil {
+		return name, nil
+	}
+	name = s.number(name)
+	return name, s.gate(name)
+}
+
+func (s *servers) number(name string) string {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.steps[name]++
-	name += " #" + strconv.Itoa(s.steps[name])
-	s.mu.Unlock()
-	return s.gate(name)
+	return name + " #" + strconv.Itoa(s.steps[name])
 }
 
 // leads returns the stream if a node can reach its leader. If stale is true, the node reaches a

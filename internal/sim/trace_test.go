@@ -10,12 +10,10 @@ import (
 
 var same = flag.Int("same", 24, "number of seeds for each of which TestSameTrace compares two histories")
 
-// The same seed gives the same history in every process, alone or after other seeds. There are two
-// known exceptions. If the operating system does not run a thread for ten milliseconds, the Go runtime
-// makes its goroutine wait, and others go first. On a busy machine this changes about one cluster in
-// a hundred. And the journal's committer chooses by chance if its writer is ready and new entries
-// wait, which changes about one history in 250. So a seed counts as different only if it differs
-// again, and one of 24 seeds may differ.
+// The same seed gives the same history in every process, alone or after other seeds. There is one
+// known exception: if the operating system does not run a thread for ten milliseconds, the Go runtime
+// makes its goroutine wait, and others go first. On a busy machine this changes a few clusters. So a
+// seed counts as different only if it differs again, and one of 24 seeds may differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000

@@ -23,6 +23,7 @@ type committer struct {
 
 	full    chan *group // to the writer
 	empty   chan *group // back from the writer
+	odd     bool        // the method offer was called an odd number of times
 	pending *group      // the group that the writer received last; its changes may not be in memory yet
 }
 
@@ -43,13 +44,8 @@ func (c *committer) run() {
 			if !c.j.queue.wait() {
 				return
 			}
-		} else {
-			select {
-			case c.full <- c.group:
-				c.handed()
-				continue
-			case <-c.j.queue.signal: // the writer is still busy: new ops join this group
-			}
+		} else if c.offer() {
+			continue
 		}
 		ops := c.j.queue.grab()
 		for rest := ops; len(rest) > 0; {
@@ -58,6 +54,33 @@ func (c *committer) run() {
 			}
 		}
 		c.j.queue.give(ops)
+	}
+}
+
+// offer hands the group to the writer, and returns false if new ops came first. If the writer is
+// ready and new ops are waiting too, each of them comes first in turn. A plain select would leave
+// that to chance, and no simulation could be repeated.
+func (c *committer) offer() bool {
+	if c.odd = !c.odd; c.odd {
+		select {
+		case <-c.j.queue.signal:
+			return false
+		default:
+		}
+	} else {
+		select {
+		case c.full <- c.group:
+			c.handed()
+			return true
+		default:
+		}
+	}
+	select {
+	case c.full <- c.group:
+		c.handed()
+		return true
+	case <-c.j.queue.signal: // the writer is still busy
+		return false
 	}
 }
 

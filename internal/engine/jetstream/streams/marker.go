@@ -92,16 +92,19 @@ func (s *Streams) Intact(ctx context.Context, shard int) error {
 }
 
 // findMarker returns an error if a stream has no marker. A server that has just started may not
-// know all messages, so findMarker keeps asking for the time missingFor.
+// know all messages, so findMarker asks again until servers have said for missingFor that the marker
+// is missing.
 func (s *Streams) findMarker(ctx context.Context, stream, prefix string) error {
-	for late := time.Now().Add(missingFor); ; {
+	for missing := (time.Time{}); ; {
 		_, err := s.client.Leader(ctx, stream, wire.Query{LastFor: prefix + markerName})
 		switch {
 		case err == nil:
 			return nil
 		case !errors.Is(err, engine.ErrNotFound):
 			return fmt.Errorf("look for the marker: %w", err)
-		case time.Now().After(late):
+		case missing.IsZero():
+			missing = time.Now()
+		case time.Since(missing) > missingFor:
 			return errUnmarked
 		}
 		if err := s.client.Pause(ctx, wire.Retry); err != nil {
