@@ -294,14 +294,18 @@ type Header struct {
 	Tag         string         // bytes that the judge needs at Restore, at most MaxTag
 }
 
-// Restored returns the header of a stored entry in the form that Judge.Restore receives.
+// Restored returns the header of a stored entry in the form that Judge.Restore receives. If the
+// header has the digest of its key already, it is not computed again.
 func (h Header) Restored() Header {
 	h.ContentType, h.Publisher = "", ""
 	if h.Key == "" {
 		h.Count = 0
 		return h
 	}
-	h.KeySize, h.KeyDigest, h.Key = uint16(len(h.Key)), weir.DigestKey(h.Key), ""
+	if h.KeyDigest == (weir.KeyDigest{}) {
+		h.KeyDigest = weir.DigestKey(h.Key)
+	}
+	h.KeySize, h.Key = uint16(len(h.Key)), ""
 	return h
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream/record"
@@ -138,7 +137,7 @@ func (l *log) apply(m record.Record) error {
 		// entries that the cut removes.
 		l.follower.Trimmed(m.Seq)
 	}
-	l.turns.rival = time.Now()
+	l.turns.overtaken(m.At)
 	l.mu.Lock()
 	if l.attendance.followed && l.turns.rival.Sub(l.attendance.wrote) < l.e.opts.rivalry {
 		l.keepFollowing(l.e.opts.rivalry)

@@ -49,9 +49,12 @@ func (l *log) takeGroup(list []*request) []*request {
 // and builds messages from the entries that the judge admits. It leaves out requests whose callers
 // stopped waiting before the judge was asked.
 func (w *writer) decide(requests []*request) *group {
-	l := w.l
+	l, bytes := w.l, 0
+	for _, r := range requests {
+		bytes += r.size
+	}
 	// l.e.node is a random number, so writes of different nodes do not share an id.
-	g := &group{Group: record.NewGroup(l.e.node+l.e.groups.Add(1), l.subject, l.position, l.e.chunk())}
+	g := &group{Group: record.NewGroup(l.e.node+l.e.groups.Add(1), l.subject, l.position, l.e.chunk(), bytes)}
 	w.asking.Lock()
 	defer w.asking.Unlock()
 	for _, r := range requests {

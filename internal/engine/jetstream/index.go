@@ -103,18 +103,9 @@ func (x *index) bottom() uint64 {
 // records have consecutive positions in the log. The judge does not need the keys of entries older
 // than the time since.
 func (x *index) restored(all []record.Record, since weir.Time) iter.Seq[*engine.Header] {
-	return func(yield func(*engine.Header) bool) {
-		for _, e := range x.entries {
-			h := all[e.position-all[0].Position].Header
-			if h.Time < since { // the digest of the key, which takes time, is not needed
-				h.Count, h.Key = 0, ""
-			}
-			h = h.Restored()
-			if h.KeySize = e.keySize; !yield(&h) {
-				return
-			}
-		}
-	}
+	return record.Restored(len(x.entries), since, func(i int) *engine.Header {
+		return &all[x.entries[i].position-all[0].Position].Header
+	})
 }
 
 // keysSince returns a time. The judge needs the keys only of entries that are not older.

@@ -218,6 +218,7 @@ func (l *log) work() {
 		if len(group) == 0 && len(l.inbox) == 0 && !l.mustRefresh() {
 			l.rest()
 			l.mu.Unlock()
+			l.turns.give() // a node that asked a moment ago was not told, because the worker was still running
 			return
 		}
 		l.mu.Unlock()

@@ -108,40 +108,52 @@ func (l *Line) readOnce(ctx context.Context, subject string, from, after uint64)
 	if all, err := l.readShort(ctx, subject, from, after, newest, tip); err != nil || all != nil {
 		return all, err
 	}
-	var all pieces
-	err = l.client.Headers(ctx, l.Stream, subject, from, func(m wire.Stored) error { return all.add(m, l.Reads) })
-	if err == nil && all.last() < newest.Seq {
+	all := run{reads: l.Reads, last: tip[len(tip)-1].Position}
+	err = l.client.Headers(ctx, l.Stream, subject, from, all.add)
+	if err == nil && all.end() < newest.Seq {
 		err = errors.New("replica lags behind")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(all...), nil
+	return all.records, nil
 }
 
-// pieces are the records of consecutive messages of a log.
-type pieces [][]record.Record
+// run is the records of consecutive messages of a log.
+type run struct {
+	records []record.Record
+	reads   byte
+	last    uint64 // position of the last record of the log, as far as it is known
+}
 
 // add decodes a message and adds its records. It returns errHole if they do not come directly after
 // the records before.
-func (p *pieces) add(m wire.Stored, reads byte) error {
-	next, err := record.Decode(m.Header, m.Seq, reads)
+func (r *run) add(m wire.Stored) error {
+	n := len(r.records)
+	all, err := record.Append(r.records, m.Header, m.Seq, r.reads)
 	if err != nil {
 		return err
 	}
-	if k := len(*p); k > 0 && next[0].Kind != record.Dropped && next[0].Position != (*p)[k-1][len((*p)[k-1])-1].Position+1 {
+	if first := all[n]; n > 0 && first.Kind != record.Dropped && first.Position != all[n-1].Position+1 {
 		return errHole
 	}
-	*p = append(*p, next)
+	if n == 0 && all[0].Position < r.last {
+		all = slices.Grow(all, int(min(r.last-all[0].Position, growMost))) // the others are allocated at once
+	}
+	r.records = all
 	return nil
 }
 
-// last returns the JetStream sequence of the last message; 0 if there is none.
-func (p pieces) last() uint64 {
-	if len(p) == 0 {
+// growMost is for how many records a run allocates memory before it has read them. Records may be
+// missing, so the last position alone does not say how many there are.
+const growMost = 1 << 17
+
+// end returns the JetStream sequence of the last message; 0 if there is none.
+func (r *run) end() uint64 {
+	if len(r.records) == 0 {
 		return 0
 	}
-	return p[len(p)-1][0].At
+	return r.records[len(r.records)-1].At
 }
 
 // A log of at most shortRecords records and shortBytes bytes of payload is read with its payloads,
@@ -172,16 +184,16 @@ func (l *Line) readShort(ctx context.Context, subject string, from, after uint64
 	if err != nil {
 		return nil, nil
 	}
-	var all pieces
+	all := run{reads: l.Reads, last: tip[len(tip)-1].Position}
 	for _, m := range got {
-		if err := all.add(m, l.Reads); err != nil {
+		if err := all.add(m); err != nil {
 			return nil, err
 		}
 	}
-	if all.last() < newest.Seq {
+	if all.end() < newest.Seq {
 		return nil, nil
 	}
-	return slices.Concat(all...), nil
+	return all.records, nil
 }
 
 // readChain reads the messages of a log one by one, from the newest back to the one after the

@@ -1,10 +1,6 @@
 package record
 
-import (
-	"slices"
-
-	"github.com/nats-io/nats.go"
-)
+import "github.com/nats-io/nats.go"
 
 const (
 	headRoom  = 16 << 10 // bytes of a message that are reserved for its header
@@ -35,13 +31,16 @@ type Group struct {
 	subject string
 	after   uint64
 	chunk   Chunk
+	ahead   int   // payload bytes that are still to come
 	in      []int // for each record: the index in Messages of the message that holds it
 	head    int   // header bytes used by the last message; 0 if no more records may be added to it
 }
 
-// NewGroup returns an empty group. The position of its first record will be after + 1.
-func NewGroup(id uint64, subject string, after uint64, chunk Chunk) *Group {
-	return &Group{ID: id, subject: subject, after: after, chunk: chunk}
+// NewGroup returns an empty group. The position of its first record will be after + 1. The caller
+// expects to add payloads of this many bytes in total. If it adds fewer, the group takes more memory
+// than it needs.
+func NewGroup(id uint64, subject string, after uint64, chunk Chunk, bytes int) *Group {
+	return &Group{ID: id, subject: subject, after: after, chunk: chunk, ahead: bytes}
 }
 
 // Next returns the position of the record that will be added next.
@@ -52,6 +51,8 @@ func (g *Group) Next() uint64 { return g.after + uint64(len(g.Records)) + 1 }
 // payload while the write is still being repeated.
 func (g *Group) Add(r Record, payload []byte) {
 	n := g.chunk.Parts(len(payload))
+	room := max(len(payload), min(g.ahead, packBytes, int(g.chunk))) // later payloads will share a new message
+	g.ahead -= len(payload)
 	r.Group, r.Parts, r.Sum = g.ID, uint32(n), Checksum(payload)
 	if last := len(g.Messages) - 1; n == 1 && g.head > 0 && g.head+r.most() <= packHead && len(g.Messages[last].Data)+len(payload) <= min(packBytes, int(g.chunk)) {
 		m := g.Messages[last]
@@ -66,7 +67,10 @@ func (g *Group) Add(r Record, payload []byte) {
 			r.Kind = Part
 		}
 		from, to := i*int(g.chunk), min(len(payload), (i+1)*int(g.chunk))
-		g.Messages = append(g.Messages, &nats.Msg{Subject: g.subject, Data: slices.Clone(payload[from:to])})
+		if n > 1 {
+			room = to - from
+		}
+		g.Messages = append(g.Messages, &nats.Msg{Subject: g.subject, Data: append(make([]byte, 0, room), payload[from:to]...)})
 		g.put(r, 0)
 	}
 	if g.head = r.most(); n > 1 {

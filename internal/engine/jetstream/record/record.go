@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -146,7 +147,10 @@ func appendText(b []byte, s string) []byte {
 // Decode reads the records that a message describes. The parameter at is the sequence of the
 // message in its JetStream stream, and reads is the newest version that this node reads. If the
 // message has a newer version, the error is engine.ErrTooNew.
-func Decode(h nats.Header, at uint64, reads byte) ([]Record, error) {
+func Decode(h nats.Header, at uint64, reads byte) ([]Record, error) { return Append(nil, h, at, reads) }
+
+// Append is like Decode, but appends the records to others.
+func Append(others []Record, h nats.Header, at uint64, reads byte) ([]Record, error) {
 	b, err := base64.RawURLEncoding.DecodeString(h.Get(field))
 	if err != nil || len(b) < 6 {
 		return nil, ErrInvalid
@@ -167,11 +171,15 @@ func Decode(h nats.Header, at uint64, reads byte) ([]Record, error) {
 	if n == 0 || n > uint64(len(d.b)) {
 		return nil, ErrInvalid
 	}
-	all := make([]Record, n)
+	all := slices.Grow(others, int(n))[:len(others)+int(n)]
 	offset, contentType := uint32(0), ""
-	for i := range all {
-		r := &all[i]
-		r.Position, r.Group, r.At, r.Offset = position+uint64(i), group, at, offset
+	if len(others) > 0 {
+		contentType = others[len(others)-1].ContentType
+	}
+	for i := range n {
+		r := &all[len(others)+int(i)]
+		*r = Record{}
+		r.Position, r.Group, r.At, r.Offset = position+i, group, at, offset
 		d.record(r, contentType)
 		if version >= named {
 			r.Publisher = string(d.take(d.number()))
