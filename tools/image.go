@@ -22,11 +22,11 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// owner is the user of /data and of the server, as in deploy/Dockerfile.
+// owner is the id of the user that owns /data and runs the server, as in deploy/Dockerfile.
 const owner = 65532
 
-// image describes a container image of the server. It is the image that deploy/Dockerfile builds:
-// the command reads the user, the ports, the volume, the environment and the program from that
+// image describes a container image of the server. It is the same image that deploy/Dockerfile
+// builds: the user, the ports, the volume, the environment and the entry point are read from that
 // file. The same program and time give the same archive.
 type image struct {
 	program      string // the file weir for this architecture

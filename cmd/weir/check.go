@@ -20,7 +20,7 @@ func checkCommand() *cobra.Command {
 		Use: "check", Short: "Verify a data directory that no server is using", Args: args(),
 		Long: `Read every record in a data directory that no server is using. Report what the directory contains and, for any damage,
 the stream, sequence number, file and offset. The exit code is 1 if anything is damaged. Without --repair
-nothing is changed, except that a repair that was interrupted in its last step is completed.
+and --drop nothing is changed, except that a repair that was interrupted in its last step is completed.
 
 With --repair, a new journal replaces the damaged one in one step. Damaged files are moved to a directory damaged-TIME
 beside the journal. Every intact record is kept. The sequence numbers of lost batches are not used again, and
@@ -28,8 +28,8 @@ subscribers receive an event for them. A lost record may have been the revocatio
 determine which records were lost, it revokes every key that could be affected, to be safe. The exit code is 3 if
 anything was lost, or if the command cannot prove that nothing was lost.
 
-A server keeps an index of all batches in memory. If the index no longer fits, --largest lists the 20 streams with the
-most batches, and --drop deletes a stream and all its batches. Both need little memory, and verify only what they need.`,
+A server keeps an index of all batches in memory. If the index no longer fits, use --largest to list the 20 streams
+with the most batches, and --drop to delete one of them. Both need little memory, and verify only what they need.`,
 		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir\n  weir check --largest --data /var/lib/weir\n" +
 			"  weir check --drop 0000000000000000000001 --data /var/lib/weir",
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -22,7 +22,7 @@ var (
 
 	errNotAKey      = weir.Errorf(weir.InvalidAPIKey, "this is a management token, which works only under /manage/v1: send an API key")
 	errMissingToken = weir.Errorf(weir.MissingAPIKey, "send a management token in the header field Authorization: Bearer <token>")
-	errNotAToken    = weir.Errorf(weir.InvalidAPIKey, "this is an API key, which works only under /v1: send a management token")
+	errNotAToken    = weir.Errorf(weir.InvalidAPIKey, "this is an API key, which works only under /v1 and /ds: send a management token")
 	errTokenPattern = weir.Errorf(weir.InvalidAPIKey, "the Authorization header field must be Bearer, one space, and a management token: "+TokenForm)
 	errUnknownToken = weir.Errorf(weir.InvalidAPIKey, "this management token does not exist")
 	errRevokedToken = weir.Errorf(weir.KeyRevoked, "this management token was revoked")
@@ -32,7 +32,7 @@ const scheme = "Bearer "
 
 // Authenticate returns the caller for the values of the Authorization header fields (D19). The
 // error is a *weir.Error: MissingAPIKey if the field is missing or empty, KeyRevoked if the key was
-// revoked, and otherwise InvalidAPIKey. A value without the form of a key is refused before any
+// revoked, StorageUnavailable (see below), and otherwise InvalidAPIKey. A value without the form of a key is refused before any
 // lookup.
 //
 // It only reads memory, with one exception. If nodes share the store, a key that is unknown on this

@@ -9,7 +9,8 @@ import (
 	"weir"
 )
 
-// Grant is an authenticated caller: a key, or a client that reads the demo without a key. All
+// Grant is an authenticated caller: a key, a management token, or a client without a key that reads
+// the demo or uses the project of --ds-open. All
 // requests with the same key share one Grant. The permissions of a Grant never change, but the
 // Grant ends when its key is revoked. Its methods are safe for concurrent use.
 type Grant struct {
@@ -26,7 +27,7 @@ type Grant struct {
 	ending  sync.Once
 	used    atomic.Int64 // weir.Time of the last use
 	window  counter
-	tallied uint64        // number of requests that were reported to other nodes; at most the field taken
+	tallied uint64        // number of requests already reported to other nodes; never above g.taken
 	taken   atomic.Uint64 // number of requests; next to the field window, because a request touches that cache line anyway
 	work    work
 }

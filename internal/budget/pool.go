@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// pool is the part of a budget for small loans (the lane) or for large loans. A loan is memory that
-// a request or a response borrows. Each pool has tokens in its reserve. A loan with a token gets
+// pool is one of the two parts of a budget: the lane, which is for small loans, or the part for large
+// loans. A loan is memory that a request or a response borrows. Each pool has tokens in its reserve. A loan with a token gets
 // all further memory from the reserve, so it never waits again. The package comment explains why
 // loans with tokens are needed.
 type pool struct {
@@ -204,8 +204,8 @@ func (p *pool) press(now time.Time, b *Budget) {
 	}
 }
 
-// slowUse is the memory of one loan, and the loans among its users that are too slow. The users are
-// the payer and the loans that share its memory.
+// slowUse describes the memory of one loan, the payer. The users of this memory are the payer and the
+// loans that share it; slowUse lists those that are too slow.
 type slowUse struct {
 	payer *Loan
 	slow  []*Loan

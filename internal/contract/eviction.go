@@ -164,7 +164,7 @@ var evictionCases = []Case{
 		t.evicted(s.ID, 1)
 		t.Get(BatchPath(s.ID, 2)).Want(200)
 	}},
-	{"by age", `D12: a batch can no longer be read once it is older than retention_seconds`, func(t *T) {
+	{"by age", `D12: a batch can no longer be read once it is older than retention_seconds; D25: its key is still remembered`, func(t *T) {
 		if !t.Slow {
 			t.Skip("this case takes more than a minute, so it runs only with Target.Slow")
 		}
@@ -190,7 +190,10 @@ var evictionCases = []Case{
 			t.Errorf("got stream %+v, want no bytes stored and cursor 1", got)
 		}
 		t.Post(SeqPath(s.ID, 1), JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
-		if k := t.Publish(s.ID, `["new"]`, Idempotent("k")); k.Seq != 2 {
+		if k := t.Ack(t.Post(NextPath(s.ID), JSONBody(`{"events":["again"]}`), Idempotent("k")).Want(200), s.ID); k != (Ack{s.ID, 1, 1, 1, true}) {
+			t.Errorf("the key of the evicted batch was acknowledged as %+v", k)
+		}
+		if k := t.Publish(s.ID, `["new"]`, Idempotent("other")); k.Seq != 2 {
 			t.Errorf("acknowledged as %+v, want sequence 2", k)
 		}
 		sub.Batch(2)

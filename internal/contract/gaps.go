@@ -33,9 +33,9 @@ var gapCases = []Case{
 		asked := time.Now()
 		t.PublishAt(s.ID, 4, `[4]`)
 		sub.Batch(4)
-		// The grace period starts when the server stores batch 4, which is later than the time in
-		// the variable asked. The server counts in whole milliseconds, so by the clock of this test
-		// the period may end up to 2 ms early.
+		// The grace period starts when the server stores batch 4, so after the time asked. The
+		// server counts in whole milliseconds, so by the clock of this test the period may end up
+		// to 2 ms early.
 		if waited := time.Since(asked); waited < t.GapGrace-2*time.Millisecond {
 			t.Errorf("batch 4 was delivered after %v, within the grace period of %v", waited, t.GapGrace)
 		}

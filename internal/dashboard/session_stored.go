@@ -18,8 +18,8 @@ import (
 // node that receives a request with an unknown token first catches up with the other nodes.
 
 const (
-	// storeUseEvery is how old the last use in a document may get while its session is in use. It
-	// must be much shorter than idleFor, because other nodes know only the last use in the
+	// storeUseEvery is how far the stored time of the last use may lag behind while a session is in
+	// use. It must be much shorter than idleFor, because other nodes know only the last use in the
 	// document, and end the session idleFor after it.
 	storeUseEvery = 4 * time.Minute
 	// sessionPatience is how long a request waits for the store to write sessions. Without this
@@ -42,7 +42,7 @@ func (e *session) document() string { return SessionPrefix + hex.EncodeToString(
 
 // follow applies a change of a stored session. A session that has ended on this node stays ended
 // even if another node has written its document since. If the document cannot be read, the session
-// is not valid, and the method keep deletes the document.
+// is not valid, and sessions.keep deletes the document.
 func (s *sessions) follow(c engine.Change) error {
 	var sum digest
 	if n, err := hex.Decode(sum[:], []byte(strings.TrimPrefix(c.Key, SessionPrefix))); err != nil || n != len(sum) {
@@ -103,12 +103,12 @@ func (s *sessions) of(token string) *session {
 }
 
 // store stores a session that has just begun. If that fails, the session is valid on this node
-// only, until the method keep has stored it.
+// only, until sessions.keep has stored it.
 func (s *sessions) store(ctx context.Context, e *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionPatience)
 	defer cancel()
 	if err := s.write(ctx, e); err != nil {
-		s.logger.Warn("failed to store a session: it holds on this node only for now", "session", e.ID, "error", err)
+		s.logger.Warn("failed to store a session; for now it is valid only on this node", "session", e.ID, "error", err)
 	}
 }
 
@@ -218,8 +218,8 @@ func (s *sessions) remove(ctx context.Context, e *session) error {
 		return err
 	}
 	// There is no document. If there never was one, a write whose outcome is unknown may still
-	// create it. The session stays in memory until it would have expired, so that the method keep
-	// deletes such a document too.
+	// create it. The session stays in memory until it would have expired, so that
+	// sessions.keep deletes such a document too.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[e.digest] == e && (isStored || s.now().Sub(e.Created) >= lastsFor) {

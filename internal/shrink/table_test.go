@@ -11,7 +11,6 @@ import (
 
 type named struct {
 	name string
-	n    int
 }
 
 func newTable() *shrink.Table[string, named] {

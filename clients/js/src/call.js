@@ -200,8 +200,8 @@ export class Caller {
         return await this.once(call, signal, end - performance.now());
       } catch (failure) {
         if (signal?.aborted) throw failure;
-        // If the time of the option giveUp was over during an attempt, the error of that attempt does not show what is wrong.
-        // So the error of the attempt before it is kept.
+        // If an attempt was cut short because the time giveUp ran out, its error does not show what is wrong. So the error of
+        // the attempt before it is kept.
         if (tries === 1 || !cutShort.has(/** @type {object} */ (failure))) error = failure;
         unknown ||= isLost(failure);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));

@@ -27,7 +27,7 @@ func (l *log) readNote(ctx context.Context) ([]byte, error) {
 		defer l.mu.RUnlock()
 		return l.lastMark().note, nil
 	}
-	at := m.at
+	at, low := m.at, m.low
 	s := l.spot(index.Item{Place: at.Place})
 	l.mu.RUnlock()
 	defer s.seg.release()
@@ -35,7 +35,7 @@ func (l *log) readNote(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer l.j.reads.end()
-	sl := segments.Slot{Off: at.Off, Size: uint32(at.Bytes - segments.SlotSize), Kind: segments.KindMark, Log: uint64(l.id), Seq: uint64(m.low)}
+	sl := segments.Slot{Off: at.Off, Size: uint32(at.Bytes - segments.SlotSize), Kind: segments.KindMark, Log: uint64(l.id), Seq: uint64(low)}
 	r, err := (&segments.Window{Seg: &s.seg.Segment, Ahead: 1}).Record(sl)
 	if err != nil {
 		return nil, err

@@ -81,11 +81,11 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 		panic(fmt.Sprintf("log %d is already open", id))
 	}
 	l.open = true
+	h := &handle{log: l, judge: judge, staged: l.lastMark().low}
 	l.mu.Unlock()
 	// Appends need an attached judge, so no entry is added before the judge is attached. By then,
 	// restore has shown every entry to the judge. If the log was open before, Close has waited for
 	// all ops of the earlier handle, so the mark includes all trims.
-	h := &handle{log: l, judge: judge, staged: l.lastMark().low}
 	note, err := l.readNote(ctx)
 	if err == nil {
 		err = l.restore(ctx, note, judge)

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"context"
+	"errors"
 	"iter"
 	"testing"
 	"unsafe"
@@ -69,5 +70,44 @@ func TestLongNotesStayOnDisk(t *testing.T) {
 func TestLogSize(t *testing.T) {
 	if size := unsafe.Sizeof(log{}); size > 80 {
 		t.Errorf("a log takes %d bytes", size)
+	}
+}
+
+// A log may be opened while its document is being deleted, and both use the mark of the log.
+func TestOpenDuringDeletion(t *testing.T) {
+	ctx := context.Background()
+	j, err := Open(faulty.New(), Options{SegmentSize: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for i := range 200 {
+		d, err := j.Create(ctx, "log", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := j.Open(ctx, d.Created, &noted{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Trim(ctx, 1, []byte("note")); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		deleted := make(chan error, 1)
+		go func() { deleted <- j.Delete(ctx, "log", d.Revision) }()
+		for err = nil; err == nil; {
+			if log, err = j.Open(ctx, d.Created, &noted{}); err == nil {
+				err = log.Close()
+			}
+		}
+		if !errors.Is(err, engine.ErrDropped) {
+			t.Fatalf("round %d: got error %v", i, err)
+		}
+		if err := <-deleted; err != nil {
+			t.Fatalf("round %d: Delete returned %v", i, err)
+		}
 	}
 }

@@ -28,8 +28,8 @@ type writer struct {
 	average int           // moving average of the bytes per group
 	bulky   atomic.Bool   // groups are so large on average that filling segments with zeros is not worthwhile
 	took    time.Duration // moving average of the time that a write and its sync take
-	quick   time.Duration // if took is below this value, a caller of Flush waits for the disk
-	idling  *time.Timer   // ends when no group was written for a while
+	quick   time.Duration // if took is below this value, Flush writes and syncs in the goroutine of its caller
+	idling  *time.Timer   // fires when no group was written for a while
 	settled chan []op     // ops whose effects are in memory and whose callers must be woken
 	reuse   chan []op     // emptied slices from settled, for reuse
 }
@@ -98,7 +98,7 @@ func (w *writer) prove(sync bool) {
 		w.proved = true
 	}
 	if err != nil {
-		w.j.fail(fmt.Errorf("prove the end of %s: %w", w.active.Name, err))
+		w.j.fail(fmt.Errorf("record how far %s is synced: %w", w.active.Name, err))
 	}
 }
 
@@ -118,8 +118,9 @@ func (w *writer) settleEnd() error {
 	return d.SyncEnd()
 }
 
-// bulk is an average group size. If groups are this large or larger, segments are not filled with
-// zeros: the sync of such a group takes hardly longer on blocks that were never written.
+// Segments are filled with zeros in advance, because a sync takes longer on blocks that were never
+// written. For large groups the difference is small, so segments are not filled if the average group
+// has at least bulk bytes.
 const bulk = 256 << 10
 
 // turn moves on from a full segment to the next one. Before the next segment gets its first group,
@@ -154,7 +155,7 @@ func (w *writer) turn(full, next *segment) error {
 	synced := make(chan error, 1)
 	go func() { synced <- full.File.SyncData() }() // the two syncs run at the same time, and so take as long as one
 	if err := errors.Join(w.j.dir.SyncEnd(), <-synced); err != nil {
-		return fmt.Errorf("end %s: %w", full.Name, err)
+		return fmt.Errorf("finish %s: %w", full.Name, err)
 	}
 	full.next, w.sealing = w.next, make(chan struct{})
 	w.j.start(func() { w.seal(full) })

@@ -10,12 +10,13 @@
 //	{"disk":"/tmp/x"}                                   → {"mounted":true}
 //	{"fill":true}                                       → {}
 //
-// The command disk mounts a small disk at an existing directory, and creates a data directory named
-// data on it. Its journal has small segments, so that the command fill soon makes the server refuse
-// batches. If this process may not mount, the answer is {}. The disk is unmounted when standard
-// input ends.
+// {"disk":…} mounts a small disk at an existing directory, and creates a data directory on it, which
+// is called "data". The journal there has small segments, so that the server refuses batches soon
+// after {"fill":true}. If this process may not mount, the answer is {}. The disk is unmounted when
+// standard input ends.
 //
-// The proxy answers an error with {"error":"…"}. It ends when its standard input ends.
+// The proxy ends when its standard input ends, and after an error, which it answers with
+// {"error":"…"}.
 package main
 
 import (
@@ -97,8 +98,7 @@ func (t *session) close() {
 }
 
 // segment is the size of a segment, which is a file of the journal, in bytes. It is small, so that
-// a server on a full disk soon has no space left in its files: two segments hold only a little more
-// than what one schedule writes.
+// a server on a full disk soon has no space left in its files.
 const segment = 256 << 10
 
 // create creates an empty journal.

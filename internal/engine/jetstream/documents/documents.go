@@ -30,15 +30,16 @@ type Options struct {
 	Full           func() bool // see line.Options
 	// Admits returns an error if there is no space for a document of this many bytes.
 	Admits func(ctx context.Context, bytes int) error
-	// Usable returns an error if the engine is closed or ctx has ended, and Background runs a
-	// function that Close waits for. It returns false if the engine is closed.
-	Usable     func(ctx context.Context) error
+	// Usable returns an error if the engine is closed or ctx has ended.
+	Usable func(ctx context.Context) error
+	// Background runs f, and Close waits until f returns. If the engine is closed, Background returns
+	// false and does not run f.
 	Background func(f func()) bool
-	// Own has the functions that receive messages that are not documents, by the last part of their
-	// subjects. Such a part is not the key of a document.
+	// Own maps the last part of a subject to the function that receives the messages of that subject.
+	// These messages are not documents, and the last part is not the key of a document.
 	Own map[string]func(m wire.Stored)
-	// Deleted is called when the document of a log is known to be deleted, after the watchers. End
-	// ends the log on all nodes.
+	// Deleted is called when this node learns that the document of a log was deleted. The watchers
+	// are called first. End ends the log on all nodes.
 	Deleted func(id engine.LogID)
 	End     func(id engine.LogID) error
 }
@@ -51,7 +52,7 @@ type Documents struct {
 	client *wire.Client
 	line   *line.Line
 
-	// The lock telling is held while the copy changes and while the watchers receive the change. So
+	// telling is held while the copy changes and the watchers receive the change. So
 	// a new watcher gets each change exactly once: as part of the copy or as a later change. If both
 	// locks are needed, telling is locked before mu.
 	telling  sync.Mutex
@@ -79,7 +80,7 @@ const (
 	maxSilence = 30 * time.Minute
 )
 
-// New returns the documents. Begin makes them known.
+// New returns the documents, with an empty copy. Begin fills the copy.
 func New(c *wire.Client, o Options) *Documents {
 	d := &Documents{Options: o, client: c}
 	d.line = line.New(c, 0, line.Options{

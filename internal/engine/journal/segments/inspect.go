@@ -20,7 +20,7 @@ type Inspection struct {
 	Records  int
 	index    []byte   // the stored index, if it is valid
 	Sealed   bool     // footer and index are valid
-	NoIndex  *Hole    // if Sealed is false: the damage to report, unless the segment was never sealed
+	NoIndex  *Hole    // why Sealed is false; this is damage if the segment had been sealed
 	Proved   bool     // the footer or a final watermark says where the groups end
 	Marked   bool     // there is a valid watermark; older builds did not say whether it is final
 	End      int64    // offset of the end of the groups
@@ -268,7 +268,8 @@ func (x *Inspection) resync(off, limit int64) int64 {
 }
 
 // AddUnknown reports a damaged range from x.End on: the file may have held more groups there, with
-// unknown content. Room allows for the part of that space that the index would have used.
+// unknown content. The function Room considers that the index would have used a part of that
+// space.
 func (x *Inspection) AddUnknown(err error) *Hole {
 	h := x.damage(x.End, "group", err, Unknown)
 	h.Count = Room(x.Seg.size - x.End)
