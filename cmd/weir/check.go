@@ -20,7 +20,7 @@ func checkCommand() *cobra.Command {
 		Use: "check", Short: "Verify a data directory that no server is using", Args: args(),
 		Long: `Read every record in a data directory that no server is using. Report what the directory contains and, for any damage,
 the stream, sequence number, file and offset. The exit code is 1 if anything is damaged. Without --repair
-and --drop nothing is changed, except that a repair that was interrupted in its last step is completed.
+and --drop, the command changes nothing, with one exception: it completes a repair that was interrupted in its last step.
 
 With --repair, a new journal replaces the damaged one in one step. Damaged files are moved to a directory damaged-TIME
 beside the journal. Every intact record is kept. The sequence numbers of lost batches are not used again, and

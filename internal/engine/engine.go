@@ -104,8 +104,8 @@ type Log interface {
 	Append(ctx context.Context, e *Entry) error
 
 	// Propose does the same as Append, but does not wait. It reports the outcome by calling the
-	// function done exactly once, from any goroutine: with nil, or with one of the errors above
-	// that is not from a context. Propose may call done before it returns. If a goroutine proposes
+	// function done exactly once, from any goroutine: with nil, or with one of the errors of
+	// Append, except those of a context. Propose may call done before it returns. If a goroutine proposes
 	// two entries to one log, one after the other, the judge is asked about them in this order.
 	//
 	// The engine owns e and its payload until it calls done. It holds no lock during that call, so

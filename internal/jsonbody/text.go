@@ -80,7 +80,7 @@ func plain(b []byte) int {
 const longString = 64
 
 // long does the same as plain for the rest of a long string. It examines 32 bytes at a time, and
-// stops up to 32 bytes early.
+// stops up to 31 bytes early.
 func long(b []byte) int {
 	n := 0
 	for ; len(b)-n >= 32; n += 32 {

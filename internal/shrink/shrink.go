@@ -19,7 +19,7 @@ const (
 // other methods may run concurrently.
 type Map[K comparable, V any] struct {
 	of   map[K]V
-	most int     // the largest number of elements since the map began; set by Delete
+	most int     // the largest number of elements since m.of was made, as seen by Delete
 	old  map[K]V // a large map whose elements Delete moves to m.of, a few at a time; mostly nil
 }
 

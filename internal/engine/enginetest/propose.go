@@ -13,7 +13,7 @@ import (
 var proposeCases = []testCase{
 	{"proposals are decided in order, and reported once they are durable", []string{
 		"Propose does the same as Append, but does not wait.",
-		"It reports the outcome by calling the function done exactly once, from any goroutine: with nil, or with one of the errors above that is not from a context.",
+		"It reports the outcome by calling the function done exactly once, from any goroutine: with nil, or with one of the errors of Append, except those of a context.",
 		"Propose may call done before it returns.",
 		"If a goroutine proposes two entries to one log, one after the other, the judge is asked about them in this order.",
 		"The engine owns e and its payload until it calls done.",
@@ -29,7 +29,7 @@ var proposeCases = []testCase{
 		"Append and Propose call Placed at most once, as soon as the entry has its place and before the outcome is reported.",
 	}, placedProposals},
 	{"proposals to a log that is dropped or closed", []string{
-		"with nil, or with one of the errors above that is not from a context.",
+		"with nil, or with one of the errors of Append, except those of a context.",
 		"ErrDropped not appended: the log was dropped",
 		"ErrClosed not appended: the log or the store was closed",
 	}, proposalsToTheEnd},
@@ -234,8 +234,9 @@ func proposalsToTheEnd(s *store) {
 	}
 }
 
-// deferredProposals lets several goroutines defer entries, each for a log of its own. Other entries,
-// and changes of a document, get between them. The last Flush comes after all of them.
+// deferredProposals lets several goroutines defer entries, each for a log of its own. Entries
+// that are not deferred, and changes to a document, are proposed in between. The last Flush follows
+// when everything has been proposed.
 func deferredProposals(s *store) {
 	const n, rows = 40, 5
 	flush := func() {

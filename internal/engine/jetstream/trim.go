@@ -18,9 +18,9 @@ func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 }
 
 // purgeAfter is how long trimmed messages stay in JetStream. Other nodes may not know of the trim
-// yet, and may still read these messages or the records after them. purgeAfter must be longer than
-// sureFor, because a node that does not follow the log (receive its messages as they are stored)
-// may learn of the trim only after sureFor.
+// yet, and may still read these messages or the records after them. A node that follows the log
+// receives its messages as they are stored. Any other node may learn of the trim only after sureFor,
+// so purgeAfter must be longer than that.
 const purgeAfter = sureFor + 8*time.Second
 
 // purging is a scheduled purge.

@@ -26,8 +26,8 @@ import (
 // long for one.
 
 const (
-	// turnFor is how long a node continues to write while another node wants a turn. If several
-	// nodes want one, they share this time.
+	// turnFor is how long a node continues to write while another node wants a turn. If n nodes want
+	// one, the node continues only for turnFor/n.
 	turnFor = 10 * time.Millisecond
 	// turnMost is the longest time that a node waits for a turn.
 	turnMost = 20 * time.Millisecond
@@ -36,8 +36,8 @@ const (
 // The messages about a log.
 const (
 	wanted = byte(1)
-	freed  = byte(2) // earlier versions of the program: any other node may write now
-	given  = byte(3) // with the node that has the turn now, and the JetStream sequence of the last message before its turn
+	freed  = byte(2) // any other node may write now; only earlier versions of the program send this
+	given  = byte(3) // a node gives its turn away; contains the node that has it now, and the JetStream sequence of the last message before its turn
 )
 
 // turns decides when this node writes to a log that other nodes write to as well.
@@ -49,11 +49,12 @@ type turns struct {
 
 	mu    sync.Mutex
 	asked []asker // the other nodes that want a turn; the node that asked first comes first
-	// holds says that this node has the turn: it was given the turn, or wrote last, and no other
-	// node has written a message after the one with the JetStream sequence after.
+	// holds says that this node has the turn. It gets the turn when another node gives it, or when
+	// its own write succeeds. It loses the turn when another node writes a message whose JetStream
+	// sequence is above t.after.
 	holds bool
 	after uint64
-	gave  time.Time // when this node gave its turn to another node; zero if it has asked for a turn since
+	gave  time.Time // when this node gave its turn to another node; zero after yield
 }
 
 // asker is a node that wants a turn, and when it asked.
@@ -62,7 +63,8 @@ type asker struct {
 	at   time.Time
 }
 
-// say sends a message about the log to the other nodes. The numbers are those of the message given.
+// say sends a message about the log to the other nodes. Only the kind given has numbers: the node that
+// has the turn, and a sequence.
 func (t *turns) say(what byte, numbers ...uint64) {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 33), uint64(t.l.id))
 	b = append(binary.BigEndian.AppendUint64(b, t.l.e.node), what)
@@ -210,7 +212,7 @@ func (t *turns) yield() {
 // waits, it applies the records of other nodes.
 func (t *turns) await(limit time.Duration) {
 	t.say(wanted)
-	late := time.NewTimer(limit + time.Duration(t.l.e.client.Waits.Add(1)%1021)) // no two end at the same time
+	late := time.NewTimer(limit + time.Duration(t.l.e.client.Waits.Add(1)%1021)) // a few nanoseconds more, so that no two waits end at the same time
 	defer late.Stop()
 	for t.l.follow(); !t.ready(); t.l.follow() {
 		t.l.mu.Lock()

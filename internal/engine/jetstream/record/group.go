@@ -51,7 +51,7 @@ func (g *Group) Next() uint64 { return g.after + uint64(len(g.Records)) + 1 }
 // payload while the write is still being repeated.
 func (g *Group) Add(r Record, payload []byte) {
 	n := g.chunk.Parts(len(payload))
-	room := max(len(payload), min(g.ahead, packBytes, int(g.chunk))) // later payloads will share a new message
+	room := max(len(payload), min(g.ahead, packBytes, int(g.chunk))) // if this record starts a message, reserve space for the later payloads that will share it
 	g.ahead -= len(payload)
 	r.Group, r.Parts, r.Sum = g.ID, uint32(n), Checksum(payload)
 	if last := len(g.Messages) - 1; n == 1 && g.head > 0 && g.head+r.most() <= packHead && len(g.Messages[last].Data)+len(payload) <= min(packBytes, int(g.chunk)) {
@@ -86,7 +86,7 @@ func (g *Group) put(r Record, offset uint32) {
 	g.in = append(g.in, len(g.Messages)-1)
 }
 
-// Seal describes in the header of every message the records that the message holds. No record may
+// Seal writes the header of each message, which describes the records in that message. No record may
 // be added afterwards.
 func (g *Group) Seal() {
 	for i := 0; i < len(g.Records); {
@@ -98,8 +98,9 @@ func (g *Group) Seal() {
 	}
 }
 
-// Stored sets the field At of all records after the group was stored. The messages of an atomic
-// batch have consecutive sequences, and last is that of the last message.
+// Stored sets the field At of all records after the group was stored. JetStream
+// stores the messages of a group with consecutive sequences. The parameter last is the sequence of
+// the final one.
 func (g *Group) Stored(last uint64) {
 	for i := range g.Records {
 		g.Records[i].At = last - uint64(len(g.Messages)-1-g.in[i])

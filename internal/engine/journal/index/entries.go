@@ -9,7 +9,7 @@ type Entries struct {
 	many *chunks // the entries, if the log has or had more than one
 }
 
-// single is an item without others.
+// single is the item of a log that has only one.
 type single struct {
 	seq  weir.Seq
 	time weir.Time
@@ -45,8 +45,8 @@ func (x *Entries) Find(seq weir.Seq) (Item, bool) {
 }
 
 // Insert adds an item. If the index has an item with the same sequence, Insert replaces that item
-// and returns it. Both items are copies of the same entry, so if one of them knows the size of the
-// key, the index knows it afterwards.
+// and returns it. Both items describe the same entry. If either of them has the size of the
+// idempotency key, the index keeps that size.
 func (x *Entries) Insert(it Item) (old Item, replaced bool) {
 	switch {
 	case x.many != nil:
