@@ -16,7 +16,7 @@ import (
 type laterWriter interface {
 	http.ResponseWriter
 
-	// ReuseBody says that the handler no longer uses the body, which it has taken.
+	// ReuseBody tells the loop that the handler is done with the body that it has taken over.
 	ReuseBody()
 
 	// Ready makes the event loop call f.Finish in the loop's goroutine, and then send the response.
@@ -107,7 +107,7 @@ func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, don
 	return true, !c.begin(c.serve)
 }
 
-// Flush makes the store begin with the batches that ServeLater has queued. If the disk is quick,
+// Flush makes the store process the batches that ServeLater has queued. If the disk is quick,
 // Flush may wait until they are stored; see hub.Flush.
 func (h *Handler) Flush() { hub.Flush(h.Hub) }
 

@@ -53,11 +53,11 @@ func (c *call) visit(open *access.Grant, serve func(*Visit) error) error {
 	return serve(&Visit{c})
 }
 
-// Waits reports whether the function that serves the visit may wait. If it may not, it must return
-// an error, or the result of Create, Wait, Send or Refuse.
+// Waits reports whether the function that serves the visit may wait. If not, that function
+// must return an error, or the result of Create, Wait, Send or Refuse.
 func (v *Visit) Waits() bool { return v.c.later == nil || v.c.waits }
 
-// Wait makes the function serve answer the visit in a goroutine, where it may wait.
+// Wait calls serve in a goroutine of its own, where serve may wait before it answers the visit.
 func (v *Visit) Wait(serve func() error) error { return v.c.wait(serve) }
 
 // Create creates a stream, notes that in the audit log, and then calls the function respond with the

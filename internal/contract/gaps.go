@@ -33,7 +33,7 @@ var gapCases = []Case{
 		asked := time.Now()
 		t.PublishAt(s.ID, 4, `[4]`)
 		sub.Batch(4)
-		// The grace period starts when the server stores batch 4, so after the time asked. The
+		// The grace period starts when the server stores batch 4, which is after this request began. The
 		// server counts in whole milliseconds, so by the clock of this test the period may end up
 		// to 2 ms early.
 		if waited := time.Since(asked); waited < t.GapGrace-2*time.Millisecond {

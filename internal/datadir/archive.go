@@ -33,7 +33,7 @@ type Archive struct {
 	snap  *journal.Snapshot
 	files map[string]int // files of the journal; the key is the name in the backup, the value is the number in the snapshot
 
-	release func() error // removes the journal of the snapshot; nil if the journal stays
+	release func() error // removes the journal if it is temporary, as in a backup of a cluster; otherwise nil
 }
 
 // NewArchive prepares a backup of a journal's snapshot and of the other files that the data

@@ -21,7 +21,8 @@ type Sleeper interface {
 	Wake()
 }
 
-// ErrBusy is returned by Poll if the next frames must be read from the log or need borrowed memory.
+// ErrBusy is returned by Poll if the next frames must be read from the log, or need memory
+// from the budget.
 // The subscription must be unparked, and Next called instead.
 var ErrBusy = errors.New("the next batches are not in memory")
 
@@ -35,7 +36,7 @@ func (s *Subscription) IsIdle() bool {
 	return err == nil && step.Kind == stream.Wait
 }
 
-// Park parks the subscription and makes the waker call by.Wake. It frees all buffers, so a parked
+// Park parks the subscription. From then on, the waker calls the method Wake of the Sleeper. Park frees all buffers, so a parked
 // subscription is little more than its position. From then on the caller may use only Poll, Unpark
 // and Close. The caller must call Poll once after Park, because Wake is not called for batches that
 // were stored before Park.

@@ -156,7 +156,7 @@ func readDescription() (*description, error) {
 	return &description{o, b}, nil
 }
 
-// follow resolves the $ref of an object, if it has one. The result name is the last part of the
+// follow resolves the $ref of an object, if it has one. It also returns the last part of the
 // reference, or "" if there was none.
 func (d *description) follow(o *object) (target *object, name string) {
 	for {

@@ -118,15 +118,16 @@ func (h handover) Close() error {
 	return h.Listener.Close()
 }
 
-// seat is the record of a connection for an event loop. It implements loop.Place.
+// seat tells the limit of connections what an event loop does with a connection. It implements
+// loop.Place.
 type seat struct {
 	connections *connections
 	place       *place
 }
 
 // Enter stores the function evict, which closes the connection. While the connection was on its way
-// to the loop, it may have been chosen to make room for another one. In that case a function that
-// was stored earlier may have been called, without effect, so Enter calls evict.
+// to the loop, the server may have decided to close it, to make room for another one. It then called
+// the function that was stored before, possibly without effect, so Enter calls evict itself.
 func (s seat) Enter(evict func()) {
 	if s.place == nil {
 		return

@@ -24,7 +24,7 @@ type Options struct {
 	Logger   *slog.Logger
 
 	// Connections returns the current limit for open connections, for all protocols together.
-	// Client addresses share these connections. The server calls Connections at most once per
+	// No client address gets all of them. The server calls Connections at most once per
 	// second. If Connections is nil, there is no limit.
 	Connections func() int
 
@@ -171,7 +171,7 @@ func (s *Server) report(err error) {
 }
 
 // Connections returns the number of open connections, their limit, and how many connections were
-// refused or replaced because of the limit.
+// refused, or closed to make room for others, because of the limit.
 func (s *Server) Connections() Counts { return s.within.read() }
 
 // Failed returns a channel that receives the error of each listener that stopped serving. A failure

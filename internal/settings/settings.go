@@ -115,7 +115,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz and /readyz; off to disable")
 	f.BoolVar(&s.Profiles, "pprof", false, "also serve profiles on the address of --metrics, as /debug/pprof")
 	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time allowed for requests in flight to finish when the server stops")
-	f.DurationVar(&s.ExitWhenReadOnly, "exit-when-read-only", time.Minute, "if a failed write makes the store read-only: exit with an error after this time, once the disk works again, so that a supervisor restarts the server; 0 means never")
+	f.DurationVar(&s.ExitWhenReadOnly, "exit-when-read-only", time.Minute, "after a failed write has made the store read-only, wait at least this long and until the disk works again, then exit with an error so that a supervisor restarts the server; 0 means never exit")
 	f.BoolVar(&s.CompressCold, "compress-cold", true, "compress long-lived batches when they are moved to new files; older versions of Weir cannot open the data directory afterwards")
 	f.IntVar(&s.ScrubRate, "scrub-rate", 8, "rate at which stored data is read in the background to find damage, in `MiB` per second; 0 turns this scrub off")
 	f.DurationVar(&s.ScrubEvery, "scrub-every", 24*time.Hour, "time between the end of a scrub and the start of the next scrub")

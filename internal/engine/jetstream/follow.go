@@ -12,7 +12,7 @@ import (
 
 // errAlone means that several processes write to a log, but the judge of this process cannot handle
 // entries of other processes.
-var errAlone = errors.New("another process appends to this log, but its judge is not a Follower")
+var errAlone = errors.New("another process also appends to this log, but the judge of this process is not a Follower")
 
 // fail ends the use of a log because the judge's state differs from the stored log. The log can be
 // opened again.
@@ -51,7 +51,7 @@ func (l *log) pass(m record.Record) {
 	l.last, l.position = m.At, m.Position
 }
 
-// follow applies the records in the inbox, which the line has delivered.
+// follow applies the records that package line has delivered to the inbox.
 func (l *log) follow() {
 	for {
 		l.mu.Lock()

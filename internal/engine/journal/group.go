@@ -22,7 +22,7 @@ type group struct {
 	full *segment // the segment before seg, if this group is the first one in seg
 
 	segments.GroupBuffer
-	live int64 // bytes of the appended entries and trims that are still needed; counted while the group is settled (applied to memory)
+	live int64 // bytes of the records of this group (entries and trims) that are still needed when the group is applied to memory
 
 	ops     []op
 	commits []commit                   // one for each log with admitted entries

@@ -22,8 +22,8 @@ type conn struct {
 	place  Place
 	remote string // the address of the client; empty after a parked response, until a request needs it
 
-	woken    atomic.Bool // a message that asks the loop to call parked.Continue was sent; set by other goroutines
-	idle     bool        // the client of the parked response must get a sign of life
+	woken    atomic.Bool // the loop has been asked to call parked.Continue; set by other goroutines
+	idle     bool        // a heartbeat is due on the parked response
 	readable bool        // a read may return something: data, the end of the connection or an error
 	ended    bool        // the client has closed its sending side, or the connection failed; a read will tell which
 	served   bool        // the connection has had a request
@@ -72,7 +72,7 @@ func (c *conn) advance() {
 		case errors.Is(err, syscall.EAGAIN):
 			c.readable = false
 		case errors.Is(err, syscall.EINTR):
-		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // like net/http, drop fewer than 4 bytes after a response; see take
+		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // like net/http, if fewer than 4 bytes follow a response, ignore them; see take
 			c.close()
 		case n == 0: // the client stopped sending within a request
 			c.handOver(c.in)
@@ -103,8 +103,8 @@ func (c *conn) await() {
 	}
 }
 
-// take begins the request that raw begins with. It returns false if raw is only a part of a
-// request. It stores unused data in c.in.
+// take parses the request at the start of raw and begins to handle it. It returns false if that
+// request is incomplete. It stores unused data in c.in.
 func (c *conn) take(raw []byte) bool {
 	if c.previous == nil {
 		c.previous = new(remembered)

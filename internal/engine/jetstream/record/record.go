@@ -33,7 +33,7 @@ const (
 //	8 bytes  group: identifies the node and the write
 //	uvarint  number of records; then for each record
 //	  byte     kind
-//	  uvarint  number of messages that hold it, this one included; 1 if the message has several records
+//	  uvarint  number of messages that its payload is spread over, this one included; 1 if the message has several records
 //	  4 bytes  CRC-32C of the whole payload
 //	  byte     flags
 //	  uvarint  sequence; for a trim the low mark: everything below it was removed
@@ -58,7 +58,7 @@ type Record struct {
 	engine.Header
 
 	// At is the sequence, in its JetStream stream, of the message that holds the record or its first
-	// part. Offset is the offset of the payload within that message. Both are not part of the format.
+	// part. Offset is the offset of the payload within that message. Neither is part of the format.
 	At     uint64
 	Offset uint32
 }

@@ -268,8 +268,8 @@ func (x *Inspection) resync(off, limit int64) int64 {
 }
 
 // AddUnknown reports a damaged range from x.End on: the file may have held more groups there, with
-// unknown content. The function Room considers that the index would have used a part of that
-// space.
+// unknown content. The function Room allows for the index, which would have taken a part of
+// that space.
 func (x *Inspection) AddUnknown(err error) *Hole {
 	h := x.damage(x.End, "group", err, Unknown)
 	h.Count = Room(x.Seg.size - x.End)
