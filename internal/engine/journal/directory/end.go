@@ -124,11 +124,28 @@ func (d *Directory) Restate(found Ending) error {
 			return err
 		}
 	}
+	if err := d.rewriteEnd(); err != nil {
+		return err
+	}
 	if found == d.End.Latest || found.Segment < d.End.Latest.Segment { // "end" may already name the next segment, before its first group
 		return nil
 	}
 	if err := d.WriteEnd(found); err != nil {
 		return err
+	}
+	return d.SyncEnd()
+}
+
+// rewriteEnd writes the newest slot of the file "end" once more, and syncs it. If a sync has failed
+// before, the slot may be in the page cache only. Then the disk could have no valid slot after the
+// next write, which replaces the other one. Without space, the file stays as it is.
+func (d *Directory) rewriteEnd() error {
+	err := d.End.file.WriteAt(int64(d.End.Count%2)*endBlock, d.End.encode())
+	if disk.IsShortage(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", EndFile, err)
 	}
 	return d.SyncEnd()
 }
