@@ -54,7 +54,10 @@ func (o *exactOp) settle(g *group) {
 	s.docs.Scan(func(_ string, d *index.Document) bool {
 		want[d.At.Segment] += d.At.Bytes
 		if l := s.logs.Get(engine.LogID(d.Created)); l != nil {
-			count(&l.index, l.lastMark().at)
+			l.mu.RLock()
+			at := l.lastMark().at
+			l.mu.RUnlock()
+			count(&l.index, at)
 		}
 		return true
 	})

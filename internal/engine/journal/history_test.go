@@ -291,7 +291,7 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 	if len(judge.restored) != len(seen) {
 		return fmt.Errorf("restored %d entries, scanned %d", len(judge.restored), len(seen))
 	}
-	if note := string(l.(*handle).lastMark().note); note != d.note && !d.notes[note] {
+	if note := string(l.(*handle).noteInMemory()); note != d.note && !d.notes[note] {
 		return fmt.Errorf("note %q, want %q", note, d.note)
 	}
 	return nil
@@ -300,4 +300,12 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 // allowed reports whether a journal on a failing disk may return err.
 func allowed(err error) bool {
 	return err == nil || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrClosed)
+}
+
+// noteInMemory returns the note of the last trim if it is kept in memory. The reclaimer may move the
+// mark at the same time.
+func (l *log) noteInMemory() []byte {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.lastMark().note
 }

@@ -20,7 +20,7 @@ func contentOf(j *Journal) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		text := fmt.Sprintf("%s at %d, note %q:", d.Value, d.Revision, l.(*handle).lastMark().note)
+		text := fmt.Sprintf("%s at %d, note %q:", d.Value, d.Revision, l.(*handle).noteInMemory())
 		err = l.Scan(background, 0, 0, func(e *engine.Entry) bool {
 			text += fmt.Sprintf(" %d (%d)", e.Seq, len(e.Payload))
 			return true
