@@ -229,32 +229,21 @@ func duel(l publishLoad, rounds int, measure func(contender int) (row, error)) (
 // overHTTP runs the publish loads alternately against a server that does nothing and against Weir,
 // and then compares publishes to Weir without and with proofs of order and identity.
 func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
-	hello, err := startHello()
+	two, stop, err := startTwo(dir, 10_000)
+	defer stop()
 	if err != nil {
-		return nil, err
-	}
-	defer hello.stop()
-	weir, err := startWeir(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer weir.stop()
-	if err := weir.createStreams(10_000); err != nil {
-		return nil, err
-	}
-	if err := weir.warmUp(512 << 20); err != nil {
 		return nil, err
 	}
 	var rows []row
 	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "publish over HTTP/1.1", "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
 	for _, l := range publishLoads {
-		two, err := duel(l, rounds, func(i int) (row, error) { return publishing([]*target{hello, weir}[i], l, span) })
+		got, err := duel(l, rounds, func(i int) (row, error) { return publishing(two[i], l, span) })
 		if err != nil {
 			return rows, err
 		}
-		rows = append(rows, two...)
+		rows = append(rows, got...)
 	}
-	more, err := proving(weir, rounds, span)
+	more, err := proving(two[1], rounds, span)
 	return append(rows, more...), err
 }
 

@@ -132,34 +132,22 @@ func (p protocol) post(h *http2.ClientConn, t *target, payload []byte) error {
 	return err
 }
 
-// protocols compares publishing to Weir with a server that does nothing, over TLS and over HTTP/2. Of
-// HTTP/2, four publishers share a connection.
+// protocols compares publishing to Weir with a server that does nothing, over TLS and over HTTP/2.
 func protocols(dir string, rounds int, span time.Duration) ([]row, error) {
-	hello, err := startHello()
+	two, stop, err := startTwo(dir, 1, "--https", "127.0.0.1:0")
+	defer stop()
 	if err != nil {
-		return nil, err
-	}
-	defer hello.stop()
-	weir, err := startWeir(dir, "--https", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	defer weir.stop()
-	if err := weir.createStreams(1); err != nil {
-		return nil, err
-	}
-	if err := weir.warmUp(512 << 20); err != nil {
 		return nil, err
 	}
 	var rows []row
 	for _, p := range overProtocols {
 		fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "publish over "+strings.TrimSuffix(p.name, ", cleartext"), "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
 		for _, l := range []publishLoad{{64, 1 << 10, 1}, {1, 1 << 10, 1}} {
-			two, err := duel(l, rounds, func(i int) (row, error) { return p.publish([]*target{hello, weir}[i], l, span) })
+			got, err := duel(l, rounds, func(i int) (row, error) { return p.publish(two[i], l, span) })
 			if err != nil {
 				return rows, err
 			}
-			rows = append(rows, two...)
+			rows = append(rows, got...)
 		}
 	}
 	return rows, nil

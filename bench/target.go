@@ -78,6 +78,30 @@ func hello() {
 	http.Serve(l, h)
 }
 
+// startTwo starts a server that does nothing, and Weir with n streams. The caller must call the
+// function stop, even after an error.
+func startTwo(dir string, n int, flags ...string) (two []*target, stop func(), err error) {
+	stop = func() {
+		for _, t := range two {
+			t.stop()
+		}
+	}
+	hello, err := startHello()
+	if err != nil {
+		return nil, stop, err
+	}
+	two = append(two, hello)
+	weir, err := startWeir(dir, flags...)
+	if err != nil {
+		return two, stop, err
+	}
+	two = append(two, weir)
+	if err = weir.createStreams(n); err == nil {
+		err = weir.warmUp(512 << 20)
+	}
+	return two, stop, err
+}
+
 // startWeir builds Weir from this source tree and runs it on an empty directory. It adds the given
 // flags to the flags that all measurements use.
 func startWeir(dir string, flags ...string) (*target, error) { return startWeirIn(dir, nil, flags...) }

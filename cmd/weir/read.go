@@ -79,8 +79,8 @@ func parseSince(s string) (time.Time, error) {
 	return at, nil
 }
 
-// read prints up to limit batches, or all if limit is 0. After each batch it sets o and limit to
-// what is left to read. So if a call fails, the next call continues where it stopped.
+// read prints up to limit batches, or all if limit is 0. After each batch it updates o and limit, so
+// that a second call, after an error, resumes with the next batch.
 func (t *tailing) read(ctx context.Context, c *cobra.Command, cl *client.Client, id weir.StreamID, o *client.PageOptions, limit *int) error {
 	t.screen, t.stderr = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
 	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)

@@ -20,8 +20,8 @@ type tablePart[V any] struct {
 	n     int // number of values
 }
 
-// slot holds a value and the part of its hash that says where the search for it begins. The hash
-// spares most looks at values, which lie scattered in memory.
+// slot holds a value and the part of its hash that says where the search for it begins. A search
+// compares hashes first, because reading values, which are scattered in memory, is slow.
 type slot[V any] struct {
 	value *V // nil: the slot is free
 	sum   uint32

@@ -49,12 +49,16 @@ const (
 
 // body returns an empty buffer for a body of n bytes, or nil if the loop has none.
 func (l *loop) body(n int) []byte {
-	if last := len(l.bodies) - 1; last >= 0 && n > 0 && n <= cap(l.bodies[last]) {
-		b := l.bodies[last]
-		l.bodies = l.bodies[:last]
-		return b
+	last := len(l.bodies) - 1
+	if last < 0 || n == 0 {
+		return nil
 	}
-	return nil
+	b := l.bodies[last]
+	l.bodies = l.bodies[:last]
+	if n > cap(b) {
+		return nil // drop the buffer: otherwise small ones would keep larger ones out
+	}
+	return b
 }
 
 // recycle keeps the exchange, and its body if the handler allows it, for another request. It drops
@@ -88,8 +92,7 @@ func (x *exchange) receive(r *http.Request, content []byte) {
 	}
 }
 
-// ReuseBody says that the handler no longer uses the body of the request, which it has taken (see
-// body.Take).
+// ReuseBody says that the handler is done with the body that it has taken over (see body.Take).
 func (x *exchange) ReuseBody() { x.reuse = true }
 
 // Ready says that f.Finish can complete the response; see Later.

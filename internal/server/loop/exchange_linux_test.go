@@ -67,3 +67,14 @@ func TestIdleConnectionHoldsNoExchange(t *testing.T) {
 		syscall.Close(c.fd)
 	}
 }
+
+// Small bodies that a loop keeps for reuse make room for larger ones.
+func TestSmallBodiesMakeRoom(t *testing.T) {
+	l := &loop{}
+	for range mostUsed {
+		l.bodies = append(l.bodies, make([]byte, 0, leastBody))
+	}
+	if b := l.body(leastBody + 1); b != nil || len(l.bodies) != mostUsed-1 {
+		t.Errorf("got a body of %d bytes, and %d are kept, want none and %d", cap(b), len(l.bodies), mostUsed-1)
+	}
+}

@@ -138,14 +138,14 @@ func (r *run) add(m wire.Stored) error {
 		return errHole
 	}
 	if n == 0 && all[0].Position < r.last {
-		all = slices.Grow(all, int(min(r.last-all[0].Position, growMost))) // the others are allocated at once
+		all = slices.Grow(all, int(min(r.last-all[0].Position, growMost))) // one allocation for all other records
 	}
 	r.records = all
 	return nil
 }
 
-// growMost is for how many records a run allocates memory before it has read them. Records may be
-// missing, so the last position alone does not say how many there are.
+// growMost is the largest number of records for which a run allocates memory in advance. Records may
+// be missing, so the last position alone does not say how many there are.
 const growMost = 1 << 17
 
 // end returns the JetStream sequence of the last message; 0 if there is none.
