@@ -35,7 +35,7 @@ func main() {
 	out := flag.String("out", "results", "`directory` for the JSON file with the results")
 	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
 	span := flag.Duration("for", time.Second, "duration of a round")
-	only := flag.String("only", "", "run a single `part`: appends, http, loops, idle, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cold, cluster, peers, versions, durable")
+	only := flag.String("only", "", "run a single `part`: appends, http, loops, protocols, idle, streaming, client, memory, start, stalls, reclaim, abuse, dashboard, waking, opening, cold, cluster, peers, versions, durable")
 	against := flag.String("against", "", "`program` of another version of Weir, for the part versions, which runs only if this is set")
 	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the parts peers and durable")
 	flag.Usage = func() {

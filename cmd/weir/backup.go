@@ -54,8 +54,8 @@ With --since, the backup leaves out the files that an earlier backup already hol
 If FILE is a directory, the backup becomes a new file in it. Unless --full is set, this backup leaves out the files that
 the earlier backups in the directory already hold.
 
-Any running node of a cluster can take a backup of the whole cluster. Meanwhile the node needs disk space for one more
-copy of the data. A backup of a cluster is always complete: --since has no effect on it.
+Any running node of a cluster can take a backup of the whole cluster. Meanwhile the node needs disk space for one and
+an eighth times the size of the data, plus 512 MiB. A backup of a cluster is always complete: --since has no effect on it.
 
 The file contains hashes of API keys, and the private keys of certificates. Only its owner can read it.`,
 		Example: "  weir backup /backups/weir.tar\n  weir backup /backups/tuesday.tar --since /backups/monday.tar\n  weir backup /backups/\n  weir backup - --data /var/lib/weir | zstd > weir.tar.zst",

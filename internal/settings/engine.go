@@ -43,7 +43,7 @@ func (e *Engine) flags(f *pflag.FlagSet) {
 	f.BoolVar(&e.ServeCutOff, "cluster-serve-cut-off", false, "keep answering reads and subscriptions on a node that is cut off from the majority; such a node may honour revoked keys and serve deleted streams")
 	f.StringVar(&e.Cluster, "cluster-name", "weir", "`name` of the cluster of embedded NATS servers")
 	f.StringVar(&e.Listen, "cluster-listen", "", "`address` where the embedded NATS server accepts connections from other nodes (default: none; the node uses --nats-url)")
-	f.StringSliceVar(&e.Peers, "cluster-peers", nil, "the --cluster-listen `addresses` of the other nodes, comma-separated")
+	f.StringSliceVar(&e.Peers, "cluster-peers", nil, "the --cluster-listen `addresses` of the other nodes, comma-separated; this node's own address may be among them")
 	f.StringVar(&e.Secret, "cluster-secret", "", "`file` holding the cluster's shared secret, at least 32 random bytes; required with --cluster-peers")
 }
 
