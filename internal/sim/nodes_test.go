@@ -463,12 +463,12 @@ func (c *client) checkNodes(remove bool) {
 		w.look(i)
 		g := n.process()
 		c.paged = i != c.rng.IntN(len(w.nodes))
-		c.inspect()
+		objects := c.inspect()
 		last := remove && i == len(w.nodes)-1
 		w.net.quiet.Store(!last)
-		for _, s := range w.model.streams {
+		for k, s := range w.model.streams {
 			if w.faulty == "" {
-				c.drain(g, s, last)
+				c.drain(g, s, &objects[k], last)
 			}
 		}
 	}
@@ -478,11 +478,11 @@ func (c *client) checkNodes(remove bool) {
 	for _, s := range w.model.streams {
 		for _, n := range w.nodes {
 			for w.faulty == "" {
-				<-time.After(50 * time.Millisecond)
 				x := c.ask(n.process(), "GET", "/v1/streams/"+string(s.id), nil)
 				if x != nil && x.status == 404 {
 					break
 				}
+				<-time.After(50 * time.Millisecond)
 			}
 		}
 	}
