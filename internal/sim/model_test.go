@@ -52,14 +52,14 @@ func newModel(w *world) *model {
 		case 0, 1:
 			l.maxBytes = int64(1500 + w.rng.IntN(1<<(8+w.rng.IntN(8))))
 		case 2:
-			l.retention = time.Duration(2+w.rng.IntN(10)) * time.Second
+			l.retention = time.Duration(2+w.rng.IntN(1+w.steps/150)) * time.Second
 		}
 		s.limits, s.floor = []*limits{l}, l.maxBytes
 		if s.changes = w.rng.IntN(3) == 0; s.changes {
 			s.floor = min(s.floor, 4<<10)
 		}
 		if w.rng.IntN(4) == 0 {
-			s.closeAfter = time.Duration(5+w.rng.IntN(30)) * time.Second
+			s.closeAfter = time.Duration(1+w.rng.IntN(20*w.steps)) * time.Millisecond
 		}
 		m.streams = append(m.streams, s)
 	}

@@ -346,13 +346,13 @@ func (w *cluster) clusterStep() {
 	case w.has("restarts") && r < 2*w.violence && n.process() != nil:
 		n.restart()
 		return
-	case r < 40:
+	case r < 20+w.pace/2:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(11))+1) * time.Millisecond)
 		return
-	case r < 41 && w.has("clock") && w.violence > 0:
+	case r < 21+w.pace/2 && w.has("clock") && w.violence > 0:
 		w.skew(n)
 		return
-	case w.has("faults") && 41 <= r && r < 41+2*w.violence:
+	case w.has("faults") && 21+w.pace/2 <= r && r < 21+w.pace/2+2*w.violence:
 		w.fault()
 		return
 	}

@@ -196,6 +196,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if flag.Parse(); *worker {
+		steady()
+	}
 	runtime.MemProfileRate = 0 // sampling takes time even if no flag asks for a profile; -memprofile needs -memprofilerate too
 	code := m.Run()
 	if unracedDir != "" {

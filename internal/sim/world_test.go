@@ -55,6 +55,7 @@ type world struct {
 	t        *testing.T
 	model    *model
 	turn     int           // role of the first client
+	pace     int           // in how many of 1,000 steps time passes
 	violence int           // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64  // how far the server's clock is ahead of the simulated time
 	stepped  time.Time     // when the field shift last changed
@@ -96,7 +97,8 @@ func newWorld(t *testing.T, c config) *world {
 	w := &world{config: c, t: t, fs: faulty.New()}
 	w.scheduler = &scheduler{rng: rand.New(rand.NewPCG(c.seed, 1)), start: time.Now()}
 	w.shifts = []shift{{from: w.scheduler.start}}
-	w.violence = []int{0, 1, 1, 2, 5}[w.rng.IntN(5)]
+	w.violence = []int{0, 1, 2, 4, 8}[w.rng.IntN(5)]
+	w.pace = []int{30, 60, 120, 240}[w.rng.IntN(4)]
 	w.turn = w.rng.IntN(roleCount)
 	w.model = newModel(w)
 	if c.nodes > 1 {
@@ -324,14 +326,14 @@ func (w *world) oneStep() {
 	case w.has("restarts") && up && (r < 2*w.violence || w.owner.hurt.Load() && r < 30):
 		w.restart()
 		return
-	case r < 60:
+	case r < 20+w.pace:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(12))+1) * time.Millisecond)
 		return
-	case r < 62 && w.has("clock"):
+	case r < 22+w.pace && w.has("clock"):
 		w.step(time.Duration(w.rng.IntN(20_000)-10_000) * time.Millisecond)
 		w.note("the clock is %v ahead", time.Duration(w.shift.Load()))
 		return
-	case w.has("faults") && 62 <= r && r < 62+w.violence:
+	case w.has("faults") && 22+w.pace <= r && r < 22+w.pace+w.violence:
 		room := int64(-1)
 		w.limited = true
 		w.owner.limited.Store(true)
