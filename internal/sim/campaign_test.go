@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +47,7 @@ const (
 	// mostFindings is the number of violations after which a campaign ends.
 	mostFindings = 5
 	// partSize is the number of seeds in a part, unless few are left. It takes some seconds.
-	partSize = 200
+	partSize = 500
 )
 
 // drive runs a campaign as the flags say, and reports the violations.
@@ -121,7 +120,7 @@ func (c *campaign) ended() (n int) {
 
 // cost returns how much processor time so many simulations take.
 func (c *campaign) cost(count int) time.Duration {
-	return time.Duration(count) * max(c.cpu/time.Duration(max(1, c.count)), 20*time.Millisecond)
+	return time.Duration(count) * max(c.cpu/time.Duration(max(1, c.count)), 10*time.Millisecond)
 }
 
 // run runs a part. If a simulation makes the worker panic, another worker goes on with the next seed.
@@ -201,8 +200,7 @@ func (c *campaign) add(seed uint64, message string) {
 	defer c.mu.Unlock()
 	bad := flagged()
 	bad.seed = seed
-	bad.nodes = cmp.Or(bad.nodes, nodesOf(seed))
-	c.found = append(c.found, finding{bad, message})
+	c.found = append(c.found, finding{bad.complete(), message})
 	fmt.Printf("seed %d: %s\n", seed, message)
 }
 

@@ -34,17 +34,21 @@ const (
 	rawType = "application/octet-stream; of=sim"
 )
 
-// newClient starts a client. Its number decides what it does.
+// roleCount is the number of roles of clients.
+const roleCount = 8
+
+// newClient starts a client. Its number and the seed decide what it does. Any four clients with
+// consecutive numbers include a publisher.
 func (w *world) newClient(n int) {
 	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, uint64(n)+2)), subs: map[int]*subscriber{}}
-	roles := []struct {
+	roles := [roleCount]struct {
 		name string
 		act  func(*server)
 	}{
 		{"publishAt", c.publishAt}, {"subscribe", c.subscribe}, {"manage", c.manage}, {"publishAt", c.publishAt},
 		{"publishKeyed", c.publishKeyed}, {"read", c.read}, {"subscribe", c.subscribe}, {"backup", c.backup},
 	}
-	role := roles[n%len(roles)]
+	role := roles[(n+w.turn)%len(roles)]
 	if !w.has(role.name) {
 		return
 	}
@@ -64,6 +68,13 @@ func (w *world) newClient(n int) {
 			}
 		}
 	})
+}
+
+// manager returns the number of a client that manages streams. If there are few clients, the number
+// may be too high.
+func (w *world) manager(rng *rand.Rand) int {
+	first := (roleCount + 2 - w.turn) % roleCount
+	return first + roleCount*rng.IntN(1+w.config.clients/roleCount)
 }
 
 // server returns the process to which the client sends its next request, or nil if that process is
@@ -265,7 +276,7 @@ func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
 // with the key of that client.
 func (c *client) subscribe(g *server) {
 	if c.rng.IntN(3) == 0 && !c.w.isCluster() {
-		c.follow(g, c.w.model.own(2+8*c.rng.IntN(1+c.w.config.clients/8)))
+		c.follow(g, c.w.model.own(c.w.manager(c.rng)))
 		return
 	}
 	s := c.stream()

@@ -22,9 +22,9 @@ func (w *world) finish(done *atomic.Bool) {
 	go func() {
 		defer done.Store(true)
 		before := c.inspect()
-		for _, s := range w.model.streams {
+		for i, s := range w.model.streams {
 			if w.faulty == "" {
-				c.drain(w.current(), s, false)
+				c.drain(w.current(), s, &before[i], false)
 			}
 		}
 		w.again.Store(true)
@@ -39,7 +39,7 @@ func (w *world) finish(done *atomic.Bool) {
 				w.violation("stream %s before and after the restart: %+v, %+v", s.id, before[i], after[i])
 			}
 			if w.faulty == "" {
-				c.drain(w.current(), s, true)
+				c.drain(w.current(), s, &after[i], true)
 			}
 		}
 		if g := w.current(); g.handler.Subscribers() != 0 || g.bodies.Stats().Held != 0 {
@@ -70,33 +70,46 @@ func (c *client) inspect() (objects []weir.Stream) {
 func (s *stream) inspect(c *client, g *server) (object weir.Stream) {
 	for range 20 { // repeats if a batch expires while the loop reads the stream
 		object = c.object(g, s)
-		var bytes, charge int64
-		lowest, cursor := object.Cursor+1, object.Cursor
-		for seq, size := range c.batches(g, s, cursor) {
-			bytes += size
-			charge += s.charge(s.known[seq])
-			lowest = min(lowest, seq)
+		sizes := c.batches(g, s, object.Cursor)
+		if s.w.faulty != "" {
+			return object
 		}
-		if c.object(g, s) != object || s.w.faulty != "" {
-			continue
+		fault := disagreement(s, &object, sizes)
+		if fault == "" {
+			return object
 		}
-		if bytes != object.BytesStored {
-			s.w.violation("stream %s: bytes_stored is %d, but the batches have %d bytes", s.id, object.BytesStored, bytes)
+		if c.object(g, s) == object {
+			s.w.violation("stream %s: %s", s.id, fault)
 		}
-		if charge > object.MaxBytes && lowest != cursor {
-			s.w.violation("stream %s: the batches count as %d bytes, but max_bytes is %d", s.id, charge, object.MaxBytes)
-		}
-		if b := s.known[lowest-min(lowest, 1)]; len(s.limits) == 1 && lowest > 0 && b != nil && charge+s.charge(b) <= object.MaxBytes && !s.aged(b) {
-			s.w.violation("stream %s: batch %d is evicted, although it would fit", s.id, lowest-1)
-		}
-		for _, seq := range s.acked.from(lowest + 1) {
-			if s.known[seq] == nil {
-				s.w.violation("stream %s: batch %d is lost", s.id, seq)
-			}
-		}
-		return object
 	}
 	return object
+}
+
+// disagreement says how a stream object and the sizes of all batches disagree, or returns an empty
+// string.
+func disagreement(s *stream, object *weir.Stream, sizes map[weir.Seq]int64) string {
+	var bytes, charge int64
+	lowest, cursor := object.Cursor+1, object.Cursor
+	for seq, size := range sizes {
+		bytes += size
+		charge += s.charge(s.known[seq])
+		lowest = min(lowest, seq)
+	}
+	if bytes != object.BytesStored {
+		return fmt.Sprintf("bytes_stored is %d, but the batches have %d bytes", object.BytesStored, bytes)
+	}
+	if charge > object.MaxBytes && lowest != cursor {
+		return fmt.Sprintf("the batches count as %d bytes, but max_bytes is %d", charge, object.MaxBytes)
+	}
+	if b := s.known[lowest-min(lowest, 1)]; len(s.limits) == 1 && lowest > 0 && b != nil && charge+s.charge(b) <= object.MaxBytes && !s.aged(b) {
+		return fmt.Sprintf("batch %d is evicted, although it would fit", lowest-1)
+	}
+	for _, seq := range s.acked.from(lowest + 1) {
+		if s.known[seq] == nil {
+			return fmt.Sprintf("batch %d is lost", seq)
+		}
+	}
+	return ""
 }
 
 // batches reads all batches of a stream, in pages or one by one, and returns their sizes.
@@ -152,9 +165,9 @@ func (c *client) remove(g *server, s *stream) {
 
 // drain subscribes to a stream and must receive everything, because no gap stays open for long. If
 // the parameter remove is true, drain also deletes the stream. The subscription to a stream that is
-// closed or deleted must end with an end event, and a deleted stream must not be found again.
-func (c *client) drain(g *server, s *stream, remove bool) {
-	object := c.object(g, s)
+// closed or deleted must end with an end event, and a deleted stream must not be found again. The
+// parameter object is the stream object that the server returned last.
+func (c *client) drain(g *server, s *stream, object *weir.Stream, remove bool) {
 	s.deleting = remove
 	sub := &subscriber{s: s, from: "0", got: map[weir.Seq]bool{}}
 	deleter := &client{w: c.w, n: watcher + 1 + s.n, rng: c.rng}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,7 @@ func (s *scheduler) gate(name string, c *client) error {
 // name. The slice is valid until the next call.
 func (s *scheduler) settled() []*waiter {
 	synctest.Wait()
+	runtime.Gosched() // nothing else can run, but for the Go runtime a new time slice begins
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list[:0], s.waiting...)

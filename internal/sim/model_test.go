@@ -31,13 +31,14 @@ func (w *world) slack() time.Duration {
 	return 0
 }
 
-// newModel chooses the streams. In the first two streams the clients choose all sequences, so that
-// the model knows exactly when a gap can open.
+// newModel chooses the streams. In every other stream the clients choose all sequences, so that the
+// model knows exactly when a gap can open.
 func newModel(w *world) *model {
 	m := &model{w: w, owns: map[int]*own{}}
-	for i := range 4 {
+	strict := w.rng.IntN(2)
+	for i := range 1 + w.rng.IntN(4) {
 		s := &stream{
-			w: w, n: i, id: weir.StreamID(fmt.Sprintf("stream%016d", i)), mode: weir.JSON, loose: i > 1,
+			w: w, n: i, id: weir.StreamID(fmt.Sprintf("stream%016d", i)), mode: weir.JSON, loose: i%2 != strict,
 			sent: map[weir.Seq][]*batch{}, unplaced: map[string]*batch{}, keys: map[string]*batch{}, known: map[weir.Seq]*batch{}, at: map[*batch]weir.Seq{},
 			fresh: map[weir.Seq]bool{}, refused: map[weir.Seq]time.Time{}, outlived: map[weir.Seq]bool{}, above: map[weir.Seq]time.Time{},
 			times: map[weir.Seq]time.Time{}, when: map[weir.Seq]time.Time{}, polls: map[*exchange]query{},
@@ -51,14 +52,14 @@ func newModel(w *world) *model {
 		case 0, 1:
 			l.maxBytes = int64(1500 + w.rng.IntN(1<<(8+w.rng.IntN(8))))
 		case 2:
-			l.retention = time.Duration(2+w.rng.IntN(10)) * time.Second
+			l.retention = time.Duration(2+w.rng.IntN(1+w.steps/150)) * time.Second
 		}
 		s.limits, s.floor = []*limits{l}, l.maxBytes
 		if s.changes = w.rng.IntN(3) == 0; s.changes {
 			s.floor = min(s.floor, 4<<10)
 		}
 		if w.rng.IntN(4) == 0 {
-			s.closeAfter = time.Duration(5+w.rng.IntN(30)) * time.Second
+			s.closeAfter = time.Duration(1+w.rng.IntN(20*w.steps)) * time.Millisecond
 		}
 		m.streams = append(m.streams, s)
 	}

@@ -346,13 +346,13 @@ func (w *cluster) clusterStep() {
 	case w.has("restarts") && r < 2*w.violence && n.process() != nil:
 		n.restart()
 		return
-	case r < 40:
+	case r < 20+w.pace/2:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(11))+1) * time.Millisecond)
 		return
-	case r < 41 && w.has("clock") && w.violence > 0:
+	case r < 21+w.pace/2 && w.has("clock") && w.violence > 0:
 		w.skew(n)
 		return
-	case w.has("faults") && 41 <= r && r < 41+2*w.violence:
+	case w.has("faults") && 21+w.pace/2 <= r && r < 21+w.pace/2+2*w.violence:
 		w.fault()
 		return
 	}
@@ -463,12 +463,12 @@ func (c *client) checkNodes(remove bool) {
 		w.look(i)
 		g := n.process()
 		c.paged = i != c.rng.IntN(len(w.nodes))
-		c.inspect()
+		objects := c.inspect()
 		last := remove && i == len(w.nodes)-1
 		w.net.quiet.Store(!last)
-		for _, s := range w.model.streams {
+		for k, s := range w.model.streams {
 			if w.faulty == "" {
-				c.drain(g, s, last)
+				c.drain(g, s, &objects[k], last)
 			}
 		}
 	}
@@ -478,11 +478,11 @@ func (c *client) checkNodes(remove bool) {
 	for _, s := range w.model.streams {
 		for _, n := range w.nodes {
 			for w.faulty == "" {
-				<-time.After(50 * time.Millisecond)
 				x := c.ask(n.process(), "GET", "/v1/streams/"+string(s.id), nil)
 				if x != nil && x.status == 404 {
 					break
 				}
+				<-time.After(50 * time.Millisecond)
 			}
 		}
 	}

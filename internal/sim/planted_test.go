@@ -67,7 +67,7 @@ func hunt(t *testing.T, binary string, b bug, from uint64) (found string, cpu ti
 	if strings.HasPrefix(b.name, "jetstream") {
 		count = 2 + from/20%2
 	}
-	args := []string{"-first", fmt.Sprint(from), "-seeds", "20", "-once", "-nodes", fmt.Sprint(count), "-steps", fmt.Sprint(*steps)}
+	args := []string{"-first", fmt.Sprint(from), "-seeds", "20", "-once", "-nodes", fmt.Sprint(count), "-steps", fmt.Sprint(*steps), "-clients", fmt.Sprint(*clients)}
 	cmd := child(ctx, binary, args...)
 	cmd.Env = append(cmd.Env, "WEIR_PLANTED="+b.name)
 	out, err := cmd.CombinedOutput()

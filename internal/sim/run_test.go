@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -29,8 +28,8 @@ var (
 	duration = flag.Duration("time", 0, "how long to run, unless -seeds is given; 0 means as long as -processor allows")
 	compute  = flag.Duration("processor", 60*time.Second, "processor time to use, unless -seeds or -time is given")
 	procs    = flag.Int("procs", runtime.NumCPU(), "number of processes")
-	steps    = flag.Int("steps", 1500, "number of steps of a simulation")
-	clients  = flag.Int("clients", 14, "number of clients of a simulation")
+	steps    = flag.Int("steps", 0, "number of steps of a simulation; 0 means that the seed decides")
+	clients  = flag.Int("clients", 0, "number of clients of a simulation; 0 means that the seed decides")
 	nodes    = flag.Int("nodes", 0, "number of nodes that share a store; 1 means a single server with a journal; 0 means that the seed decides")
 	without  = flag.String("without", "", "what a simulation leaves out, separated by commas: "+strings.Join(features, ", "))
 	keep     = flag.Bool("keep", false, "do not make a failing simulation smaller")
@@ -50,8 +49,7 @@ func simulate(t *testing.T, c config) (violation string, sum uint64) {
 	collect()
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, c.seed)
-		c.nodes = cmp.Or(c.nodes, nodesOf(c.seed))
-		w := newWorld(t, c)
+		w := newWorld(t, c.complete())
 		violation = w.run()
 		sum = w.sum
 	})
@@ -70,15 +68,6 @@ func collect() {
 	}
 }
 
-// nodesOf returns the number of nodes if the flag -nodes does not say it. One simulation in four has
-// two or three nodes.
-func nodesOf(seed uint64) int {
-	if seed%4 > 0 {
-		return 1
-	}
-	return 2 + int(seed/4%2)
-}
-
 func flagged() config {
 	c := config{seed: *seed, steps: *steps, clients: *clients, nodes: *nodes}
 	for name := range strings.SplitSeq(*without, ",") {
@@ -91,16 +80,17 @@ func flagged() config {
 	return c
 }
 
-// args returns the flags that select this simulation.
+// args returns the flags that select this simulation. It leaves out what the seed decides.
 func (c config) args() []string {
 	args := []string{"-seed", strconv.FormatUint(c.seed, 10)}
-	if c.steps != 1500 {
+	c, decided := c.complete(), config{seed: c.seed}.complete()
+	if c.steps != decided.steps {
 		args = append(args, "-steps", strconv.Itoa(c.steps))
 	}
-	if c.clients != 14 {
+	if c.clients != decided.clients {
 		args = append(args, "-clients", strconv.Itoa(c.clients))
 	}
-	if c.nodes > 0 {
+	if c.nodes != decided.nodes {
 		args = append(args, "-nodes", strconv.Itoa(c.nodes))
 	}
 	if len(c.without) > 0 {
@@ -206,6 +196,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if flag.Parse(); *worker {
+		steady()
+	}
 	runtime.MemProfileRate = 0 // sampling takes time even if no flag asks for a profile; -memprofile needs -memprofilerate too
 	code := m.Run()
 	if unracedDir != "" {

@@ -14,6 +14,7 @@ const shrinkRuns = 150
 // violation of the same kind remains. Leaving something out changes the rest of the history too, so
 // shrink tries each smaller simulation with a few seeds.
 func shrink(t *testing.T, program string, c config, message string) (config, string) {
+	c = c.complete() // another seed would decide something else
 	left, until := shrinkRuns, time.Now().Add(5*time.Minute)
 	kind := kindOf(message)
 	try := func(smaller config) bool {

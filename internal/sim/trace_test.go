@@ -35,7 +35,7 @@ func TestSameTrace(t *testing.T) {
 
 // checksums runs simulations in a process of their own, and returns a checksum of each history.
 func checksums(t *testing.T, binary string, from uint64, count int) (all []string) {
-	args := []string{"-first", fmt.Sprint(from), "-seeds", fmt.Sprint(count), "-nodes", fmt.Sprint(*nodes), "-sums"}
+	args := []string{"-first", fmt.Sprint(from), "-seeds", fmt.Sprint(count), "-steps", fmt.Sprint(*steps), "-clients", fmt.Sprint(*clients), "-nodes", fmt.Sprint(*nodes), "-sums"}
 	out, err := child(t.Context(), binary, args...).CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "sum ") {

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -16,13 +18,31 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// config is the size of a simulation. Shrinking makes it smaller.
+// config is the size of a simulation. Shrinking makes it smaller. In the fields steps, clients and
+// nodes, 0 means that the seed decides.
 type config struct {
 	seed    uint64
 	steps   int // number of scheduling steps before the final check
 	clients int
 	nodes   int      // number of processes that share a store; 1: one process with a journal
 	without []string // features that are left out
+}
+
+// complete returns the configuration with what the seed decides. Most histories are short, because
+// short histories find most bugs in the least time. But a few bugs need a long one. One simulation in
+// four has two or three nodes.
+func (c config) complete() config {
+	rng := rand.New(rand.NewPCG(c.seed, 0))
+	length := rng.Float64()
+	c.steps = cmp.Or(c.steps, int(150*math.Pow(20, length*length*length)))
+	c.clients = cmp.Or(c.clients, 4+rng.IntN(17))
+	if c.nodes == 0 {
+		c.nodes = 1
+		if c.seed%4 == 0 {
+			c.nodes = 2 + int(c.seed/4%2)
+		}
+	}
+	return c
 }
 
 // has reports whether a feature is part of the simulation.
@@ -34,6 +54,8 @@ type world struct {
 	*scheduler
 	t        *testing.T
 	model    *model
+	turn     int           // role of the first client
+	pace     int           // in how many of 1,000 steps time passes
 	violence int           // number of crashes in 1,000 steps; other faults are more frequent if it is higher
 	shift    atomic.Int64  // how far the server's clock is ahead of the simulated time
 	stepped  time.Time     // when the field shift last changed
@@ -75,7 +97,9 @@ func newWorld(t *testing.T, c config) *world {
 	w := &world{config: c, t: t, fs: faulty.New()}
 	w.scheduler = &scheduler{rng: rand.New(rand.NewPCG(c.seed, 1)), start: time.Now()}
 	w.shifts = []shift{{from: w.scheduler.start}}
-	w.violence = []int{0, 1, 1, 2, 5}[w.rng.IntN(5)]
+	w.violence = []int{0, 1, 2, 4, 8}[w.rng.IntN(5)]
+	w.pace = []int{30, 60, 120, 240}[w.rng.IntN(4)]
+	w.turn = w.rng.IntN(roleCount)
 	w.model = newModel(w)
 	if c.nodes > 1 {
 		w.cluster = &cluster{world: w}
@@ -302,14 +326,14 @@ func (w *world) oneStep() {
 	case w.has("restarts") && up && (r < 2*w.violence || w.owner.hurt.Load() && r < 30):
 		w.restart()
 		return
-	case r < 60:
+	case r < 20+w.pace:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(12))+1) * time.Millisecond)
 		return
-	case r < 62 && w.has("clock"):
+	case r < 22+w.pace && w.has("clock"):
 		w.step(time.Duration(w.rng.IntN(20_000)-10_000) * time.Millisecond)
 		w.note("the clock is %v ahead", time.Duration(w.shift.Load()))
 		return
-	case w.has("faults") && 62 <= r && r < 62+w.violence:
+	case w.has("faults") && 22+w.pace <= r && r < 22+w.pace+w.violence:
 		room := int64(-1)
 		w.limited = true
 		w.owner.limited.Store(true)
