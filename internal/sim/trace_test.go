@@ -11,9 +11,10 @@ import (
 var same = flag.Int("same", 24, "number of seeds for each of which TestSameTrace compares two histories")
 
 // The same seed gives the same history in every process, alone or after other seeds. There is one
-// known exception: if the operating system does not run a thread for ten milliseconds, the Go runtime
-// makes its goroutine wait, and others go first. On a busy machine this changes a few clusters. So a
-// seed counts as different only if it differs again, and one of 24 seeds may differ.
+// known exception: if the operating system does not run the process for about ten milliseconds, the
+// goroutines of a cluster sometimes run in another order. On a busy machine this changes a few
+// clusters. The function steady prevents one cause; the other one is unknown. So a seed counts as
+// different only if it differs again, and one of 24 seeds may differ.
 func TestSameTrace(t *testing.T) {
 	binary := program(t)
 	from := uint64(time.Now().UnixNano()) % 1_000_000_000
