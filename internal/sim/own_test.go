@@ -304,8 +304,9 @@ func (w *world) mustEnd(o *own, g *server) {
 }
 
 // patience is how many steps late a request may end while disk calls wait for the scheduler,
-// because the request may be waiting for one of these calls.
-const patience = 300
+// because the request may be waiting for one of these calls. With 20 clients, each call waits for
+// some 20 steps, and the page of a long poll takes dozens of calls.
+const patience = 1000
 
 // overdue checks the requests that must have ended by now: subscriptions, and long polls. A request
 // is not checked while its client waits for the scheduler, because the server may be waiting for
