@@ -48,7 +48,7 @@ type File struct {
 	seed      uint32
 	size      int64 // size of the content
 	block     int64 // size of a block of the content, except for the last one
-	stored    int64 // size of the stored file
+	all       int64 // size of the stored file
 	cache     *Cache
 	at        []uint32 // for each block its offset in the stored file, or 0 if the block was not found; then the end of the last block
 	fault     error    // what is wrong with the table of blocks; at was found by a search in this case
@@ -76,7 +76,7 @@ func Open(f disk.File, seed uint32, size int64, c *Cache) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.stored = stored
+	x.all = stored
 	if x.fault = x.readTable(stored); x.fault == nil {
 		return x, nil
 	}
@@ -106,11 +106,11 @@ func (x *File) Size() (int64, error) { return x.size, nil }
 // Fault reads the table of blocks again, and says what is wrong with it. It returns nil if the table
 // is valid.
 func (x *File) Fault() error {
-	return (&File{File: x.File, seed: x.seed, size: x.size}).readTable(x.stored)
+	return (&File{File: x.File, seed: x.seed, size: x.size}).readTable(x.all)
 }
 
 // Saved returns how much smaller the stored file is than its content.
-func (x *File) Saved() int64 { return x.size - x.stored }
+func (x *File) Saved() int64 { return x.size - x.all }
 
 // Allocate and Truncate implement disk.File. They always fail.
 func (x *File) Allocate(int64) error { return errors.ErrUnsupported }
@@ -176,7 +176,7 @@ func (x *File) writeTable() error {
 	if (int(end)+len(table)+trailerSize)%Start == 0 {
 		table = append(table, make([]byte, align)...)
 	}
-	x.buf, x.out, x.stored = nil, nil, int64(end)+int64(len(table))+trailerSize
+	x.buf, x.out, x.all = nil, nil, int64(end)+int64(len(table))+trailerSize
 	return x.File.WriteAt(int64(end), table, trailer)
 }
 
@@ -259,45 +259,72 @@ func (x *File) ReadAt(b []byte, off int64) (n int, err error) {
 			n += x.length(i)
 			continue
 		}
-		e := x.cache.take(x, i)
-		if err := e.err; err != nil {
-			x.cache.release(e) // another reader may use e from now on
+		need := x.length(i)
+		if len(b) < Size { // the reader of a single batch; others probably go on where they stop
+			need = min(need, skip+len(b)-n)
+		}
+		e, content, err := x.cache.take(x, i, need)
+		if err == nil {
+			n += copy(b[n:], content[skip:])
+		}
+		x.cache.release(e)
+		if err != nil {
 			return n, err
 		}
-		n += copy(b[n:], e.buf[skip:])
-		x.cache.release(e)
 	}
 	return n, nil
 }
 
 // decode reads block i into b, which has the length of the block.
 func (x *File) decode(b []byte, i int) error {
-	at := x.at[i]
-	next := x.at[i+1]
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	c, data, err := x.read(*buf, i)
+	if err == nil && !c.decode(b, data) {
+		err = x.damaged(i)
+	}
+	return err
+}
+
+// read reads the data of block i and verifies it. The data is a part of buf, which must have room
+// for the stored block.
+func (x *File) read(buf []byte, i int) (codec, []byte, error) {
+	at, n := x.at[i], x.stored(i)
+	if n == 0 {
+		return 0, nil, fmt.Errorf("%w: block %d was not found", ErrDamaged, i)
+	}
+	b := buf[:n]
+	if n, err := x.File.ReadAt(b, int64(at)); n < len(b) {
+		if errors.Is(err, io.EOF) {
+			err = ErrDamaged
+		}
+		return 0, nil, err
+	}
+	h, ok := decodeHead(b, x.seed)
+	if !ok || int64(h.block) != x.block || h.number != i || headSize+h.length > len(b) {
+		return 0, nil, fmt.Errorf("%w: head of block %d at offset %d", ErrDamaged, i, at)
+	}
+	data := b[headSize:][:h.length]
+	if crc32.Checksum(data, castagnoli) != h.sum {
+		return 0, nil, x.damaged(i)
+	}
+	return h.codec, data, nil
+}
+
+// stored returns the size of block i in the file, or 0 if the block was not found.
+func (x *File) stored(i int) int {
+	at, next := x.at[i], x.at[i+1]
 	if x.fault != nil { // the next block may not have been found
 		next = x.following(at)
 	}
 	if at == 0 || next < at+headSize || int64(next-at) > headSize+x.block+align {
-		return fmt.Errorf("%w: block %d was not found", ErrDamaged, i)
+		return 0
 	}
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	stored := (*buf)[:next-at]
-	if n, err := x.File.ReadAt(stored, int64(at)); n < len(stored) {
-		if errors.Is(err, io.EOF) {
-			err = ErrDamaged
-		}
-		return err
-	}
-	h, ok := decodeHead(stored, x.seed)
-	if !ok || int64(h.block) != x.block || h.number != i || headSize+h.length > len(stored) {
-		return fmt.Errorf("%w: head of block %d at offset %d", ErrDamaged, i, at)
-	}
-	data := stored[headSize:][:h.length]
-	if crc32.Checksum(data, castagnoli) != h.sum || !h.codec.decode(b, data) {
-		return fmt.Errorf("%w: block %d at offset %d", ErrDamaged, i, at)
-	}
-	return nil
+	return int(next - at)
+}
+
+func (x *File) damaged(i int) error {
+	return fmt.Errorf("%w: block %d at offset %d", ErrDamaged, i, x.at[i])
 }
 
 // following returns the offset of the first block after the offset at, as a search has found it.

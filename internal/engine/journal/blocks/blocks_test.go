@@ -87,9 +87,9 @@ func TestReadAt(t *testing.T) {
 		for seed := range uint64(8) {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(seed, 0))
-				for range 200 {
+				for range 400 {
 					off := r.IntN(testSize)
-					b := make([]byte, 1+r.IntN(testSize-off))
+					b := make([]byte, 1+r.IntN([]int{testSize - off, min(1000, testSize-off)}[r.IntN(2)]))
 					if n, err := x.ReadAt(b, int64(off)); n != len(b) || err != nil || !bytes.Equal(b, all[off:off+n]) {
 						t.Errorf("%d bytes at %d: %d read, error %v", len(b), off, n, err)
 					}
@@ -111,7 +111,11 @@ func TestCacheIsBounded(t *testing.T) {
 	all, fs := content(), faulty.New()
 	x := write(t, fs, all)
 	for range 2 * cacheEntries {
-		x.cache.release(x.cache.take(&File{File: x.File, seed: x.seed, size: x.size, block: x.block, at: x.at}, 3))
+		e, _, err := x.cache.take(&File{File: x.File, seed: x.seed, size: x.size, block: x.block, at: x.at}, 3, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.cache.release(e)
 	}
 	if n, m := len(x.cache.all), len(x.cache.found); n != cacheEntries || m > cacheEntries {
 		t.Errorf("%d entries, %d found, want at most %d", n, m, cacheEntries)

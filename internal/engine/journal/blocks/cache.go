@@ -12,54 +12,93 @@ type Cache struct {
 	hand  int      // position in all where the search for an unused entry goes on
 }
 
-// cacheEntries is the largest number of blocks in a cache. It equals the number of reads that a
-// journal allows at once, so that readers do not evict each other's blocks.
-const cacheEntries = 256
+const (
+	// cacheEntries is the largest number of blocks in a cache. It equals the number of reads that a
+	// journal allows at once, so that readers do not evict each other's blocks.
+	cacheEntries = 256
+	// mostData is the length of the longest data that an entry keeps to decode more of it later. So
+	// an entry has at most one and a half times the memory of a block.
+	mostData = Size / 2
+)
 
 type key struct {
 	file  *File
 	block int
 }
 
-// entry is a decoded block. The fields buf and err may be used without the cache's lock once the
-// channel ready is closed.
+// entry is a block that is decoded as far as readers needed it. Decoding goes on from there for a
+// reader that needs more: a read of one batch decodes half a block on average.
 type entry struct {
-	key   key
-	buf   []byte
+	key  key // the fields up to kept are guarded by Cache.mu
+	refs int
+	used bool // taken since the search for an unused entry last passed by
+	kept bool // part of Cache.all
+
+	mu    sync.Mutex // held while the block is decoded
+	begun bool       // the data was read, or err is set
+	block decoder
 	err   error
-	ready chan struct{}
-	refs  int
-	used  bool // taken since the search for an unused entry last passed by
-	kept  bool // part of Cache.all
+	buf   []byte // memory for the content
+	data  []byte // memory for the data, if there is more to decode
 }
 
-// take returns a block, and decodes it first if necessary. The caller must release it.
-func (c *Cache) take(x *File, i int) *entry {
+// take returns an entry for block i of x, and the content of the block. At least the first n bytes
+// of the content are decoded. They do not change until the caller releases the entry, which it must
+// do after an error too.
+func (c *Cache) take(x *File, i, n int) (*entry, []byte, error) {
 	k := key{x, i}
 	c.mu.Lock()
 	e := c.found[k]
-	if e != nil {
-		e.refs++
-		e.used = true
-		c.mu.Unlock()
-		<-e.ready
-		return e
+	if e == nil {
+		e = c.unused()
+		e.key, e.begun = k, false
+		if c.found == nil {
+			c.found = map[key]*entry{}
+		}
+		c.found[k] = e
 	}
-	e = c.unused()
-	*e = entry{key: k, buf: e.buf, ready: make(chan struct{}), refs: 1, used: true, kept: e.kept}
-	if c.found == nil {
-		c.found = map[key]*entry{}
-	}
-	c.found[k] = e
+	e.refs++
+	e.used = true
 	c.mu.Unlock()
-	if n := x.length(i); n > cap(e.buf) {
-		e.buf = make([]byte, n, x.block)
-	} else {
-		e.buf = e.buf[:n]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.begun {
+		e.begun, e.err = true, e.begin(x, i, n)
 	}
-	e.err = x.decode(e.buf, i)
-	close(e.ready)
-	return e
+	if e.err == nil && e.block.n < n && !e.block.decode(n) {
+		e.err = x.damaged(i)
+	}
+	return e, e.block.b, e.err
+}
+
+// begin reads block i of x, of which n bytes are needed. It leaves decoding for later if that can be
+// done in parts.
+func (e *entry) begin(x *File, i, n int) error {
+	length := x.length(i)
+	if length > cap(e.buf) {
+		e.buf = make([]byte, x.block)
+	}
+	e.block = decoder{b: e.buf[:length], n: length}
+	if n == length || x.stored(i) > mostData {
+		return x.decode(e.block.b, i)
+	}
+	if e.data == nil {
+		e.data = make([]byte, mostData)
+	}
+	c, data, err := x.read(e.data, i)
+	if err != nil {
+		return err
+	}
+	var ok bool
+	if c == sequences {
+		e.block, ok = newDecoder(e.block.b, data)
+	} else {
+		ok = c.decode(e.block.b, data)
+	}
+	if !ok {
+		return x.damaged(i)
+	}
+	return nil
 }
 
 // unused returns an entry that is not in use: a new one, or one that was not used for a long time.

@@ -16,8 +16,6 @@ const (
 	moreLiterals = 31 // the number of literals is at least this; the rest is among the lengths
 	moreMatch    = 29 // the same for the length of the repetition, less leastMatch
 	longLength   = 255
-	// leastDistance is the shortest distance of a repetition that is copied 32 bytes at a time.
-	leastDistance = 32
 )
 
 // matcher finds repetitions in the content of a block.
@@ -144,101 +142,186 @@ func (m *matcher) appendTo(b []byte) []byte {
 	return append(b, m.lengths...)
 }
 
+// decoder decodes a block of literals and sequences, as far as it is asked to.
+type decoder struct {
+	b, data []byte // content, and what it is decoded from
+
+	n        int // how much of b is decoded
+	literal  int // offset in data of the next literal
+	literals int // end of the literals
+	at       int // offset of the next sequence
+	end      int // end of the sequences
+	long     int // offset of the next of the lengths that are too large for a sequence
+}
+
 // decodeSequences decodes data into b, which has the length of the content. It reports whether data
 // was valid.
 func decodeSequences(b, data []byte) bool {
+	d, ok := newDecoder(b, data)
+	return ok && d.decode(len(b))
+}
+
+// newDecoder returns a decoder of data into b, which has the length of the content. It reports
+// whether data has room for what its head says.
+func newDecoder(b, data []byte) (decoder, bool) {
 	if len(data) < sequenceHead {
-		return false
+		return decoder{}, false
 	}
-	at := sequenceHead + int(binary.LittleEndian.Uint16(data[2:]))           // the next sequence
-	end := at + sequenceSize*int(binary.LittleEndian.Uint16(data))           // the end of the sequences
-	literal, literals, n, lengths := sequenceHead, at, 0, lengths{rest: nil} // the next literal, the end of the literals, and how much is decoded
-	if end > len(data) {
-		return false
-	}
-	lengths.rest = data[end:]
-	for {
-		n, literal, at = copySequences(b, data, n, literal, at, end)
-		if at == end {
-			break
-		}
-		v := int(data[at]) | int(data[at+1])<<8 | int(data[at+2])<<16
-		at += sequenceSize
-		l := lengths.next(v&31, moreLiterals)
-		r := lengths.next(v>>5&31, moreMatch) + leastMatch
-		distance := v >> 10
-		if lengths.bad || l > literals-literal || l+r > len(b)-n || distance == 0 || distance > n+l {
+	literals := sequenceHead + int(binary.LittleEndian.Uint16(data[2:]))
+	end := literals + sequenceSize*int(binary.LittleEndian.Uint16(data))
+	d := decoder{b: b, data: data, literal: sequenceHead, literals: literals, at: literals, end: end, long: end}
+	return d, end <= len(data)
+}
+
+// decode goes on until at least the first n bytes of the content are decoded. It returns false if
+// it found that the data is not valid. It finds everything that is wrong only if n is the length of
+// the content. Decoded bytes do not change when more are decoded.
+func (d *decoder) decode(n int) bool {
+	for d.n < n && d.at < d.end {
+		if d.decodeQuickly(n); d.n < n && d.at < d.end && !d.decodeOne() {
 			return false
 		}
-		n += copy(b[n:], data[literal:literal+l])
-		literal += l
-		for r > 0 { // a repetition may overlap itself
-			c := copy(b[n:n+r], b[n-distance:n])
-			n, r = n+c, r-c
-		}
 	}
-	return literals-literal == len(b)-n && copy(b[n:], data[literal:literals]) == len(b)-n
+	if d.literal > d.literals {
+		return false
+	}
+	if d.n >= n && n < len(d.b) {
+		return true
+	}
+	rest := d.data[d.literal:d.literals]
+	if d.at < d.end || len(rest) != len(d.b)-d.n {
+		return false
+	}
+	d.n, d.literal = d.n+copy(d.b[d.n:], rest), d.literals
+	return true
 }
 
-// lengths reads the lengths that are too large for a sequence.
-type lengths struct {
-	rest []byte
-	bad  bool // a length was missing or not valid
+// decodeOne decodes a sequence of any kind. It reports whether the sequence was valid.
+func (d *decoder) decodeOne() bool {
+	v := int(d.data[d.at]) | int(d.data[d.at+1])<<8 | int(d.data[d.at+2])<<16
+	l, ok := d.length(v&31, moreLiterals)
+	if !ok {
+		return false
+	}
+	r, ok := d.length(v>>5&31, moreMatch)
+	if r += leastMatch; !ok {
+		return false
+	}
+	distance := v >> 10
+	if l > d.literals-d.literal || l+r > len(d.b)-d.n || distance == 0 || distance > d.n+l {
+		return false
+	}
+	d.n += copy(d.b[d.n:], d.data[d.literal:d.literal+l])
+	d.literal, d.at = d.literal+l, d.at+sequenceSize
+	for r > 0 { // a repetition may overlap itself
+		c := copy(d.b[d.n:d.n+r], d.b[d.n-distance:d.n])
+		d.n, r = d.n+c, r-c
+	}
+	return true
 }
 
-// next returns a length of a sequence. If it is not below the limit more, the rest of it is read.
-func (s *lengths) next(n, more int) int {
-	if n < more {
-		return n
+// length returns a length of a sequence. If it is not below the limit more, the rest of it is read.
+func (d *decoder) length(n, more int) (int, bool) {
+	rest := d.data[d.long:]
+	switch {
+	case n < more:
+		return n, true
+	case n > more || len(rest) == 0:
+		return 0, false
+	case rest[0] < longLength:
+		d.long++
+		return n + int(rest[0]), true
+	case len(rest) < 3:
+		return 0, false
 	}
-	if n > more || len(s.rest) == 0 {
-		s.bad = true
-		return 0
-	}
-	n += int(s.rest[0])
-	size := 1
-	if s.rest[0] == longLength {
-		if size = 3; len(s.rest) < size {
-			s.bad = true
-			return 0
-		}
-		n = more + int(binary.LittleEndian.Uint16(s.rest[1:]))
-	}
-	s.rest = s.rest[size:]
-	return n
+	d.long += 3
+	return n + int(binary.LittleEndian.Uint16(rest[1:])), true
 }
 
-// copySequences decodes sequences until one needs care: a long or a near one, one that is not valid,
-// or one close to the end of b or data. It returns how much of b is decoded, and the offsets in data
-// of the next literal and the next sequence.
+// decodeQuickly decodes sequences until n bytes of the content are decoded, or until a sequence
+// needs care: one that is not valid, a very long one, or one close to the end of the content or the
+// data.
 //
-// It always copies 32 bytes, because a copy of fixed length needs no branch. The bytes that this
-// writes too much are overwritten by the next sequences. The conditions of the loop leave enough
-// space for them, so unsafe saves only the checks for each copy.
-func copySequences(b, data []byte, n, literal, at, end int) (int, int, int) {
-	const step = 32
-	// A sequence has at most 30 literals and repeats at most 32 bytes.
-	lastN, lastLiteral, lastAt := len(b)-2*step, len(data)-step, min(end-sequenceSize, len(data)-4)
-	if lastN < 0 || lastLiteral < 0 {
-		return n, literal, at
+// It copies 16 or 32 bytes at a time, because a copy of fixed length needs no branch. The bytes that
+// this writes too much are overwritten by the next sequences. The conditions leave enough space for
+// them, so unsafe saves only the checks for each copy.
+func (d *decoder) decodeQuickly(n int) {
+	dst, src := unsafe.Pointer(unsafe.SliceData(d.b)), unsafe.Pointer(unsafe.SliceData(d.data))
+	for {
+		d.copyShort(dst, src, n)
+		if d.n >= n || d.at == d.end {
+			return
+		}
+		v := int(d.data[d.at]) | int(d.data[d.at+1])<<8 | int(d.data[d.at+2])<<16
+		l, r, distance, long := v&31, v>>5&31, v>>10, d.long
+		if r > moreMatch || long+2 > len(d.data) {
+			return
+		}
+		if l == moreLiterals {
+			l, long = l+int(d.data[long]), long+1
+		}
+		if r == moreMatch {
+			r, long = r+int(d.data[long]), long+1
+		}
+		if l >= moreLiterals+longLength || r >= moreMatch+longLength { // a length of more than one byte
+			return
+		}
+		r += leastMatch
+		if l > len(d.data)-step-d.literal || l+r > len(d.b)-step-d.n || distance == 0 || distance > d.n+l {
+			return
+		}
+		for i := 0; i < l; i += step {
+			copyStep(unsafe.Add(dst, d.n+i), unsafe.Add(src, d.literal+i))
+		}
+		repeat(unsafe.Add(dst, d.n+l), distance, r)
+		d.n, d.literal, d.at, d.long = d.n+l+r, d.literal+l, d.at+sequenceSize, long
 	}
-	dst, src := unsafe.Pointer(unsafe.SliceData(b)), unsafe.Pointer(unsafe.SliceData(data))
+}
+
+const (
+	step = 32 // a repetition in a short sequence has at most as many bytes
+	half = 16 // a short sequence has at most as many literals
+)
+
+// copyShort decodes sequences until as many bytes of the content are decoded as the parameter until
+// says, or until a sequence is not short, or near, not valid, or close to the end of the content or the data.
+func (d *decoder) copyShort(dst, src unsafe.Pointer, until int) {
+	n, literal, at := d.n, d.literal, d.at
+	lastN, lastLiteral, lastAt := min(until-1, len(d.b)-half-step), len(d.data)-half, min(d.end-sequenceSize, len(d.data)-4)
 	for n <= lastN && literal <= lastLiteral && at <= lastAt {
 		v := binary.LittleEndian.Uint32((*[4]byte)(unsafe.Add(src, at))[:])
 		l, r, distance := int(v&31), int(v>>5&31), int(v>>10&(Size-1))
-		if l == moreLiterals || r >= moreMatch || distance < leastDistance || distance > n+l {
+		if l > half || r >= moreMatch || distance < half || distance > n+l {
 			break
 		}
-		copy32(unsafe.Add(dst, n), unsafe.Add(src, literal))
+		*(*[half]byte)(unsafe.Add(dst, n)) = *(*[half]byte)(unsafe.Add(src, literal))
 		n, literal = n+l, literal+l
-		copy32(unsafe.Add(dst, n), unsafe.Add(dst, n-distance))
+		copyStep(unsafe.Add(dst, n), unsafe.Add(dst, n-distance))
 		n, at = n+r+leastMatch, at+sequenceSize
 	}
-	return n, literal, at
+	d.n, d.literal, d.at = n, literal, at
 }
 
-// copy32 copies 32 bytes. The two parts must not overlap.
-func copy32(dst, src unsafe.Pointer) {
-	*(*[16]byte)(dst) = *(*[16]byte)(src)
-	*(*[16]byte)(unsafe.Add(dst, 16)) = *(*[16]byte)(unsafe.Add(src, 16))
+// repeat copies r bytes from this distance before dst to dst. It writes up to 31 bytes more.
+func repeat(dst unsafe.Pointer, distance, r int) {
+	switch {
+	case distance >= half:
+		for i := 0; i < r; i += step {
+			copyStep(unsafe.Add(dst, i), unsafe.Add(dst, i-distance))
+		}
+	case distance >= 8:
+		for i := 0; i < r; i += 8 {
+			*(*[8]byte)(unsafe.Add(dst, i)) = *(*[8]byte)(unsafe.Add(dst, i-distance))
+		}
+	default:
+		for i := range r {
+			*(*byte)(unsafe.Add(dst, i)) = *(*byte)(unsafe.Add(dst, i-distance))
+		}
+	}
+}
+
+// copyStep copies 32 bytes, 16 at a time. If src is before dst, the distance must be at least 16.
+func copyStep(dst, src unsafe.Pointer) {
+	*(*[half]byte)(dst) = *(*[half]byte)(src)
+	*(*[half]byte)(unsafe.Add(dst, half)) = *(*[half]byte)(unsafe.Add(src, half))
 }

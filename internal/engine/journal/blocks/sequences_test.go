@@ -21,7 +21,7 @@ func shapes() map[string][]byte {
 	random := make([]byte, Size)
 	rand.NewChaCha8([32]byte{2}).Read(random)
 	m := map[string][]byte{"nothing": {}, "random": random, "zeros": make([]byte, Size), "json": content()[Start : Start+Size]}
-	for _, n := range []int{1, 7, 8, 9, 63, 64, 65, 100, 1000} {
+	for _, n := range []int{1, 7, 8, 9, 63, 64, 65, 100, 1000, 3000} {
 		m[fmt.Sprint("zeros ", n)] = make([]byte, n)
 		m[fmt.Sprint("json ", n)] = m["json"][:n]
 		m[fmt.Sprint("every ", n)] = bytes.Repeat(random[:n], Size/n)
@@ -71,20 +71,60 @@ func TestCodec(t *testing.T) {
 	}
 }
 
+// However far a block is decoded first, this part has its content, and the rest can be decoded later.
+func TestDecodeInParts(t *testing.T) {
+	for name, content := range shapes() {
+		var m matcher
+		m.find(content)
+		data := m.appendTo(nil)
+		step := 1
+		if len(content) > 3000 { // every length would take too long
+			step = 1501
+		}
+		for n := 0; n <= len(content); n += step {
+			b := make([]byte, len(content))
+			d, ok := newDecoder(b, data)
+			if !ok || !d.decode(n) || d.n < n || !bytes.Equal(b[:d.n], content[:d.n]) {
+				t.Fatalf("%s: %d of %d bytes: %d decoded, or the content differs", name, n, len(content), d.n)
+			}
+			if !d.decode(len(b)) || !bytes.Equal(b, content) {
+				t.Fatalf("%s: %d of %d bytes, then the rest: the content differs", name, n, len(content))
+			}
+		}
+		b := make([]byte, len(content))
+		d, _ := newDecoder(b, data)
+		for n := range len(content) + 1 {
+			if !d.decode(n) || n > 0 && b[n-1] != content[n-1] {
+				t.Fatalf("%s: %d of %d bytes, one after another: the content differs", name, n, len(content))
+			}
+		}
+	}
+}
+
 // Data that is not valid is refused, or decoded to some content of the right length. Nothing outside
-// of the content is written.
+// of the content is written. Decoding in two parts has the same outcome as decoding all at once.
 func FuzzDecode(f *testing.F) {
 	for _, content := range shapes() {
 		data, _ := encode(nil, content)
-		f.Add(data, len(content))
+		f.Add(data, len(content), len(content)/2)
 	}
-	f.Fuzz(func(t *testing.T, data []byte, n int) {
+	f.Fuzz(func(t *testing.T, data []byte, n, part int) {
 		if n < 0 || n > Size {
 			return
 		}
 		const guard = 64
+		data = data[:len(data):len(data)]
 		room := bytes.Repeat([]byte{0xa5}, n+2*guard)
-		decodeSequences(room[guard:guard+n:guard+n], data[:len(data):len(data)])
+		b := room[guard : guard+n : guard+n]
+		whole := make([]byte, n)
+		valid := decodeSequences(whole, data)
+		d, ok := newDecoder(b, data)
+		ok = ok && d.decode(min(max(0, part), n))
+		begun := bytes.Clone(b[:d.n])
+		ok = ok && d.decode(n)
+		if ok != valid || ok && !bytes.Equal(b, whole) || !bytes.Equal(begun, b[:len(begun)]) {
+			t.Errorf("%d bytes of content: valid %v, in two parts %v, or the content differs", n, valid, ok)
+		}
 		if want := bytes.Repeat([]byte{0xa5}, guard); !bytes.Equal(room[:guard], want) || !bytes.Equal(room[guard+n:], want) {
 			t.Errorf("%d bytes of content: bytes outside were written", n)
 		}

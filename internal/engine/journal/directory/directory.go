@@ -260,7 +260,7 @@ func (d *Directory) ParseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
 	version, err := strconv.Atoi(strings.TrimPrefix(first, "weir journal "))
 	if err != nil || !strings.HasPrefix(first, "weir") {
-		return fmt.Errorf("%w: %s begins with %q", ErrForeign, FormatFile, first)
+		return fmt.Errorf("%w: %s begins with %q", ErrForeign, FormatFile, first[:min(len(first), 40)])
 	}
 	if version > compressedVersion {
 		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, compressedVersion)
