@@ -28,7 +28,7 @@ type replayed struct {
 	fresh  bool         // nothing was read yet, so it is not known whether the connection speaks HTTP/2
 	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not part of one
 
-	oversized http.Handler
+	oversized http.Handler // nil over TLS
 }
 
 // newReplayed returns a connection whose Read returns raw first. It treats the connection as HTTP/2
@@ -89,7 +89,7 @@ func (c *replayed) Write(p []byte) (int, error) {
 		runtime.Gosched()
 		return c.Conn.Write(p)
 	}
-	if !bytes.HasPrefix(p, bareTooLarge) {
+	if c.oversized == nil || !bytes.HasPrefix(p, bareTooLarge) {
 		return c.Conn.Write(p)
 	}
 	if _, err := c.Conn.Write(tooLarge(c.oversized, c.RemoteAddr().String())); err != nil {
