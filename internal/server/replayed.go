@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// replayed is a cleartext connection that net/http serves. Its Read first returns the data that an
-// event loop has already read. If the client speaks HTTP/2, replayed then reads ahead. It also
-// replaces the 431 response of net/http (see bareTooLarge).
+// replayed is a connection that net/http serves. Its Read first returns the data that an event loop
+// has already read. If a client speaks HTTP/2 without TLS, replayed then reads ahead. Without TLS, it
+// also replaces the 431 response of net/http (see bareTooLarge).
 //
 // To read ahead is to read more than the caller asked for. net/http reads each HTTP/2 frame with
 // two system calls, one for the nine bytes of the frame header and one for the rest, although the
