@@ -2,10 +2,11 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"time"
+
+	"weir/internal/server/loop"
 )
 
 // bounded is a listener that refuses connections beyond the limits. For each connection that it
@@ -67,16 +68,23 @@ func (c *counted) Close() error {
 	return err
 }
 
-// placeIn returns the record of a connection, or nil if the connection neither is a *counted nor
-// wraps one.
+// placeIn returns the record of a connection, or nil if it has none.
 func placeIn(c net.Conn) *place {
+	if n := countedIn(c); n != nil {
+		return n.place
+	}
+	return nil
+}
+
+// countedIn returns the *counted that a connection is or wraps, or nil if there is none.
+func countedIn(c net.Conn) *counted {
 	for {
 		switch n := c.(type) {
 		case *counted:
-			return n.place
+			return n
 		case *replayed:
 			c = n.Conn
-		case *tls.Conn:
+		case interface{ NetConn() net.Conn }: // *tls.Conn, and what carries the records of a session
 			c = n.NetConn()
 		default:
 			return nil
@@ -84,13 +92,21 @@ func placeIn(c net.Conn) *place {
 	}
 }
 
-type placeKey struct{}
+type (
+	placeKey   struct{}
+	sessionKey struct{}
+)
 
-// withPlace adds the record of a connection to the context of its requests. The method
-// patience.ServeHTTP needs the record.
+// withPlace adds the record of a connection to the context of its requests, and its TLS session if
+// an event loop has handed it over. The method patience.ServeHTTP needs both.
 func withPlace(ctx context.Context, c net.Conn) context.Context {
 	if p := placeIn(c); p != nil {
-		return context.WithValue(ctx, placeKey{}, p)
+		ctx = context.WithValue(ctx, placeKey{}, p)
+	}
+	if r, ok := c.(*replayed); ok {
+		if s, ok := r.Conn.(*loop.Session); ok {
+			ctx = context.WithValue(ctx, sessionKey{}, s)
+		}
 	}
 	return ctx
 }

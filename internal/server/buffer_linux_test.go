@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"syscall"
@@ -23,14 +22,7 @@ func TestWriteBuffer(t *testing.T) {
 		s.Serve(http.NotFoundHandler(), secured())
 		defer s.Shutdown(context.Background())
 		get(t, w.client(t), w.url(s))
-		c := <-conns
-		if secure, ok := c.(*tls.Conn); ok {
-			c = secure.NetConn()
-		}
-		if clear, ok := c.(*replayed); ok {
-			c = clear.Conn
-		}
-		raw, err := c.(*counted).TCPConn.SyscallConn()
+		raw, err := countedIn(<-conns).TCPConn.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -12,16 +13,18 @@ import (
 	"weir/internal/server/loop"
 )
 
-// front accepts cleartext connections and gives them to the event loops, which answer plain HTTP/1.1
-// requests without net/http. A connection that a loop does not serve any more goes to net/http, with
-// the data that the loop has read.
+// front accepts connections and gives them to the event loops, which answer plain HTTP/1.1 requests
+// without net/http. Over TLS, it does the handshake before that, and gives connections that speak
+// HTTP/2 to net/http. A connection that a loop does not serve any more goes to net/http, with the
+// data that the loop has read.
 type front struct {
 	from      bounded
 	loops     *loop.Loops
+	secure    *tls.Config // nil if connections are not encrypted
 	oversized http.Handler
-	rest      chan accepted // connections that net/http serves, and errors of the listener
-	closed    chan struct{} // closed when net/http closes its listener
-	once      sync.Once
+	rest      chan accepted   // connections that net/http serves, and errors of the listener
+	closed    context.Context // ends when net/http closes its listener
+	close     context.CancelFunc
 	work      sync.WaitGroup
 }
 
@@ -31,8 +34,9 @@ type accepted struct {
 	err  error
 }
 
-func newFront(from bounded, h, oversized http.Handler, logger *slog.Logger) (*front, error) {
-	f := &front{from: from, oversized: oversized, rest: make(chan accepted), closed: make(chan struct{})}
+func newFront(from bounded, h, oversized http.Handler, secure *tls.Config, logger *slog.Logger) (*front, error) {
+	f := &front{from: from, oversized: oversized, secure: secure, rest: make(chan accepted)}
+	f.closed, f.close = context.WithCancel(context.Background())
 	var err error
 	f.loops, err = loop.New(loop.Options{Handler: h, Logger: logger, HandOver: f.handOver, Head: readHeaderTimeout, Idle: idleTimeout})
 	return f, err
@@ -55,7 +59,7 @@ func (f *front) accept() {
 		}
 		select {
 		case f.rest <- accepted{err: err}: // net/http knows which errors to retry, and when
-		case <-f.closed:
+		case <-f.closed.Done():
 			return
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -67,26 +71,49 @@ func (f *front) accept() {
 // add gives a connection to a loop.
 func (f *front) add(c net.Conn) {
 	n := c.(*counted) // bounded.Accept returns no other type
-	f.loops.Add(n.TCPConn, seat{n.connections, n.place})
+	if f.secure != nil {
+		f.work.Go(func() { f.shake(n) })
+		return
+	}
+	f.loops.Add(n.TCPConn, seat{n.connections, n.place}, nil)
+}
+
+// shake does the TLS handshake of a connection, and gives the connection to a loop if it speaks
+// HTTP/1.1. Other connections go to net/http. It also gets those whose handshake failed: it finds the
+// same error, logs it, and has a response for clients that do not speak TLS.
+func (f *front) shake(n *counted) {
+	s := loop.NewSession(n, f.secure)
+	n.SetDeadline(time.Now().Add(readHeaderTimeout))
+	err := s.HandshakeContext(f.closed)
+	n.SetDeadline(time.Time{})
+	if p := s.ConnectionState().NegotiatedProtocol; err != nil || p != "" && p != "http/1.1" {
+		f.pass(s.Conn)
+		return
+	}
+	f.loops.Add(n.TCPConn, seat{n.connections, n.place}, s)
 }
 
 // handOver receives a connection from a loop.
-func (f *front) handOver(c net.Conn, of loop.Place, raw []byte) {
+func (f *front) handOver(c net.Conn, of loop.Place, session *loop.Session, raw []byte) {
 	s := of.(seat)
 	n := &counted{TCPConn: c.(*net.TCPConn), connections: s.connections, place: s.place}
 	if s.place != nil {
 		end := func() { n.Close() }
 		s.place.close.Store(&end)
 	}
-	// In a goroutine, because net/http may not be ready to accept a connection.
-	go f.pass(newReplayed(n, raw, f.oversized))
+	to := newReplayed(n, raw, f.oversized)
+	if session != nil {
+		session.Use(n)
+		to = &replayed{Conn: session, raw: raw}
+	}
+	go f.pass(to) // in a goroutine, because net/http may not be ready to accept a connection
 }
 
 // pass gives a connection to net/http.
 func (f *front) pass(c net.Conn) {
 	select {
 	case f.rest <- accepted{conn: c}:
-	case <-f.closed:
+	case <-f.closed.Done():
 		c.Close()
 	}
 }
@@ -108,13 +135,13 @@ func (h handover) Accept() (net.Conn, error) {
 	select {
 	case a := <-h.f.rest:
 		return a.conn, a.err
-	case <-h.f.closed:
+	case <-h.f.closed.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 func (h handover) Close() error {
-	h.f.once.Do(func() { close(h.f.closed) })
+	h.f.close()
 	return h.Listener.Close()
 }
 

@@ -59,10 +59,11 @@ var sequences = []struct{ name, fields, variants string }{
 // get the same response as from net/http, which remembers nothing. Above all, the loop and net/http
 // must agree on where a request ends.
 func TestLoopSequences(t *testing.T) {
-	p := newPair(t)
-	for _, s := range sequences {
-		t.Run(s.name, func(t *testing.T) { p.compare(t, sequence(s.fields, s.variants)) })
-	}
+	overBoth(t, func(t *testing.T, p *pair) {
+		for _, s := range sequences {
+			t.Run(s.name, func(t *testing.T) { p.compare(t, sequence(s.fields, s.variants)) })
+		}
+	})
 }
 
 // A loop and net/http give the same responses to random sequences of requests. The header
@@ -74,7 +75,7 @@ func TestLoopRandomSequences(t *testing.T) {
 		"58", "16", "0", "058", "+58", "58,58", " 58", "", "58\r\nConnection: close", "58\r\nExpect: 100-continue", "58\r\nHost: b",
 		"58\r\nContent-Length: 58", "58\r\nContent-Length: 16", "58\r\nTransfer-Encoding: chunked", "58\r\nX-A: b",
 	}
-	p := newPair(t)
+	p := newPair(t, false)
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		fields := "Host: a\r\nContent-Length: #\r\n"
@@ -104,24 +105,25 @@ func split(r *rand.Rand, raw string) (pieces []string) {
 
 // A loop and net/http give the same responses however the network splits the data.
 func TestLoopPieces(t *testing.T) {
-	p := newPair(t)
 	r := rand.New(rand.NewPCG(1, 1))
-	for _, c := range loopCases {
-		t.Run(c.name, func(t *testing.T) {
-			for range 3 {
-				if pieces := split(r, c.raw); len(pieces) < 2000 {
-					p.compareInPieces(t, pieces)
+	overBoth(t, func(t *testing.T, p *pair) {
+		for _, c := range loopCases {
+			t.Run(c.name, func(t *testing.T) {
+				for range 3 {
+					if pieces := split(r, c.raw); len(pieces) < 2000 {
+						p.compareInPieces(t, pieces)
+					}
 				}
-			}
-		})
-	}
+			})
+		}
+	})
 }
 
 func FuzzLoopPieces(f *testing.F) {
 	for i, c := range loopCases {
 		f.Add(c.raw, uint64(i))
 	}
-	p := newPair(f)
+	p := newPair(f, false)
 	f.Fuzz(func(t *testing.T, raw string, seed uint64) {
 		if strings.Contains(raw, "PRI ") {
 			t.Skip("HTTP/2, which the plain server does not support")
@@ -137,7 +139,7 @@ func FuzzLoopSequence(f *testing.F) {
 	for _, s := range sequences {
 		f.Add(s.fields, s.variants)
 	}
-	p := newPair(f)
+	p := newPair(f, false)
 	f.Fuzz(func(t *testing.T, fields, variants string) {
 		raw := sequence(fields, variants)
 		if strings.Contains(raw, "PRI ") {

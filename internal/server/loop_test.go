@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -64,31 +65,40 @@ type reply struct {
 // ask sends raw bytes on a new connection, closes the sending side, and returns all responses.
 func ask(t testing.TB, addr, raw string) []reply {
 	t.Helper()
-	return askInPieces(t, addr, []string{raw})
+	return askInPieces(t, reach(t, addr, false), []string{raw})
 }
 
-// askInPieces does the same as ask, with one write for each piece.
-func askInPieces(t testing.TB, addr string, pieces []string) []reply {
+// reach opens a connection, over TLS if secure is true.
+func reach(t testing.TB, addr string, secure bool) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Minute))
+	if secure {
+		c = tls.Client(c, &tls.Config{RootCAs: trust, ServerName: "127.0.0.1"})
+	}
+	return c
+}
+
+// askInPieces sends pieces with one write each, closes the sending side, and returns all responses.
+func askInPieces(t testing.TB, c net.Conn, pieces []string) []reply {
+	t.Helper()
+	defer c.Close()
 	go func() { // in a goroutine, because the server may respond before it has read everything
 		for _, piece := range pieces {
 			io.WriteString(c, piece)
 			runtime.Gosched() // so that the server can read each piece separately
 		}
-		c.(*net.TCPConn).CloseWrite()
+		c.(interface{ CloseWrite() error }).CloseWrite()
 	}()
 	var all []reply
 	in := bufio.NewReader(c)
 	for {
 		resp, err := http.ReadResponse(in, &http.Request{Method: "POST"})
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("%q: neither a response nor the end of the connection after %d responses of %s", pieces, len(all), addr)
+			t.Fatalf("%q: neither a response nor the end of the connection after %d responses of %s", pieces, len(all), c.RemoteAddr())
 		}
 		if err != nil {
 			return all
@@ -96,6 +106,7 @@ func askInPieces(t testing.TB, addr string, pieces []string) []reply {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Header.Del("Date")
 		resp.Header.Del("Connection")
+		resp.Header.Del("Alt-Svc")
 		if len(body) > 2<<10 {
 			resp.Header.Del("Content-Length") // this field may differ: net/http sends a long response in chunks
 		}
@@ -110,6 +121,7 @@ func post11(path, header, body string) string {
 // pair is two servers with the same handler: a Server of this package, and a plain one of net/http.
 type pair struct {
 	ours, plain string
+	secure      bool
 	looped      atomic.Int64 // number of responses that a loop gave
 }
 
@@ -119,26 +131,38 @@ func inLoop(w http.ResponseWriter) bool {
 	return ok
 }
 
-func newPair(t testing.TB) *pair {
-	p := &pair{}
+// overBoth runs a test in cleartext and over TLS.
+func overBoth(t *testing.T, f func(*testing.T, *pair)) {
+	t.Run("cleartext", func(t *testing.T) { f(t, newPair(t, false)) })
+	t.Run("TLS", func(t *testing.T) { f(t, newPair(t, true)) })
+}
+
+func newPair(t testing.TB, secure bool) *pair {
+	p := &pair{secure: secure}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if inLoop(w) {
 			p.looped.Add(1)
 		}
 		mirror(w, r)
 	})
-	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "off", Logger: quiet, NetHTTPOnly: netHTTPOnly})
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Logger: quiet, NetHTTPOnly: netHTTPOnly})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Serve(h, TLS{})
+	s.Serve(h, secured())
 	t.Cleanup(func() { s.Shutdown(context.Background()) })
 	other := httptest.NewUnstartedServer(h)
 	other.Config.MaxHeaderBytes, other.Config.DisableGeneralOptionsHandler = libraryHeaderBytes, true
 	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
-	other.Start()
+	p.ours = s.HTTP()
+	if secure {
+		other.StartTLS()
+		p.ours = s.HTTPS()
+	} else {
+		other.Start()
+	}
 	t.Cleanup(other.Close)
-	p.ours, p.plain = s.HTTP(), other.Listener.Addr().String()
+	p.plain = other.Listener.Addr().String()
 	return p
 }
 
@@ -152,7 +176,7 @@ func (p *pair) compare(t testing.TB, raw string) {
 func (p *pair) compareInPieces(t testing.TB, pieces []string) {
 	t.Helper()
 	raw := strings.Join(pieces, "")
-	want, got := ask(t, p.plain, raw), askInPieces(t, p.ours, pieces)
+	want, got := askInPieces(t, reach(t, p.plain, p.secure), []string{raw}), askInPieces(t, reach(t, p.ours, p.secure), pieces)
 	if len(got) != len(want) {
 		t.Fatalf("%q: got %d responses, %v; net/http gives %d, %v", raw, len(got), got, len(want), want)
 	}
@@ -260,16 +284,17 @@ var loopCases = []struct {
 
 // An event loop gives the same responses as net/http.
 func TestLoopMatchesNetHTTP(t *testing.T) {
-	p := newPair(t)
-	for _, c := range loopCases {
-		t.Run(c.name, func(t *testing.T) {
-			before := p.looped.Load()
-			p.compare(t, c.raw)
-			if n := p.looped.Load() - before; n != c.looped && !netHTTPOnly {
-				t.Errorf("the loop gave %d responses, want %d", n, c.looped)
-			}
-		})
-	}
+	overBoth(t, func(t *testing.T, p *pair) {
+		for _, c := range loopCases {
+			t.Run(c.name, func(t *testing.T) {
+				before := p.looped.Load()
+				p.compare(t, c.raw)
+				if n := p.looped.Load() - before; n != c.looped && !netHTTPOnly {
+					t.Errorf("the loop gave %d responses, want %d", n, c.looped)
+				}
+			})
+		}
+	})
 }
 
 // An event loop serves bodies up to 64 KiB. A body that does not arrive within 20 ms goes to net/http,
@@ -278,26 +303,27 @@ func TestLoopServesLargeBodies(t *testing.T) {
 	if netHTTPOnly {
 		t.Skip("needs event loops")
 	}
-	p := newPair(t)
-	for _, size := range []int{21 << 10, 33 << 10, 64 << 10} {
-		raw := post11("/", "", strings.Repeat("0123456789abcdef", size/16)) + post11("/2", "", "y")
-		for before := p.looped.Load(); p.looped.Load()-before < 2; {
-			before = p.looped.Load()
-			p.compareInPieces(t, []string{raw})
-			p.compareInPieces(t, []string{raw[:len(raw)/2], raw[len(raw)/2:]})
+	overBoth(t, func(t *testing.T, p *pair) {
+		for _, size := range []int{21 << 10, 33 << 10, 64 << 10} {
+			raw := post11("/", "", strings.Repeat("0123456789abcdef", size/16)) + post11("/2", "", "y")
+			for before := p.looped.Load(); p.looped.Load()-before < 2; {
+				before = p.looped.Load()
+				p.compareInPieces(t, []string{raw})
+				p.compareInPieces(t, []string{raw[:len(raw)/2], raw[len(raw)/2:]})
+			}
 		}
-	}
-	before := p.looped.Load()
-	if p.compare(t, post11("/", "", strings.Repeat("x", 64<<10+1))); p.looped.Load() != before {
-		t.Error("a loop served a body above 64 KiB")
-	}
+		before := p.looped.Load()
+		if p.compare(t, post11("/", "", strings.Repeat("x", 64<<10+1))); p.looped.Load() != before {
+			t.Error("a loop served a body above 64 KiB")
+		}
+	})
 }
 
 func FuzzLoop(f *testing.F) {
 	for _, c := range loopCases {
 		f.Add(c.raw)
 	}
-	p := newPair(f)
+	p := newPair(f, false)
 	f.Fuzz(func(t *testing.T, raw string) {
 		if strings.Contains(raw, "PRI ") {
 			t.Skip("HTTP/2, which the plain server does not support")

@@ -90,11 +90,10 @@ func (u *udp) serve() {
 // announce adds the alt-svc field, which advertises HTTP/3, to the responses of h while HTTP/3 is
 // served.
 func (u *udp) announce(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return adding(h, func(f http.Header) {
 		if v := u.altSvc.Load(); v != nil {
-			w.Header()["Alt-Svc"] = *v
+			f["Alt-Svc"] = *v
 		}
-		h.ServeHTTP(w, r)
 	})
 }
 

@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// replayed is a cleartext connection that net/http serves. Its Read first returns the data that an
-// event loop has already read. If the client speaks HTTP/2, replayed then reads ahead. It also
-// replaces the 431 response of net/http (see bareTooLarge).
+// replayed is a connection that net/http serves. Its Read first returns the data that an event loop
+// has already read. If a client speaks HTTP/2 without TLS, replayed then reads ahead. Without TLS, it
+// also replaces the 431 response of net/http (see bareTooLarge).
 //
 // To read ahead is to read more than the caller asked for. net/http reads each HTTP/2 frame with
 // two system calls, one for the nine bytes of the frame header and one for the rest, although the
@@ -28,7 +28,7 @@ type replayed struct {
 	fresh  bool         // nothing was read yet, so it is not known whether the connection speaks HTTP/2
 	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not part of one
 
-	oversized http.Handler
+	oversized http.Handler // nil over TLS
 }
 
 // newReplayed returns a connection whose Read returns raw first. It treats the connection as HTTP/2
@@ -89,7 +89,7 @@ func (c *replayed) Write(p []byte) (int, error) {
 		runtime.Gosched()
 		return c.Conn.Write(p)
 	}
-	if !bytes.HasPrefix(p, bareTooLarge) {
+	if c.oversized == nil || !bytes.HasPrefix(p, bareTooLarge) {
 		return c.Conn.Write(p)
 	}
 	if _, err := c.Conn.Write(tooLarge(c.oversized, c.RemoteAddr().String())); err != nil {

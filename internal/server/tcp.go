@@ -15,7 +15,7 @@ import (
 type tcp struct {
 	http        *http.Server
 	listener    net.Listener
-	front       *front // gives connections to the event loops; nil over TLS and without loops
+	front       *front // gives connections to the event loops; nil without loops
 	plain       bool   // use net/http alone
 	connections *connections
 	logger      *slog.Logger
@@ -45,33 +45,29 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 	p.SetHTTP1(true)
 	p.SetHTTP2(secure != nil)
 	p.SetUnencryptedHTTP2(secure == nil)
-	within := bounded{t.listener, t.connections, secure == nil}
-	accept := func() error { return t.http.ServeTLS(within, "", "") }
-	if secure == nil {
-		rest := t.open(within, h, oversized)
-		accept = func() error { return t.http.Serve(rest) }
-	}
-	patience := patience{Handler: h, oversized: oversized}
-	if t.front != nil {
-		patience.loops = t.front.loops
-	}
-	t.http.Handler, t.http.TLSConfig, t.http.Protocols = patience, secure, &p
+	t.http.TLSConfig, t.http.Protocols = secure, &p
 	if err := speakHTTP2(t.http); err != nil {
 		return func() error { return err }
 	}
+	rest := t.open(bounded{t.listener, t.connections, secure == nil}, h, oversized, secure)
+	patience := patience{Handler: h, oversized: oversized}
+	if t.front != nil && secure == nil {
+		patience.loops = t.front.loops
+	}
+	t.http.Handler = patience
 	return func() error {
-		if err := accept(); !errors.Is(err, http.ErrServerClosed) {
+		if err := t.http.Serve(rest); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
 	}
 }
 
-// open returns the listener of net/http on a cleartext address. With event loops, this listener gets
-// only the connections that the loops do not serve.
-func (t *tcp) open(within bounded, h, oversized http.Handler) net.Listener {
+// open returns the listener of net/http. With event loops, this listener gets only the connections
+// that the loops do not serve.
+func (t *tcp) open(within bounded, h, oversized http.Handler, secure *tls.Config) net.Listener {
 	if !t.plain {
-		front, err := newFront(within, h, oversized, t.logger)
+		front, err := newFront(within, h, oversized, secure, t.logger)
 		if err == nil {
 			t.front = front
 			return front.listener()
@@ -79,6 +75,9 @@ func (t *tcp) open(within bounded, h, oversized http.Handler) net.Listener {
 		if !errors.Is(err, loop.ErrUnsupported) {
 			t.logger.Warn("event loops disabled", "error", err)
 		}
+	}
+	if secure != nil {
+		return tls.NewListener(within, secure)
 	}
 	return replaying{within, oversized}
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"net/http"
 	"slices"
+
+	"weir/internal/server/loop"
 )
 
 // TLS has the certificates and secrets for HTTPS.
@@ -32,10 +34,43 @@ type TLS struct {
 // responses over TLS.
 func strict(h http.Handler) http.Handler {
 	year := []string{"max-age=31536000"}
+	return adding(h, func(f http.Header) { f["Strict-Transport-Security"] = year })
+}
+
+// adding returns a handler that adds header fields to the responses of h. An event loop can use it
+// in the same way as h.
+func adding(h http.Handler, fields func(http.Header)) http.Handler {
+	if l, ok := h.(loop.Later); ok {
+		return addingLater{l, fields}
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Strict-Transport-Security"] = year
+		fields(w.Header())
 		h.ServeHTTP(w, r)
 	})
+}
+
+type addingLater struct {
+	loop.Later
+	fields func(http.Header)
+}
+
+func (a addingLater) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.fields(w.Header())
+	a.Later.ServeHTTP(w, r)
+}
+
+// ServeLater implements loop.Later. If the request is not taken, the response writer is not used any
+// more.
+func (a addingLater) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
+	a.fields(w.Header())
+	return a.Later.ServeLater(w, r)
+}
+
+// Flush implements loop.Flusher.
+func (a addingLater) Flush() {
+	if f, ok := a.Later.(loop.Flusher); ok {
+		f.Flush()
+	}
 }
 
 // config returns a configuration that allows TLS 1.3, and TLS 1.2 with the cipher suites that have

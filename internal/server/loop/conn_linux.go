@@ -34,6 +34,7 @@ type conn struct {
 	parked   Parked      // the response that has been parked; nil if there is none
 
 	previous *remembered // the previous request; nil before the first
+	session  *Session    // nil on a cleartext connection
 }
 
 // isIdle reports whether the connection has no request.
@@ -67,17 +68,16 @@ func (c *conn) advance() {
 			return
 		}
 		held := len(c.in)
-		n, err := read(c.fd, c.l.buf[held:])
+		n, more, err := c.read(c.l.buf[held:])
 		switch {
-		case errors.Is(err, syscall.EAGAIN):
+		case err == errLater:
 			c.readable = false
-		case errors.Is(err, syscall.EINTR):
 		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // like net/http, if fewer than 4 bytes follow a response, ignore them; see take
 			c.close()
 		case n == 0: // the client stopped sending within a request
 			c.handOver(c.in)
 		default:
-			c.readable = c.ended || held+n == len(c.l.buf)
+			c.readable = c.ended || more
 			raw := c.l.buf[:n]
 			if held > 0 {
 				c.in = append(c.in, c.l.buf[held:held+n]...)
@@ -85,6 +85,31 @@ func (c *conn) advance() {
 			}
 			parsed = !c.take(raw)
 		}
+	}
+}
+
+// read reads what has arrived, as much as fits into b. It returns errLater if nothing has arrived,
+// and 0 if the client has stopped sending. The result more says that another read may return
+// something although the poller reports nothing.
+func (c *conn) read(b []byte) (n int, more bool, err error) {
+	if c.session != nil {
+		return c.session.read(b)
+	}
+	n, err = c.receive(b)
+	return n, n == len(b), err
+}
+
+// receive reads from the connection. It returns errLater if nothing has arrived.
+func (c *conn) receive(b []byte) (int, error) {
+	for {
+		n, err := read(c.fd, b)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case errors.Is(err, syscall.EAGAIN):
+			err = errLater
+		}
+		return n, err
 	}
 }
 
@@ -132,6 +157,9 @@ func (c *conn) take(raw []byte) bool {
 		c.remote = peer(c.fd)
 	}
 	r.RemoteAddr = c.remote
+	if c.session != nil {
+		r.TLS = c.session.State()
+	}
 	content := append(c.l.body(end-head), raw[head:end]...)
 	c.keep(raw[end:])
 	c.begin(r, content)
@@ -209,13 +237,25 @@ func (c *conn) send(x *exchange) {
 		return
 	}
 	c.last = x.request.Close || x.close || c.l.set.stopping.Load()
-	c.write(x.encode(c.l.now, c.last))
+	c.seal(x.encode(c.l.now, c.last))
 	if x.pooled {
 		x.recycle(c.l)
 	}
 }
 
-// write sends b, which is a whole response or its last part.
+// seal sends a whole response, over TLS if the connection has a session.
+func (c *conn) seal(b []byte) {
+	if c.session != nil {
+		var err error
+		if b, err = c.session.seal(b); err != nil {
+			c.close()
+			return
+		}
+	}
+	c.write(b)
+}
+
+// write sends b, which is a whole response or its last part, as the client gets it.
 func (c *conn) write(b []byte) {
 	if !c.transmit(b, forClient) {
 		return
@@ -251,6 +291,9 @@ func (c *conn) transmit(b []byte, wait int) bool {
 // close closes the connection.
 func (c *conn) close() {
 	c.leave(net.ErrClosed)
+	if c.session != nil && c.fd >= 0 && len(c.out) == 0 {
+		_, _ = write(c.fd, c.session.end()) // the client learns from it that nothing was cut off
+	}
 	if fd := c.forget(); fd >= 0 {
 		syscall.Close(fd)
 		c.place.Leave()
@@ -281,7 +324,7 @@ func (c *conn) handOver(raw []byte) {
 		return
 	}
 	if to, err := c.release(); err == nil {
-		c.l.set.options.HandOver(to, c.place, raw)
+		c.l.set.options.HandOver(to, c.place, c.session, raw)
 	}
 }
 

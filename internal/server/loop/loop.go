@@ -11,6 +11,8 @@
 // (Options.HandOver), and so does everything that follows on the connection. When in doubt, a
 // request goes to net/http: that is slower, but never wrong.
 //
+// A connection over TLS is served in the same way, once its handshake is complete (see Session).
+//
 // A response that waits most of the time, such as that of a subscriber, can be parked (Loops.Park).
 // A loop then owns the connection of the response, and the handler returns. While it waits, such a
 // response takes no goroutine and no buffer.
@@ -109,9 +111,10 @@ type Options struct {
 	Logger  *slog.Logger
 
 	// HandOver takes a connection that the loop does not serve any more. raw is the data that was
-	// read from the connection and belongs to no request that the loop has answered. HandOver must
-	// not block.
-	HandOver func(c net.Conn, place Place, raw []byte)
+	// read from the connection and belongs to no request that the loop has answered. If the
+	// connection is encrypted, s is its session, which has to Use a connection again, and raw was
+	// read from the session. HandOver must not block.
+	HandOver func(c net.Conn, place Place, s *Session, raw []byte)
 
 	Head time.Duration // how long a new connection may take to send its first request
 	Idle time.Duration // how long a connection may have no request; also how long a client may take to receive a response

@@ -44,13 +44,18 @@ func New(o Options) (*Loops, error) {
 }
 
 // Add gives a connection to a loop. The loop takes over the connection's descriptor, so the caller
-// must not use the connection any more.
-func (ls *Loops) Add(from *net.TCPConn, place Place) {
+// must not use the connection any more. The parameter s is the session on the connection, whose
+// handshake is complete, or nil if the connection is not encrypted.
+func (ls *Loops) Add(from *net.TCPConn, place Place, s *Session) {
 	c := &conn{place: place, l: ls.serving()}
 	c.remote = from.RemoteAddr().String()
 	if err := c.own(from); err != nil {
 		place.Leave()
 		return
+	}
+	if c.session = s; s != nil {
+		s.enter(c.receive)
+		c.readable = true // the session may have read a request together with the end of the handshake
 	}
 	c.l.post(message{add: c})
 }

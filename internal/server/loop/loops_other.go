@@ -14,7 +14,7 @@ type Loops struct{}
 func New(Options) (*Loops, error) { return nil, ErrUnsupported }
 
 // Add is never called.
-func (*Loops) Add(*net.TCPConn, Place) {}
+func (*Loops) Add(*net.TCPConn, Place, *Session) {}
 
 // Park is never called.
 func (*Loops) Park(Parked, bool, func() (*net.TCPConn, Place, []byte, error)) bool { return false }

@@ -32,7 +32,7 @@ func TestParkedResponsesAreSpread(t *testing.T) {
 	ls := &Loops{all: []*loop{{}, {}, {}, {}}}
 	parked := make([]int, len(ls.all))
 	for range 100 {
-		ls.Add(c.(*net.TCPConn), free{})
+		ls.Add(c.(*net.TCPConn), free{}, nil)
 		ls.Park(&quiet{}, false, func() (*net.TCPConn, Place, []byte, error) {
 			for i, l := range ls.all {
 				parked[i] += len(l.guests)
