@@ -63,7 +63,7 @@ type feed struct {
 	view     atomic.Pointer[view] // set while there are subscriptions
 	rows     rows                 // has its own lock
 	turn     sync.Mutex           // a subscription takes it before mu, so that at most one subscription competes with publishers for mu
-	trimming sync.Mutex           // held while a trim runs
+	trimming bool                 // a trim runs; guarded by sweeper.trims.mu
 	fetching chan struct{}        // has an element while a subscription reads batches of other nodes into the tail
 	audience audience             // has its own lock
 }

@@ -73,7 +73,37 @@ type sweeper struct {
 	unchecked []*Stream // streams to be opened as soon as possible after the start
 
 	checking atomic.Bool // checkIdle is running in the background
-	long     sync.Mutex  // held while a long note is made and written
+	trims    trimTurns
+	long     bool // a long note is being made and written; guarded by trims.mu
+}
+
+// trimTurns lets trims wait for each other. A trim waits for the disk. A simulation must know which
+// goroutines wait, and cannot know it of one that waits for a mutex.
+type trimTurns struct {
+	mu    sync.Mutex
+	ended *sync.Cond // nil until a trim has to wait; guarded by mu
+}
+
+// take waits until busy is false, and sets it to true. The field busy points to is guarded by t.mu.
+func (t *trimTurns) take(busy *bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for *busy {
+		if t.ended == nil {
+			t.ended = sync.NewCond(&t.mu)
+		}
+		t.ended.Wait()
+	}
+	*busy = true
+}
+
+// give sets busy to false.
+func (t *trimTurns) give(busy *bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if *busy = false; t.ended != nil {
+		t.ended.Broadcast()
+	}
 }
 
 // checkQueue is a heap of idle streams, ordered by checkAt. Each stream is in it at most once.
@@ -302,13 +332,14 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 // the mark that Note returns. One trim runs at a time. Otherwise a trim could store a note that is
 // older than the low mark of the log, and therefore useless.
 func (f *feed) trim() error {
-	f.trimming.Lock()
-	defer f.trimming.Unlock()
+	turns := &f.hub.sweeper.trims
+	turns.take(&f.trimming)
+	defer turns.give(&f.trimming)
 	f.mu.Lock()
 	if stream.NoteSize(f.state, f.ahead) >= longNote {
 		f.mu.Unlock()
-		f.hub.sweeper.long.Lock()
-		defer f.hub.sweeper.long.Unlock()
+		turns.take(&f.hub.sweeper.long)
+		defer turns.give(&f.hub.sweeper.long)
 		f.mu.Lock()
 	}
 	c, evicted := f.state.Checkpoint(f.ahead), f.evicted

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type front struct {
 	closed    context.Context // ends when net/http closes its listener
 	close     context.CancelFunc
 	work      sync.WaitGroup
+	shaking   sync.WaitGroup // handshakes
+	logger    *slog.Logger
 }
 
 // accepted is the result of a call of Accept on the listener of net/http.
@@ -35,7 +38,7 @@ type accepted struct {
 }
 
 func newFront(from bounded, h, oversized http.Handler, secure *tls.Config, logger *slog.Logger) (*front, error) {
-	f := &front{from: from, oversized: oversized, secure: secure, rest: make(chan accepted)}
+	f := &front{from: from, oversized: oversized, secure: secure, rest: make(chan accepted), logger: logger}
 	f.closed, f.close = context.WithCancel(context.Background())
 	var err error
 	f.loops, err = loop.New(loop.Options{Handler: h, Logger: logger, HandOver: f.handOver, Head: readHeaderTimeout, Idle: idleTimeout})
@@ -72,7 +75,7 @@ func (f *front) accept() {
 func (f *front) add(c net.Conn) {
 	n := c.(*counted) // bounded.Accept returns no other type
 	if f.secure != nil {
-		f.work.Go(func() { f.shake(n) })
+		f.shaking.Go(func() { f.shake(n) })
 		return
 	}
 	f.loops.Add(n.TCPConn, seat{n.connections, n.place}, nil)
@@ -82,6 +85,12 @@ func (f *front) add(c net.Conn) {
 // HTTP/1.1. Other connections go to net/http. It also gets those whose handshake failed: it finds the
 // same error, logs it, and has a response for clients that do not speak TLS.
 func (f *front) shake(n *counted) {
+	defer func() {
+		if p := recover(); p != nil { // net/http survives a panic in a handshake too
+			f.logger.Error("panic", "panic", p, "stack", string(debug.Stack()))
+			n.Close()
+		}
+	}()
 	s := loop.NewSession(n, f.secure)
 	n.SetDeadline(time.Now().Add(readHeaderTimeout))
 	err := s.HandshakeContext(f.closed)
@@ -118,10 +127,18 @@ func (f *front) pass(c net.Conn) {
 	}
 }
 
-// wait waits until no request is in flight in the loops; see loop.Loops.Wait.
+// wait waits until no request is in flight in the loops; see loop.Loops.Wait. It also waits for
+// handshakes, which end soon, because their connections are closed. But a callback for the
+// certificate may take longer, so wait does not wait for them after the context has ended.
 func (f *front) wait(ctx context.Context) error {
 	err := f.loops.Wait(ctx)
 	f.work.Wait()
+	done := make(chan struct{})
+	go func() { f.shaking.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 	return err
 }
 

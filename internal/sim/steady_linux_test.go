@@ -10,11 +10,15 @@ import (
 // steadied is set in the environment of a worker that has called steady.
 const steadied = "WEIR_SIM_STEADY"
 
-// steady starts this process again with threads that sleep for an hour whenever they sleep for a
-// while. So the thread of the Go runtime that interrupts goroutines does not run. It interrupts a
-// goroutine that has run for ten milliseconds, even if the operating system ran something else
-// meanwhile. Others then go first, and the history differs from that of other runs of the seed.
-// Simulations need no timers of the operating system, because their time is simulated.
+// slack is how much longer than asked for a thread of a worker may sleep. The runtime also takes
+// short naps while it waits for other threads, so it must not be long.
+const slack = 100 * time.Millisecond
+
+// steady starts this process again with threads that sleep longer than they ask for. So the thread of
+// the Go runtime that interrupts goroutines seldom runs. It interrupts a goroutine that has run for
+// ten milliseconds, even if the operating system ran something else meanwhile. Others then go first,
+// and the history differs from that of other runs of the seed. Simulations need no timers of the
+// operating system, because their time is simulated.
 func steady() {
 	const setTimerSlack = 29 // PR_SET_TIMERSLACK; the new process keeps the setting
 	if os.Getenv(steadied) != "" {
@@ -22,7 +26,7 @@ func steady() {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, uintptr(time.Hour), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, uintptr(slack), 0); errno != 0 {
 		return
 	}
 	path, err := os.Executable()

@@ -473,13 +473,14 @@ func (p *preparer) files() int {
 // it when the reader releases it.
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
-	for _, s := range slices.Concat(p.ready, p.dead, p.packed) {
+	open, leaving := slices.Concat(p.ready, p.dead, p.packed), p.leaving
+	p.mu.Unlock()
+	for _, s := range open {
 		s.File.Close()
 	}
-	if p.leaving != nil {
-		p.leaving.File.Close()
-		p.j.dir.FS.Remove(p.leaving.Name)
+	if leaving != nil {
+		leaving.File.Close()
+		p.j.dir.FS.Remove(leaving.Name)
 	}
 }

@@ -71,7 +71,7 @@ func (c *conn) advance() {
 		n, more, err := c.read(c.l.buf[held:])
 		switch {
 		case err == errLater:
-			c.readable = false
+			c.readable = c.ended && more
 		case err != nil || n == 0 && (held == 0 || c.served && held < 4): // like net/http, if fewer than 4 bytes follow a response, ignore them; see take
 			c.close()
 		case n == 0: // the client stopped sending within a request
@@ -83,6 +83,10 @@ func (c *conn) advance() {
 				c.in = append(c.in, c.l.buf[held:held+n]...)
 				raw = c.in
 			}
+			if c.session != nil && c.session.isOdd(len(c.l.buf)) {
+				c.handOver(raw)
+				return
+			}
 			parsed = !c.take(raw)
 		}
 	}
@@ -93,7 +97,9 @@ func (c *conn) advance() {
 // something although the poller reports nothing.
 func (c *conn) read(b []byte) (n int, more bool, err error) {
 	if c.session != nil {
-		return c.session.read(b)
+		err = net.ErrClosed // if crypto/tls panics
+		c.l.try(func() { n, more, err = c.session.read(b) })
+		return n, more, err
 	}
 	n, err = c.receive(b)
 	return n, n == len(b), err
@@ -246,8 +252,9 @@ func (c *conn) send(x *exchange) {
 // seal sends a whole response, over TLS if the connection has a session.
 func (c *conn) seal(b []byte) {
 	if c.session != nil {
-		var err error
-		if b, err = c.session.seal(b); err != nil {
+		err := net.ErrClosed // if crypto/tls panics
+		c.l.try(func() { b, err = c.session.seal(b) })
+		if err != nil {
 			c.close()
 			return
 		}

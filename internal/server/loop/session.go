@@ -16,6 +16,7 @@ type Session struct {
 	*tls.Conn
 	state   tls.ConnectionState
 	carrier carrier
+	failed  error // what the next read returns
 }
 
 // NewSession returns a session on a connection. The caller does the handshake.
@@ -39,24 +40,37 @@ func (s *Session) enter(receive func([]byte) (int, error)) {
 }
 
 // read decrypts what has arrived, as much as fits into b. At the end of the session it returns 0 and
-// no error, and errLater if nothing has arrived. The result more says that another read may return
-// something although nothing else arrives.
+// no error, and errLater if no data has arrived. The result more says that another read may return
+// something although the poller reports nothing.
 func (s *Session) read(b []byte) (n int, more bool, err error) {
-	s.carrier.drained = false
-	for n < len(b) {
+	s.carrier.drained, s.carrier.received = false, 0
+	for n < len(b) && s.failed == nil && (n == 0 || !s.isOdd(len(b))) {
 		m, err := s.Conn.Read(b[n:])
 		n += m
 		switch {
 		case err == nil:
-		case n > 0:
-			return n, err != errLater, nil // any other error is returned again by the next read
-		case errors.Is(err, io.EOF):
-			return 0, false, nil
+		case err == errLater && n == 0:
+			return 0, s.carrier.received > 0, err
+		case err == errLater:
+			return n, false, nil
 		default:
-			return 0, false, err
+			s.failed = err
 		}
 	}
-	return n, true, nil
+	if n > 0 || s.failed == nil {
+		return n, true, nil
+	}
+	if errors.Is(s.failed, io.EOF) {
+		return 0, false, nil
+	}
+	return 0, false, s.failed
+}
+
+// isOdd reports whether the last read has received far more than data: a client may ask for new keys
+// with each byte that it sends. Such a session must leave its loop, because each answer takes
+// time and memory.
+func (s *Session) isOdd(most int) bool {
+	return len(s.carrier.out) > 0 || s.carrier.received > 2*most
 }
 
 // seal encrypts b. The result is valid until the next call.
@@ -75,8 +89,11 @@ func (s *Session) end() []byte {
 type carrier struct {
 	net.Conn
 	receive func([]byte) (int, error) // reads from the connection while a loop has it; otherwise nil
-	drained bool                      // everything that had arrived was read
 	out     []byte                    // records that were not sent yet
+
+	// The last call of Session.read has set these fields.
+	drained  bool // everything that had arrived was read
+	received int  // number of bytes that were read
 }
 
 // errLater means that nothing has arrived.
@@ -97,15 +114,14 @@ func (c *carrier) Read(p []byte) (int, error) {
 	}
 	n, err := c.receive(p)
 	c.drained = n < len(p) // the loop learns from the poller when more arrives
+	c.received += max(n, 0)
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
 	return max(n, 0), err
 }
 
-// Write writes records. While a loop has the connection, they wait for the next response. These are
-// rarely other records than those of a response: a client may ask for new keys, and the answer to
-// that must only come before the next data.
+// Write writes records. While a loop has the connection, they are kept for whoever sends next.
 func (c *carrier) Write(p []byte) (int, error) {
 	if c.receive != nil {
 		c.out = append(c.out, p...)
