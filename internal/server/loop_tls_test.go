@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -111,5 +113,61 @@ func TestNoSession(t *testing.T) {
 	io.WriteString(c, "\x16\x03\x01")
 	if err := s.Shutdown(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A panic during a handshake ends only its connection.
+func TestPanicInHandshake(t *testing.T) {
+	var panicked atomic.Bool
+	s := listen(t)
+	s.Serve(http.HandlerFunc(mirror), TLS{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if !panicked.Swap(true) {
+			panic("planted")
+		}
+		return &certificate, nil
+	}})
+	defer s.Shutdown(context.Background())
+	if got := askInPieces(t, reach(t, s.HTTPS(), true), []string{post11("/", "", "x")}); len(got) != 0 {
+		t.Errorf("the connection whose handshake panicked got %v", got)
+	}
+	if got := askInPieces(t, reach(t, s.HTTPS(), true), []string{post11("/", "", "x")}); len(got) != 1 {
+		t.Errorf("the next connection got %v, want a response", got)
+	}
+}
+
+// A shutdown whose time is up does not wait for a handshake.
+func TestShutdownDuringHandshake(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	s := listen(t)
+	s.Serve(http.HandlerFunc(mirror), TLS{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		close(begun)
+		<-release
+		return &certificate, nil
+	}})
+	c := reach(t, s.HTTPS(), true)
+	defer c.Close()
+	go c.(*tls.Conn).Handshake()
+	<-begun
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Shutdown(over)
+	close(release)
+}
+
+// The server closes a connection whose client has stopped sending in the middle of a record, while a
+// request was in flight.
+func TestClientEndsWithinRecord(t *testing.T) {
+	s, h := serveDeferring(t)
+	defer s.Shutdown(context.Background())
+	clients, in := secureClients(t, s, 1)
+	io.WriteString(clients[0], post11("/later", "", "x"))
+	pending := <-h.pending
+	raw := clients[0].(*tls.Conn).NetConn().(*net.TCPConn)
+	raw.Write([]byte{0x17, 3, 3})
+	raw.CloseWrite()
+	pending.finish()
+	expect(t, in[0], "later x")
+	if _, err := in[0].ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want the end of the session", err)
 	}
 }
