@@ -97,6 +97,33 @@ func TestLogStaysOpenDuringATrim(t *testing.T) {
 	})
 }
 
+// Trims of a stream wait for each other without a mutex, so that a simulation can tell that they
+// wait: with a mutex, synctest.Wait would never return.
+func TestTrimsWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &slowTrims{memory.New(), make(chan struct{}, 2), make(chan struct{})}
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
+		publish(t, s, at(1, strings.Repeat("x", 800)))
+		publish(t, s, at(2, strings.Repeat("x", 800)))
+		f, trimmed := s.openFeed(), make(chan error)
+		for range 2 {
+			go func() { trimmed <- f.trim() }()
+		}
+		synctest.Wait()
+		if n := len(e.begun); n != 1 {
+			t.Errorf("%d trims run at the same time, want one", n)
+		}
+		close(e.end)
+		for range 2 {
+			if err := <-trimmed; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // watched is an engine that counts how often logs are opened and trimmed.
 type watched struct {
 	engine.Engine
