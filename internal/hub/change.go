@@ -58,7 +58,7 @@ func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 		return trimEvicted(ctx, loose.f)
 	})
 	if loose != nil {
-		loose.end()
+		loose.end(err != nil && s.hub.engine.Status().State == engine.ReadOnly)
 	}
 	if err != nil {
 		return weir.Stream{}, err
@@ -125,10 +125,15 @@ func (l *loosened) growTo(b *bounds) {
 	}
 }
 
-func (l *loosened) end() {
-	l.f.mu.Lock()
-	l.f.loose = slices.DeleteFunc(l.f.loose, func(o *loosened) bool { return o == l })
-	l.f.mu.Unlock()
+// end releases the feed. If the store became read-only, the change may have been stored, and a
+// restart may find it. Then the parameter vague is true, and the feed goes on to keep what the larger
+// limits keep.
+func (l *loosened) end(vague bool) {
+	if !vague {
+		l.f.mu.Lock()
+		l.f.loose = slices.DeleteFunc(l.f.loose, func(o *loosened) bool { return o == l })
+		l.f.mu.Unlock()
+	}
 	l.f.release()
 }
 

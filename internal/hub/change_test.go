@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -257,6 +258,42 @@ func TestDeleteDuringChange(t *testing.T) {
 		}
 		if _, err := h.Stream(s.ID); code(err) != weir.StreamNotFound {
 			t.Errorf("finding the deleted stream: %v", err)
+		}
+	})
+}
+
+// failed is an engine whose updates of documents fail, and make it read-only.
+type failed struct {
+	engine.Engine
+	readOnly atomic.Bool
+}
+
+func (e *failed) Update(context.Context, string, []byte, engine.Revision) (engine.Document, error) {
+	e.readOnly.Store(true)
+	return engine.Document{}, engine.ErrReadOnly
+}
+
+func (e *failed) Status() engine.Status {
+	if e.readOnly.Load() {
+		return engine.Status{State: engine.ReadOnly, Reason: engine.ErrReadOnly}
+	}
+	return e.Engine.Status()
+}
+
+// A change that made the store read-only may take effect after a restart. So until then, nothing is
+// evicted that the larger limits keep.
+func TestChangeWithUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, &failed{Engine: memory.New()}, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.RetentionSeconds = 60 })
+		publish(t, s, at(1, "x"))
+		if _, err := s.Change(t.Context(), toRetention(3600)); err == nil {
+			t.Fatal("the change succeeded")
+		}
+		time.Sleep(20 * time.Minute) // longer than an idle feed stays open
+		if got := kept(s, 1); len(got) != 1 {
+			t.Errorf("the batches %v are kept, want the first one", got)
 		}
 	})
 }

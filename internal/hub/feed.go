@@ -202,7 +202,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		return
 	}
 	f.mu.Lock()
-	settled := isSettled(f) && (!h.shared || f.way.holds.none())
+	settled := isSettled(f) && len(f.loose) == 0 && (!h.shared || f.way.holds.none())
 	f.mu.Unlock()
 	if !settled && !force {
 		s.mu.Unlock()
