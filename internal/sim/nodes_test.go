@@ -26,7 +26,7 @@ type cluster struct {
 	nodes    []*node
 	troubles []trouble
 	looked   int       // the node that the final check looks at
-	righted  time.Time // when a clock that was wrong by much was last set
+	righted  time.Time // when a clock was last seen to be wrong by much
 }
 
 // node is one of the processes that share a store, and the NATS server inside the process. After a
@@ -307,15 +307,13 @@ func (k *link) disconnect(on bool) {
 // skew sets the clock of a node. Nodes tolerate small differences. A node whose clock is wrong by
 // more writes nothing (D14). But a node that has heard no other one since it started cannot know
 // that its clock is wrong, so at most one clock is wrong by much, and only if all nodes are present.
-// The nodes believe the latest clock of the last eight heartbeats of a node. So after a clock was
-// wrong by much, the others are right for ten seconds.
+// Nodes remember eight heartbeats, so after a clock was wrong, the others are right for ten seconds.
 func (w *cluster) skew(n *node) {
 	d := time.Duration(w.rng.IntN(9000)-4500) * time.Millisecond
-	if time.Duration(n.ahead.Load()).Abs() > 5*time.Second {
+	if wrong := slices.ContainsFunc(w.nodes, func(o *node) bool { return time.Duration(o.ahead.Load()).Abs() > 5*time.Second }); wrong {
 		w.righted = time.Now()
 	}
-	wrong := slices.ContainsFunc(w.nodes, func(o *node) bool { return time.Duration(o.ahead.Load()).Abs() > 5*time.Second })
-	if w.rng.IntN(4) == 0 && !wrong && time.Since(w.righted) > 10*time.Second && w.allUp() && w.allMet() {
+	if w.rng.IntN(4) == 0 && time.Since(w.righted) > 10*time.Second && w.allUp() && w.allMet() {
 		d *= 100_000 // days, which is longer than most batches are kept
 		if len(w.nodes) == 2 {
 			d = d.Abs() // of two clocks that differ, the one that is ahead counts as wrong

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"weir"
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/natstest"
 )
 
 var ctx = context.Background()
@@ -319,21 +319,7 @@ func TestServerRestart(t *testing.T) {
 // startThree starts a cluster of three servers, and an engine on each.
 func startThree(t *testing.T, within context.Context, o Options) ([]*embedded.Server, []*Engine) {
 	t.Helper()
-	return startNodes(t, within, o, newAddresses(t, 3), 0)
-}
-
-// newAddresses returns addresses that servers can listen on.
-func newAddresses(t *testing.T, n int) (addresses []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addresses = append(addresses, l.Addr().String())
-		l.Close()
-	}
-	return addresses
+	return startNodes(t, within, o, natstest.Addresses(t, 3), 0)
 }
 
 // startNodes starts servers of a cluster, from a number on, and an engine on each.

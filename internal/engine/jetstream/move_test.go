@@ -12,6 +12,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream/copies"
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/natstest"
 )
 
 // steps records the progress of Balance or Expel.
@@ -28,7 +29,7 @@ func TestMove(t *testing.T) {
 	defer cancel()
 	told := make(chan []string, 100)
 	o := Options{Replicas: 3, Shards: 4, Patience: time.Minute, Removed: func(names []string) { told <- names }}
-	addresses := newAddresses(t, 5)
+	addresses := natstest.Addresses(t, 5)
 	servers, engines := startNodes(t, within, o, addresses[:3], 0)
 	a, b := engines[0], engines[1]
 	ids := fill(t, a, "before")

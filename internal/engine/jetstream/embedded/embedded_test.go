@@ -2,10 +2,11 @@ package embedded
 
 import (
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/natstest"
 )
 
 // member starts a server of a cluster with the given peers.
@@ -22,16 +23,7 @@ func member(t *testing.T, name, listen, secret string, peers []string) *Server {
 // Nodes with the same secret connect to each other. A node that knows the addresses and names but
 // not the secret is rejected.
 func TestStranger(t *testing.T) {
-	var at []string
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		at = append(at, l.Addr().String())
-		l.Close()
-	}
+	at := natstest.Addresses(t, 3)
 	ours := strings.Repeat("a secret", 8)
 	stranger := member(t, "c", at[2], strings.Repeat("another one", 8), at)
 	a, b := member(t, "a", at[0], ours, at), member(t, "b", at[1], ours, at)
