@@ -104,9 +104,9 @@ type Log interface {
 	Append(ctx context.Context, e *Entry) error
 
 	// Propose does the same as Append, but does not wait. It reports the outcome by calling the
-	// function done exactly once, from any goroutine: with nil, or with one of the errors of
-	// Append, except those of a context. Propose may call done before it returns. If a goroutine proposes
-	// two entries to one log, one after the other, the judge is asked about them in this order.
+	// function done exactly once, from any goroutine: with nil, or with one of the errors of Append,
+	// except those of a context. Propose may call done before it returns. If a goroutine proposes two
+	// entries to one log, one after the other, the judge is asked about them in this order.
 	//
 	// The engine owns e and its payload until it calls done. It holds no lock during that call, so
 	// the function done may propose another entry. The function done must not block.

@@ -52,6 +52,15 @@ func (e skewed) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engi
 
 func (l *skewedLog) Trim(context.Context, weir.Seq, []byte) error { return engine.ErrClock }
 
+// madeUntrimmed creates a stream with an evicted batch that is still in the log.
+func madeUntrimmed(t *testing.T, h *Hub) *Stream {
+	t.Helper()
+	s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
+	publish(t, s, at(1, strings.Repeat("x", 800)))
+	publish(t, s, at(2, strings.Repeat("x", 800)))
+	return s
+}
+
 // While the clock of a node is wrong, the node says so once. Its hub does not add a line per stream
 // and second about trims that wait for the right time.
 func TestTrimWithAWrongClock(t *testing.T) {
@@ -59,9 +68,7 @@ func TestTrimWithAWrongClock(t *testing.T) {
 		var log bytes.Buffer
 		h := open(t, skewed{memory.New()}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer h.Close()
-		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
-		publish(t, s, at(1, strings.Repeat("x", 800)))
-		publish(t, s, at(2, strings.Repeat("x", 800)))
+		s := madeUntrimmed(t, h)
 		if err := s.openFeed().trim(); !errors.Is(err, engine.ErrClock) {
 			t.Errorf("trim: %v", err)
 		}
@@ -78,9 +85,7 @@ func TestLogStaysOpenDuringATrim(t *testing.T) {
 		e := &slowTrims{memory.New(), make(chan struct{}), make(chan struct{})}
 		h := open(t, e, Options{})
 		defer h.Close()
-		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
-		publish(t, s, at(1, strings.Repeat("x", 800)))
-		publish(t, s, at(2, strings.Repeat("x", 800)))
+		s := madeUntrimmed(t, h)
 		f, trimmed := s.openFeed(), make(chan error)
 		go func() { trimmed <- f.trim() }()
 		<-e.begun
@@ -97,16 +102,14 @@ func TestLogStaysOpenDuringATrim(t *testing.T) {
 	})
 }
 
-// Trims of a stream wait for each other without a mutex, so that a simulation can tell that they
-// wait: with a mutex, synctest.Wait would never return.
+// One trim of a stream runs at a time. The other one does not wait for a mutex: otherwise
+// synctest.Wait would never return, and neither would the scheduler of a simulation.
 func TestTrimsWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &slowTrims{memory.New(), make(chan struct{}, 2), make(chan struct{})}
 		h := open(t, e, Options{})
 		defer h.Close()
-		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
-		publish(t, s, at(1, strings.Repeat("x", 800)))
-		publish(t, s, at(2, strings.Repeat("x", 800)))
+		s := madeUntrimmed(t, h)
 		f, trimmed := s.openFeed(), make(chan error)
 		for range 2 {
 			go func() { trimmed <- f.trim() }()

@@ -77,33 +77,29 @@ type sweeper struct {
 	long     bool // a long note is being made and written; guarded by trims.mu
 }
 
-// trimTurns lets trims wait for each other. A trim waits for the disk. A simulation must know which
-// goroutines wait, and cannot know it of one that waits for a mutex.
+// trimTurns makes trims wait for each other. It is not a mutex, because a trim waits for the disk, and
+// a simulation cannot detect that a goroutine waits for a mutex.
 type trimTurns struct {
 	mu    sync.Mutex
-	ended *sync.Cond // nil until a trim has to wait; guarded by mu
+	ended sync.Cond // a trim has ended; uses mu
 }
 
-// take waits until busy is false, and sets it to true. The field busy points to is guarded by t.mu.
+// take waits until *busy is false, and sets it to true. The variable is guarded by t.mu.
 func (t *trimTurns) take(busy *bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for *busy {
-		if t.ended == nil {
-			t.ended = sync.NewCond(&t.mu)
-		}
 		t.ended.Wait()
 	}
 	*busy = true
 }
 
-// give sets busy to false.
+// give sets *busy to false.
 func (t *trimTurns) give(busy *bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if *busy = false; t.ended != nil {
-		t.ended.Broadcast()
-	}
+	*busy = false
+	t.ended.Broadcast()
 }
 
 // checkQueue is a heap of idle streams, ordered by checkAt. Each stream is in it at most once.
@@ -133,7 +129,7 @@ func (q *checkQueue) Pop() any {
 // open yet. init visits the streams in the order of their creation, because the engine's data about
 // them mostly lies in memory in that order. Any other order takes several times as long.
 func (w *sweeper) init(h *Hub) {
-	w.h = h
+	w.h, w.trims.ended.L = h, &w.trims.mu
 	for _, s := range h.Streams() {
 		at, ok := w.firstCheck(s)
 		switch {

@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"weir/internal/server/loop"
 )
 
 // bounded is a listener that refuses connections beyond the limits. For each connection that it
@@ -84,7 +82,9 @@ func countedIn(c net.Conn) *counted {
 			return n
 		case *replayed:
 			c = n.Conn
-		case interface{ NetConn() net.Conn }: // *tls.Conn, and what carries the records of a session
+		case replayedTLS:
+			c = n.Conn
+		case interface{ NetConn() net.Conn }: // *tls.Conn, *loop.Session and the connection inside it
 			c = n.NetConn()
 		default:
 			return nil
@@ -92,21 +92,13 @@ func countedIn(c net.Conn) *counted {
 	}
 }
 
-type (
-	placeKey   struct{}
-	sessionKey struct{}
-)
+type placeKey struct{}
 
-// withPlace adds the record of a connection to the context of its requests, and its TLS session if
-// an event loop has handed it over. The method patience.ServeHTTP needs both.
+// withPlace adds the record of a connection to the context of its requests. The method
+// patience.ServeHTTP needs the record.
 func withPlace(ctx context.Context, c net.Conn) context.Context {
 	if p := placeIn(c); p != nil {
-		ctx = context.WithValue(ctx, placeKey{}, p)
-	}
-	if r, ok := c.(*replayed); ok {
-		if s, ok := r.Conn.(*loop.Session); ok {
-			ctx = context.WithValue(ctx, sessionKey{}, s)
-		}
+		return context.WithValue(ctx, placeKey{}, p)
 	}
 	return ctx
 }

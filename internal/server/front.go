@@ -82,8 +82,8 @@ func (f *front) add(c net.Conn) {
 }
 
 // shake does the TLS handshake of a connection, and gives the connection to a loop if it speaks
-// HTTP/1.1. Other connections go to net/http. It also gets those whose handshake failed: it finds the
-// same error, logs it, and has a response for clients that do not speak TLS.
+// HTTP/1.1. Other connections go to net/http. So do those whose handshake failed: net/http gets the
+// same error, logs it, and responds to clients that do not speak TLS.
 func (f *front) shake(n *counted) {
 	defer func() {
 		if p := recover(); p != nil { // net/http survives a panic in a handshake too
@@ -110,10 +110,10 @@ func (f *front) handOver(c net.Conn, of loop.Place, session *loop.Session, raw [
 		end := func() { n.Close() }
 		s.place.close.Store(&end)
 	}
-	to := newReplayed(n, raw, f.oversized)
+	var to net.Conn = newReplayed(n, raw, f.oversized)
 	if session != nil {
 		session.Use(n)
-		to = &replayed{Conn: session, raw: raw}
+		to = replayedTLS{&replayed{Conn: session, raw: raw}, session}
 	}
 	go f.pass(to) // in a goroutine, because net/http may not be ready to accept a connection
 }
@@ -128,8 +128,8 @@ func (f *front) pass(c net.Conn) {
 }
 
 // wait waits until no request is in flight in the loops; see loop.Loops.Wait. It also waits for
-// handshakes, which end soon, because their connections are closed. But a callback for the
-// certificate may take longer, so wait does not wait for them after the context has ended.
+// handshakes. They end soon, because their connections are closed, unless a callback for the
+// certificate blocks. So wait gives up on them when the context ends.
 func (f *front) wait(ctx context.Context) error {
 	err := f.loops.Wait(ctx)
 	f.work.Wait()

@@ -30,9 +30,6 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if place, _ := r.Context().Value(placeKey{}).(*place); place.isReplaced() {
 		panic(http.ErrAbortHandler)
 	}
-	if s, ok := r.Context().Value(sessionKey{}).(*loop.Session); ok {
-		r.TLS = s.State() // net/http sets it only if it has seen the handshake
-	}
 	last := http.NewResponseController(w) // sets the deadline that applies after the handler has returned
 	switch r.ProtoMajor {
 	case 1:

@@ -2,11 +2,14 @@ package server
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 	"runtime"
 	"sync"
+
+	"weir/internal/server/loop"
 )
 
 // replayed is a connection that net/http serves. Its Read first returns the data that an event loop
@@ -36,6 +39,15 @@ type replayed struct {
 func newReplayed(c net.Conn, raw []byte, oversized http.Handler) *replayed {
 	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte(preface)), oversized: oversized}
 }
+
+// replayedTLS is a connection over TLS that an event loop has handed over. net/http calls
+// ConnectionState, and sets http.Request.TLS to the result.
+type replayedTLS struct {
+	*replayed
+	session *loop.Session
+}
+
+func (c replayedTLS) ConnectionState() tls.ConnectionState { return c.session.ConnectionState() }
 
 // preface is what a client that speaks HTTP/2 sends first.
 const preface = "PRI "

@@ -83,7 +83,7 @@ func (c *conn) advance() {
 				c.in = append(c.in, c.l.buf[held:held+n]...)
 				raw = c.in
 			}
-			if c.session != nil && c.session.isOdd(len(c.l.buf)) {
+			if c.session != nil && c.session.isCostly(len(c.l.buf)) {
 				c.handOver(raw)
 				return
 			}
@@ -93,8 +93,8 @@ func (c *conn) advance() {
 }
 
 // read reads what has arrived, as much as fits into b. It returns errLater if nothing has arrived,
-// and 0 if the client has stopped sending. The result more says that another read may return
-// something although the poller reports nothing.
+// and 0 if the client has stopped sending. If the result more is true, another read may return
+// something even if the poller reports nothing.
 func (c *conn) read(b []byte) (n int, more bool, err error) {
 	if c.session != nil {
 		err = net.ErrClosed // if crypto/tls panics
@@ -164,7 +164,7 @@ func (c *conn) take(raw []byte) bool {
 	}
 	r.RemoteAddr = c.remote
 	if c.session != nil {
-		r.TLS = c.session.State()
+		r.TLS = &c.session.state
 	}
 	content := append(c.l.body(end-head), raw[head:end]...)
 	c.keep(raw[end:])

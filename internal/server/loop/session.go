@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Session is TLS on a connection that can move from a goroutine to an event loop and back. In a
-// goroutine, the session uses a connection that blocks. A loop reads from its descriptor instead, and
-// collects the records that the session writes, so that no call blocks. Package crypto/tls allows
-// this: after an error of a read that is temporary, another read goes on where the first one stopped.
+// Session is a TLS session that can move from a goroutine to an event loop and back. In a goroutine,
+// it uses a connection that blocks. In a loop, no call blocks: the session reads what has arrived at
+// the descriptor, and the loop sends the records that the session has written. Package crypto/tls
+// allows this: if a read fails with a temporary error, the next read continues where it stopped.
 type Session struct {
 	*tls.Conn
-	state   tls.ConnectionState
+	state   tls.ConnectionState // set when the session enters a loop
 	carrier carrier
-	failed  error // what the next read returns
+	failed  error // returned by the next read
 }
 
 // NewSession returns a session on a connection. The caller does the handshake.
@@ -30,9 +30,6 @@ func NewSession(c net.Conn, config *tls.Config) *Session {
 // connection.
 func (s *Session) Use(c net.Conn) { s.carrier.Conn, s.carrier.receive = c, nil }
 
-// State returns a description of the session. It is valid once a loop has had the session.
-func (s *Session) State() *tls.ConnectionState { return &s.state }
-
 // enter makes the session read with the function receive, which must not block.
 func (s *Session) enter(receive func([]byte) (int, error)) {
 	s.state = s.ConnectionState()
@@ -40,11 +37,11 @@ func (s *Session) enter(receive func([]byte) (int, error)) {
 }
 
 // read decrypts what has arrived, as much as fits into b. At the end of the session it returns 0 and
-// no error, and errLater if no data has arrived. The result more says that another read may return
-// something although the poller reports nothing.
+// no error, and errLater if no data has arrived. If the result more is true, another read may
+// return something even if the poller reports nothing.
 func (s *Session) read(b []byte) (n int, more bool, err error) {
 	s.carrier.drained, s.carrier.received = false, 0
-	for n < len(b) && s.failed == nil && (n == 0 || !s.isOdd(len(b))) {
+	for n < len(b) && s.failed == nil && (n == 0 || !s.isCostly(len(b))) {
 		m, err := s.Conn.Read(b[n:])
 		n += m
 		switch {
@@ -66,10 +63,10 @@ func (s *Session) read(b []byte) (n int, more bool, err error) {
 	return 0, false, s.failed
 }
 
-// isOdd reports whether the last read has received far more than data: a client may ask for new keys
-// with each byte that it sends. Such a session must leave its loop, because each answer takes
-// time and memory.
-func (s *Session) isOdd(most int) bool {
+// isCostly reports whether the last read, which had room for so many bytes, received much more than
+// data. A client can request new keys with each byte that it sends, and each reply takes time and
+// memory. Such a session must leave its loop.
+func (s *Session) isCostly(most int) bool {
 	return len(s.carrier.out) > 0 || s.carrier.received > 2*most
 }
 
@@ -85,13 +82,13 @@ func (s *Session) end() []byte {
 	return s.carrier.take()
 }
 
-// carrier is the connection on which a session reads and writes records.
+// carrier transports the records of a session.
 type carrier struct {
-	net.Conn
-	receive func([]byte) (int, error) // reads from the connection while a loop has it; otherwise nil
-	out     []byte                    // records that were not sent yet
+	net.Conn                           // a connection that blocks; unused in a loop
+	receive  func([]byte) (int, error) // reads without blocking; nil unless a loop has the session
+	out      []byte                    // records that are not sent yet
 
-	// The last call of Session.read has set these fields.
+	// These fields belong to the last call of Session.read.
 	drained  bool // everything that had arrived was read
 	received int  // number of bytes that were read
 }
@@ -121,7 +118,8 @@ func (c *carrier) Read(p []byte) (int, error) {
 	return max(n, 0), err
 }
 
-// Write writes records. While a loop has the connection, they are kept for whoever sends next.
+// Write sends records. In a loop, it only stores them: the loop sends them with the next response,
+// or the first Write after the handover sends them.
 func (c *carrier) Write(p []byte) (int, error) {
 	if c.receive != nil {
 		c.out = append(c.out, p...)
@@ -135,7 +133,7 @@ func (c *carrier) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// take returns the records that were not sent yet. The result is valid until the next write.
+// take returns the stored records. The result is valid until the next Write.
 func (c *carrier) take() []byte {
 	b := c.out
 	c.out = b[:0]
@@ -145,10 +143,10 @@ func (c *carrier) take() []byte {
 	return b
 }
 
-// NetConn returns the connection that blocks.
+// NetConn returns the connection that blocks, like tls.Conn.NetConn.
 func (c *carrier) NetConn() net.Conn { return c.Conn }
 
-// Close does nothing while a loop has the connection, which the loop closes itself.
+// Close does nothing in a loop, because the loop closes the descriptor itself.
 func (c *carrier) Close() error {
 	if c.receive != nil {
 		return nil
@@ -156,7 +154,7 @@ func (c *carrier) Close() error {
 	return c.Conn.Close()
 }
 
-// SetWriteDeadline does nothing while a loop has the connection.
+// SetWriteDeadline does nothing in a loop.
 func (c *carrier) SetWriteDeadline(t time.Time) error {
 	if c.receive != nil {
 		return nil

@@ -98,9 +98,8 @@ func (g *Group) Seal() {
 	}
 }
 
-// Stored sets the field At of all records after the group was stored. JetStream
-// stores the messages of a group with consecutive sequences. The parameter last is the sequence of
-// the final one.
+// Stored sets the field At of all records after the group was stored. JetStream stores the messages
+// of a group with consecutive sequences. The parameter last is the sequence of the final one.
 func (g *Group) Stored(last uint64) {
 	for i := range g.Records {
 		g.Records[i].At = last - uint64(len(g.Messages)-1-g.in[i])

@@ -7,7 +7,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"weir/internal/disk"
 	"weir/internal/disk/faulty"
@@ -120,6 +122,45 @@ func TestCacheIsBounded(t *testing.T) {
 	if n, m := len(x.cache.all), len(x.cache.found); n != cacheEntries || m > cacheEntries {
 		t.Errorf("%d entries, %d found, want at most %d", n, m, cacheEntries)
 	}
+}
+
+// slowFile counts reads, and lets them wait until the channel end is closed.
+type slowFile struct {
+	disk.File
+	reads atomic.Int64
+	end   chan struct{}
+}
+
+func (f *slowFile) ReadAt(b []byte, off int64) (int, error) {
+	f.reads.Add(1)
+	<-f.end
+	return f.File.ReadAt(b, off)
+}
+
+// Two readers of a block share one read of the file. The second one does not wait for a mutex:
+// otherwise synctest.Wait would never return, and neither would the scheduler of a simulation.
+func TestReadersShareARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, fs := content(), faulty.New()
+		x := write(t, fs, all)
+		slow := &slowFile{File: x.File, end: make(chan struct{})}
+		x.File = slow
+		var readers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() {
+				b := make([]byte, 100)
+				if _, err := x.ReadAt(b, Start); err != nil || !bytes.Equal(b, all[Start:][:100]) {
+					t.Errorf("read %q, error %v", b, err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(slow.end)
+		readers.Wait()
+		if n := slow.reads.Load(); n != 1 {
+			t.Errorf("the file was read %d times, want once", n)
+		}
+	})
 }
 
 // A flipped bit, at every place of the file, makes at most one block unreadable, and no read returns

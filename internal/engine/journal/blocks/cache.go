@@ -34,8 +34,11 @@ type entry struct {
 	used bool // taken since the search for an unused entry last passed by
 	kept bool // part of Cache.all
 
-	mu    sync.Mutex // held while the block is decoded
-	begun bool       // the data was read, or err is set
+	// turn has an element while a goroutine reads or decodes the block. That goroutine may use the
+	// fields below. It is not a mutex, because a simulation cannot detect that a goroutine waits for a
+	// mutex.
+	turn  chan struct{}
+	begun bool // the data was read, or err is set
 	block decoder
 	err   error
 	buf   []byte // memory for the content
@@ -60,8 +63,8 @@ func (c *Cache) take(x *File, i, n int) (*entry, []byte, error) {
 	e.refs++
 	e.used = true
 	c.mu.Unlock()
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
 	if !e.begun {
 		e.begun, e.err = true, e.begin(x, i, n)
 	}
@@ -105,7 +108,8 @@ func (e *entry) begin(x *File, i, n int) error {
 // If all are in use, the entry is not kept after its use. The lock must be held.
 func (c *Cache) unused() *entry {
 	if len(c.all) < cacheEntries {
-		e := &entry{kept: true}
+		e := newEntry()
+		e.kept = true
 		c.all = append(c.all, e)
 		return e
 	}
@@ -118,8 +122,10 @@ func (c *Cache) unused() *entry {
 		}
 		e.used = false
 	}
-	return &entry{}
+	return newEntry()
 }
+
+func newEntry() *entry { return &entry{turn: make(chan struct{}, 1)} }
 
 // forget makes readers decode the block of an entry again. The lock must be held.
 func (c *Cache) forget(e *entry) {
