@@ -53,6 +53,10 @@ type Flusher interface {
 	// wake-ups, Flush may wait for a disk that takes a fraction of a millisecond, but not for one
 	// that is slower or full.
 	Flush()
+
+	// OpenNow does the same as Open, but only if that needs no disk and succeeds. Otherwise it
+	// returns nil and has not changed anything, except that it may have called Judge.Restore.
+	OpenNow(id LogID, judge Judge) Log
 }
 
 // LogID names a log: the revision at which its document was created. It is never used twice. A

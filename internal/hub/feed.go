@@ -112,24 +112,35 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 				return nil, ctx.Err()
 			}
 		}
-		busy := &transition{done: make(chan struct{})}
-		if s.traffic == nil {
-			s.traffic = new(traffic)
-		}
-		way := s.traffic
-		way.busy = busy
+		f, err := enter(s, func(f *feed) (engine.Log, error) {
+			return s.hub.engine.Open(context.Background(), s.log, f)
+		})
 		s.mu.Unlock()
-		f, err := s.open(way)
-		s.mu.Lock()
-		if err == nil {
-			f.users = 1
-			s.feed, s.summary = f, summary{}
-		}
-		way.busy, busy.err = nil, err
-		s.mu.Unlock()
-		close(busy.done)
 		return f, err
 	}
+}
+
+// enter opens the feed of a stream, and acquires it. It calls the function open to open the log.
+// Called with s.mu held, which it unlocks meanwhile.
+func enter(s *Stream, open func(*feed) (engine.Log, error)) (*feed, error) {
+	busy := &transition{done: make(chan struct{})}
+	if s.traffic == nil {
+		s.traffic = new(traffic)
+	}
+	way := s.traffic
+	way.busy = busy
+	s.mu.Unlock()
+	f, err := s.open(way, open)
+	s.mu.Lock()
+	if err == nil {
+		f.users = 1
+		s.feed, s.summary = f, summary{}
+	}
+	if way.busy = nil; err != errNotNow { // otherwise the callers that wait try to open the log themselves
+		busy.err = err
+	}
+	close(busy.done)
+	return f, err
 }
 
 // transition represents the opening or closing of a feed. Other callers wait until it has ended.
@@ -138,22 +149,22 @@ type transition struct {
 	err  error         // why opening failed; valid once done is closed
 }
 
-// open opens the log of a stream.
-func (s *Stream) open(way *traffic) (*feed, error) {
+// open opens the log of a stream with the function openLog.
+func (s *Stream) open(way *traffic, openLog func(*feed) (engine.Log, error)) (*feed, error) {
 	select {
 	case <-s.hub.closing:
 		return nil, errStopped
 	default:
 	}
 	f := &feed{s: s, hub: s.hub, way: way, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}, fetching: make(chan struct{}, 1)}
-	log, err := s.hub.engine.Open(context.Background(), s.log, f)
+	log, err := openLog(f)
 	if err != nil {
 		s.mu.Lock()
 		if f.kept != nil && !s.deleted { // Open failed before it used the kept state; for example, the store did not answer
 			s.hub.folded.put(f.kept)
 		}
 		s.mu.Unlock()
-		if known := clientError(s.ID, err); known != err {
+		if known := clientError(s.ID, err); known != err || err == errNotNow {
 			return nil, known
 		}
 		return nil, fmt.Errorf("open stream %s: %w", s.ID, err)
@@ -225,7 +236,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	sum, settled, limits := f.summarize(), isSettled(f), f.bounds
 	var kept *stream.State
-	if settled && !force {
+	if settled && !force && (h.shared || isCostly(f.ahead)) {
 		kept = f.ahead.Back(f.state, 0)
 		f.ahead = f.state // the old f.ahead is unusable after Back, but a concurrent Glance may still use this feed to evict batches
 	}
@@ -242,7 +253,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if !force && f.way.idle() {
 		s.traffic = nil
 	}
-	if kept != nil && !s.deleted && (h.shared || isCostly(kept)) {
+	if kept != nil && !s.deleted {
 		h.folded.put(&fold{s, kept, left, stream.Memory(kept) + size})
 	}
 	s.mu.Unlock()

@@ -2,10 +2,12 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 
 	"weir"
+	"weir/internal/engine"
 	"weir/internal/stream"
 )
 
@@ -37,7 +39,7 @@ func (s *Stream) Foresee(p *Publish) (needsBody bool, err error) {
 		err = s.refusesBatches()
 		return err == nil, err
 	}
-	f := s.acquireOpen()
+	f := s.acquireNow()
 	if f == nil {
 		return false, nil
 	}
@@ -50,7 +52,7 @@ func (s *Stream) Foresee(p *Publish) (needsBody bool, err error) {
 // result, perhaps before it returns. Until that call, the caller must not use p. After one or more
 // calls of Propose, the caller must call Flush.
 func (s *Stream) Propose(p *Publish, outcome Outcome) {
-	f := s.acquireOpen()
+	f := s.acquireNow()
 	if f == nil || p.Contiguous && (p.ordered == nil || !p.ordered.isReady(p.Seq)) {
 		if f != nil {
 			f.release()
@@ -139,17 +141,31 @@ func (p *Publish) report(f *feed, to Outcome, ack weir.Ack, err error) {
 	}
 }
 
-// acquireOpen does the same as acquire if the stream's log is open. Otherwise it returns nil.
-func (s *Stream) acquireOpen() *feed {
+// acquireNow does the same as acquire, but returns nil if that would wait, or fail.
+func (s *Stream) acquireNow() *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.feed
-	if s.deleted || f == nil || s.hub.shared && f.isBehind() {
+	switch {
+	case s.deleted || f != nil && s.hub.shared && f.isBehind():
+		return nil
+	case f != nil:
+		f.users++
+		return f
+	case s.hub.flusher == nil || s.traffic.transition() != nil:
 		return nil
 	}
-	f.users++
+	f, _ = enter(s, func(f *feed) (engine.Log, error) {
+		if log := s.hub.flusher.OpenNow(s.log, f); log != nil {
+			return log, nil
+		}
+		return nil, errNotNow
+	})
 	return f
 }
+
+// errNotNow says that opening a log would take time.
+var errNotNow = errors.New("the log cannot be opened without waiting")
 
 // isReady reports whether a request for seq need not wait for the request with the sequence below.
 func (o *order) isReady(seq weir.Seq) bool {

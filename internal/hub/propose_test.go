@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal"
 	"weir/internal/engine/memory"
 )
 
@@ -295,6 +297,45 @@ func TestProposeOpensTheLog(t *testing.T) {
 		}
 		if ack, err := proposed(s, at(2, "b")); err != nil || ack.Cursor != 2 {
 			t.Errorf("got %+v, %v", ack, err)
+		}
+	})
+}
+
+// If the log of the stream is closed and can be opened without reading the disk, Foresee and Propose
+// open it and start no goroutine.
+func TestProposeOpensTheLogNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		h := open(t, e, Options{})
+		defer h.Close()
+		results := make(inbox, 1)
+		for _, foresee := range []bool{false, true} {
+			s := made(t, h, nil)
+			for seq := range weir.Seq(3) {
+				synctest.Wait()
+				before := runtime.NumGoroutine()
+				if foresee {
+					if needsBody, err := s.Foresee(at(seq+1, "b")); !needsBody || err != nil {
+						t.Errorf("Foresee returned %v, %v", needsBody, err)
+					}
+				}
+				s.Propose(at(seq+1, "b"), results)
+				if more := runtime.NumGoroutine() - before; more > 0 || s.openFeed() == nil {
+					t.Errorf("batch %d started %d goroutines, and opened the log: %v", seq+1, more, s.openFeed() != nil)
+				}
+				Flush(h)
+				if r := <-results; r.err != nil || r.ack.Cursor != seq+1 {
+					t.Errorf("batch %d: %+v, %v", seq+1, r.ack, r.err)
+				}
+				time.Sleep(3 * idleFor)
+				if s.openFeed() != nil {
+					t.Fatal("the log is still open")
+				}
+			}
 		}
 	})
 }

@@ -264,8 +264,11 @@ func (w *sweeper) sweep() {
 				<-slots
 			})
 		}
-		f.measure()
-		if f.used.Swap(false) || f.idle == 0 || f.idle > now {
+		used := f.used.Swap(false)
+		if used || w.h.shared {
+			f.measure()
+		}
+		if used || f.idle == 0 || f.idle > now {
 			f.idle = now
 		} else if now-f.idle >= weir.Time(patience.Milliseconds()) {
 			w.h.closeFeed(s, false)

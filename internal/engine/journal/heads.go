@@ -48,10 +48,7 @@ func (l *log) readNote(ctx context.Context) ([]byte, error) {
 // the judge needs. It adds the sizes of the keys that it reads to the index, which then knows the
 // size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
-	since := weir.Time(math.MinInt64)
-	if f, ok := judge.(engine.Forgetful); ok {
-		since = f.KeysSince()
-	}
+	since := keysSince(judge)
 	var fault error
 	entries := func(yield func(*engine.Header) bool) {
 		h := &heads{l: l, reader: index.HeadReader{Log: l.id, Since: since}}
@@ -62,6 +59,14 @@ func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) erro
 		return fault // the judge's own error may only be a consequence of this one
 	}
 	return err
+}
+
+// keysSince returns the time of the oldest keys that the judge needs.
+func keysSince(judge engine.Judge) weir.Time {
+	if f, ok := judge.(engine.Forgetful); ok {
+		return f.KeysSince()
+	}
+	return math.MinInt64
 }
 
 // heads reads what a judge needs to know about a log's entries, in increasing order of sequence.
