@@ -1,8 +1,6 @@
 package hub
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -64,7 +62,7 @@ type feed struct {
 	rows     rows                 // has its own lock
 	turn     sync.Mutex           // a subscription takes it before mu, so that at most one subscription competes with publishers for mu
 	trimming bool                 // a trim runs; guarded by sweeper.trims.mu
-	fetching chan struct{}        // has an element while a subscription reads batches of other nodes into the tail
+	fetching chan struct{}        // shared stores only: has an element while a subscription reads batches of other nodes into the tail
 	audience audience             // has its own lock
 }
 
@@ -75,127 +73,6 @@ type admitted struct {
 	at      int64      // when the entry was admitted, by the clock of package meter; only set with batch
 	unknown bool       // batch is not set, because the stream had no subscribers when Admit was called
 	foreign bool       // another node stored the batch; its payload is read when a subscriber needs it
-}
-
-// acquire returns the feed of a stream and opens the feed if necessary. The caller must call
-// release.
-//
-// Opening a log can take seconds, so acquire opens the log without holding a lock. One caller opens
-// the log, and the other callers wait on traffic.busy. If opening fails, all these callers get the
-// error. If each retried in turn, the last caller would wait for the sum of all attempts.
-func (s *Stream) acquire(ctx context.Context) (*feed, error) {
-	for {
-		s.mu.Lock()
-		if s.deleted {
-			s.mu.Unlock()
-			return nil, notFound(s.ID)
-		}
-		if f := s.feed; f != nil {
-			if s.hub.shared && f.isBehind() {
-				s.mu.Unlock()
-				s.hub.closeFeed(s, true)
-				continue
-			}
-			f.users++
-			s.mu.Unlock()
-			return f, nil
-		}
-		if busy := s.traffic.transition(); busy != nil {
-			s.mu.Unlock()
-			select {
-			case <-busy.done:
-				if busy.err != nil {
-					return nil, busy.err
-				}
-				continue
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-		f, err := enter(s, func(f *feed) (engine.Log, error) {
-			return s.hub.engine.Open(context.Background(), s.log, f)
-		})
-		s.mu.Unlock()
-		return f, err
-	}
-}
-
-// enter opens the feed of a stream, and acquires it. It calls the function open to open the log.
-// Called with s.mu held, which it unlocks meanwhile.
-func enter(s *Stream, open func(*feed) (engine.Log, error)) (*feed, error) {
-	busy := &transition{done: make(chan struct{})}
-	if s.traffic == nil {
-		s.traffic = new(traffic)
-	}
-	way := s.traffic
-	way.busy = busy
-	s.mu.Unlock()
-	f, err := s.open(way, open)
-	s.mu.Lock()
-	if err == nil {
-		f.users = 1
-		s.feed, s.summary = f, summary{}
-	}
-	if way.busy = nil; err != errNotNow { // otherwise the callers that wait try to open the log themselves
-		busy.err = err
-	}
-	close(busy.done)
-	return f, err
-}
-
-// transition represents the opening or closing of a feed. Other callers wait until it has ended.
-type transition struct {
-	done chan struct{} // closed when the transition ends
-	err  error         // why opening failed; valid once done is closed
-}
-
-// open opens the log of a stream with the function openLog.
-func (s *Stream) open(way *traffic, openLog func(*feed) (engine.Log, error)) (*feed, error) {
-	select {
-	case <-s.hub.closing:
-		return nil, errStopped
-	default:
-	}
-	f := &feed{s: s, hub: s.hub, way: way, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}, fetching: make(chan struct{}, 1)}
-	log, err := openLog(f)
-	if err != nil {
-		s.mu.Lock()
-		if f.kept != nil && !s.deleted { // Open failed before it used the kept state; for example, the store did not answer
-			s.hub.folded.put(f.kept)
-		}
-		s.mu.Unlock()
-		if known := clientError(s.ID, err); known != err || err == errNotNow {
-			return nil, known
-		}
-		return nil, fmt.Errorf("open stream %s: %w", s.ID, err)
-	}
-	f.mu.Lock()
-	f.log = log
-	f.evict(s.hub.now())
-	f.updateHeld(s.hub.now())
-	f.schedule()
-	f.mu.Unlock()
-	s.hub.catalog.setOpen(s, true)
-	return f, nil
-}
-
-// release ends the use of a feed that acquire returned. It does not close the log. The sweeper
-// closes the log when the feed has been idle for idleFor.
-func (f *feed) release() {
-	if !f.used.Load() { // a load first, so that busy cores do not contend for the cache line
-		f.used.Store(true)
-	}
-	f.s.mu.Lock()
-	f.users--
-	f.s.mu.Unlock()
-}
-
-// openFeed returns the feed of the stream, or nil if the log is closed. It does not count as a use of
-// the feed.
-func (s *Stream) openFeed() *feed {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.feed
 }
 
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
@@ -219,7 +96,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		s.mu.Unlock()
 		return
 	}
-	busy := &transition{done: make(chan struct{})}
+	busy := new(transition)
 	s.feed, f.way.busy = nil, busy
 	s.mu.Unlock()
 
@@ -256,8 +133,8 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if kept != nil && !s.deleted {
 		h.folded.put(&fold{s, kept, left, stream.Memory(kept) + size})
 	}
+	busy.end(nil)
 	s.mu.Unlock()
-	close(busy.done)
 	h.measureClosed(s)
 	if !settled {
 		h.sweeper.checkBy(s, h.now())

@@ -49,6 +49,12 @@ func (l *log) readNote(ctx context.Context) ([]byte, error) {
 // size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	since := keysSince(judge)
+	l.mu.RLock()
+	empty := l.index.Len() == 0
+	l.mu.RUnlock()
+	if empty { // as most logs that an event loop opens
+		return judge.Restore(note, func(func(*engine.Header) bool) {})
+	}
 	var fault error
 	entries := func(yield func(*engine.Header) bool) {
 		h := &heads{l: l, reader: index.HeadReader{Log: l.id, Since: since}}
