@@ -149,7 +149,12 @@ func join(opts *server.Options, o Options, password string, refused func(string)
 		}
 		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: p})
 	}
-	return nil
+	// The NATS server only logs that it cannot listen. It returns no error.
+	l, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for other nodes: %w", err)
+	}
+	return l.Close()
 }
 
 // Connect returns a connection that stays inside the process. After a Restart, it reconnects by

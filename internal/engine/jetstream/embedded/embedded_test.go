@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -44,12 +45,18 @@ func TestStranger(t *testing.T) {
 
 // Invalid options are refused with an error that says what is wrong.
 func TestRefused(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	good := Options{Name: "a", Cluster: "test", Listen: "127.0.0.1:1", Secret: []byte(strings.Repeat("a secret", 8))}
 	for want, change := range map[string]func(*Options){
 		`"nowhere" is not HOST:PORT`:   func(o *Options) { o.Listen = "nowhere" },
 		`"host:none" is not HOST:PORT`: func(o *Options) { o.Listen = "host:none" },
 		"the cluster's name":           func(o *Options) { o.Cluster = "" },
 		`peer "x" is not HOST:PORT`:    func(o *Options) { o.Peers = []string{"x"} },
+		"address already in use":       func(o *Options) { o.Listen = taken.Addr().String() },
 		"at least 32":                  func(o *Options) { o.Secret = []byte("short") },
 	} {
 		o := good
