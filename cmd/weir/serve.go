@@ -70,10 +70,8 @@ func allFlags(c *cobra.Command) (names []string) {
 	return names
 }
 
-// ballast is the size of an allocation that the server never uses. It raises the heap size at which
-// the garbage collector runs. Without it, the collector would mark a small live heap many times per
-// second under load. The allocation needs address space but no memory, because the server never
-// touches it.
+// ballast is the size of an allocation that the server never uses. Without it, the garbage collector
+// would mark a small heap many times per second under load. It needs address space but no memory.
 const ballast = 32 << 20
 
 // welcome shows the key and the password that the first start created. If the output is not a
@@ -100,7 +98,9 @@ func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out i
 	hangups := make(chan os.Signal, 1) // registered before the start, because SIGHUP ends a process without a handler
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	collectMore := service.CollectLess()
 	svc, err := service.Start(ctx, service.Options{Settings: s, Logger: logger, Commands: commandsForManual()})
+	collectMore()
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,21 @@ func returnMemory(stop <-chan struct{}) {
 	}
 }
 
+// startPercent is the value of GOGC during a start, unless the operator has chosen a higher one.
+const startPercent = 300
+
+// CollectLess makes the garbage collector run less often until the returned function is called.
+// While a server with many streams starts, its heap only grows, so most collections would find
+// little. Without them, a start with a million streams takes a fifth less CPU time, and a sixth more
+// memory.
+func CollectLess() (undo func()) {
+	was := debug.SetGCPercent(startPercent)
+	if was < 0 || was > startPercent {
+		debug.SetGCPercent(was)
+	}
+	return func() { debug.SetGCPercent(was) }
+}
+
 // ReturnStartMemory collects garbage only if the heap is at most smallHeap. The heap includes the
 // ballast, an allocation that weir serve makes and never uses (see cmd/weir/serve.go).
 const smallHeap = 128 << 20
