@@ -130,8 +130,24 @@ func (q *checkQueue) Pop() any {
 // them mostly lies in memory in that order. Any other order takes several times as long.
 func (w *sweeper) init(h *Hub) {
 	w.h, w.trims.ended.L = h, &w.trims.mu
-	for _, s := range h.Streams() {
-		at, ok := w.firstCheck(s)
+	all := h.Streams()
+	type check struct {
+		at weir.Time
+		ok bool
+	}
+	checks := make([]check, len(all))
+	var work sync.WaitGroup
+	part := max((len(all)+1)/2, manyOpen) // two goroutines for many streams
+	for from := 0; from < len(all); from += part {
+		work.Go(func() {
+			for i := from; i < min(from+part, len(all)); i++ {
+				checks[i].at, checks[i].ok = w.firstCheck(all[i])
+			}
+		})
+	}
+	work.Wait()
+	for i, s := range all {
+		at, ok := checks[i].at, checks[i].ok
 		switch {
 		case h.shared:
 			// Another node may have opened the stream recently, so there is no hurry. A time

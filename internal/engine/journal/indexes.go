@@ -214,7 +214,7 @@ func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
 		rec.Payload = slices.Clone(rec.Payload) // the window reuses its buffer
 		f.rest = append(f.rest, foundState{at, rec, st.first})
 	}
-	index.SortByKey(f.docs)
+	f.docs = index.SortByKey(f.docs)
 	return f
 }
 

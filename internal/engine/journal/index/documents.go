@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tidwall/btree"
 
@@ -197,8 +198,30 @@ func (c *Compact) ByKey() ByKey {
 	return ByKey{[2]uint64{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}, c}
 }
 
-// SortByKey sorts documents by their keys.
-func SortByKey(docs []ByKey) { slices.SortFunc(docs, ByKey.compare) }
+// SortByKey sorts documents by their keys. It sorts long lists in two goroutines.
+func SortByKey(docs []ByKey) []ByKey {
+	if len(docs) < manyDocuments {
+		slices.SortFunc(docs, ByKey.compare)
+		return docs
+	}
+	a, b := docs[:len(docs)/2], docs[len(docs)/2:]
+	var other sync.WaitGroup
+	other.Go(func() { slices.SortFunc(b, ByKey.compare) })
+	slices.SortFunc(a, ByKey.compare)
+	other.Wait()
+	merged := make([]ByKey, 0, len(docs))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].compare(b[0]) <= 0 {
+			merged, a = append(merged, a[0]), a[1:]
+		} else {
+			merged, b = append(merged, b[0]), b[1:]
+		}
+	}
+	return append(append(merged, a...), b...)
+}
+
+// manyDocuments is the length of a list that SortByKey sorts in two goroutines.
+const manyDocuments = 10_000
 
 func (a ByKey) compare(b ByKey) int {
 	for i := range a.start {

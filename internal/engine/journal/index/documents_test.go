@@ -59,3 +59,23 @@ func TestDocumentMap(t *testing.T) {
 		t.Errorf("documents %q are missing", keys)
 	}
 }
+
+// SortByKey returns every document once and in order, whether it uses one goroutine or two.
+func TestSortByKey(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var m Documents
+	m.Init()
+	for _, n := range []int{0, 1, 100, manyDocuments, 2*manyDocuments + 1} {
+		var docs []ByKey
+		var want []string
+		for i := range n {
+			key := fmt.Sprintf("streams/a shared beginning/%d/%d", rng.IntN(n), i)
+			docs, want = append(docs, m.Pack(key, nil, &Document{}).ByKey()), append(want, key)
+		}
+		slices.Sort(want)
+		got := SortByKey(docs)
+		if !slices.EqualFunc(got, want, func(d ByKey, key string) bool { return d.Doc.Name() == key }) {
+			t.Errorf("%d documents are not in order", n)
+		}
+	}
+}
