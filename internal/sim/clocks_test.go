@@ -1,0 +1,33 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// skew sets the clock of a node. Nodes tolerate small differences. A node whose clock is wrong by
+// more writes nothing (D14). But a node that has heard no other one since it started cannot know
+// that its clock is wrong, so at most one clock is wrong by much, and only if all nodes are present.
+// Nodes remember eight heartbeats, so after a clock was wrong, the others are right for ten seconds.
+func (w *cluster) skew(n *node) {
+	d := time.Duration(w.rng.IntN(9000)-4500) * time.Millisecond
+	if wrong := slices.ContainsFunc(w.nodes, func(o *node) bool { return time.Duration(o.ahead.Load()).Abs() > 5*time.Second }); wrong {
+		w.righted = time.Now()
+	}
+	if w.rng.IntN(4) == 0 && time.Since(w.righted) > 10*time.Second && w.allUp() && w.allMet() {
+		d *= 100_000 // days, which is longer than most batches are kept
+		if len(w.nodes) == 2 {
+			d = d.Abs() // of two clocks that differ, the one that is ahead counts as wrong
+		}
+	}
+	w.skewed, w.back, w.stepped = true, true, time.Now().Add(1000*time.Hour)
+	n.setClock(d)
+	w.note("the clock of node %d is %v ahead", n.n, d)
+}
+
+// setClock sets how far the clock of the node is ahead.
+func (n *node) setClock(d time.Duration) {
+	if was := time.Duration(n.ahead.Swap(int64(d))); was.Abs() > 5*time.Second {
+		n.w.righted = time.Now()
+	}
+}
