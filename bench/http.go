@@ -200,11 +200,15 @@ func proving(weir *target, rounds int, span time.Duration) ([]row, error) {
 	return rows, nil
 }
 
-// duel measures two contenders in turn in every round. It prints and returns the medians of both.
-// The ratio of the second contender is its rate divided by the rate of the first contender in the
-// same round.
+// duel measures two contenders; see takeTurns.
 func duel(l publishLoad, rounds int, measure func(contender int) (row, error)) (rows []row, err error) {
-	var got [2][]row
+	return takeTurns(l, 2, rounds, measure)
+}
+
+// takeTurns measures n contenders in turn in every round. It prints and returns the medians of each.
+// The ratio of a contender is its rate divided by the rate of the first contender in the same round.
+func takeTurns(l publishLoad, n, rounds int, measure func(contender int) (row, error)) (rows []row, err error) {
+	got := make([][]row, n)
 	for n := range rounds {
 		for i := range got {
 			r, err := measure(i)

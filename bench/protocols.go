@@ -133,17 +133,21 @@ func (p protocol) post(h *http2.ClientConn, t *target, payload []byte) error {
 }
 
 // protocols compares publishing to Weir with a server that does nothing, over TLS and over HTTP/2.
+// The server that does nothing sends empty responses, and then some that are as large as Weir's.
 func protocols(dir string, rounds int, span time.Duration) ([]row, error) {
 	two, stop, err := startTwo(dir, 1, "--https", "127.0.0.1:0")
 	defer stop()
 	if err != nil {
 		return nil, err
 	}
+	answering := *two[0]
+	answering.name, answering.streams = "answer", []string{"none"}
+	three := []*target{two[0], &answering, two[1]}
 	var rows []row
 	for _, p := range overProtocols {
 		fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "publish over "+strings.TrimSuffix(p.name, ", cleartext"), "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
 		for _, l := range []publishLoad{{64, 1 << 10, 1}, {1, 1 << 10, 1}} {
-			got, err := duel(l, rounds, func(i int) (row, error) { return p.publish(two[i], l, span) })
+			got, err := takeTurns(l, len(three), rounds, func(i int) (row, error) { return p.publish(three[i], l, span) })
 			if err != nil {
 				return rows, err
 			}

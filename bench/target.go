@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -40,7 +41,7 @@ const (
 )
 
 // startHello runs this program in a child process as a minimal server, which reads the body of a
-// request and responds with 202.
+// request and responds with 202. Under /v1, its responses are as large as those of Weir.
 func startHello() (*target, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -68,6 +69,10 @@ func hello() {
 	}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			answer(w)
+			return
+		}
 		w.WriteHeader(http.StatusAccepted)
 	})
 	secure, second, err := secureHello(h)
@@ -77,6 +82,24 @@ func hello() {
 	fmt.Println(l.Addr(), secure, second)
 	http.Serve(l, h)
 }
+
+// answer sends a response with as many header fields as the response to a publish, and with a body of
+// the same size. As in Weir, two of the fields have another value each time.
+func answer(w http.ResponseWriter) {
+	h, n := w.Header(), answers.Add(1)
+	h["X-Request-Id"] = []string{fmt.Sprintf("req_%016d", n)}
+	h["X-Svc-Cursor"] = []string{strconv.FormatInt(n, 10)}
+	for _, name := range []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"} {
+		h[name] = []string{"0"}
+	}
+	for _, name := range []string{"Cache-Control", "Content-Type", "Server", "X-Content-Type-Options", "X-Svc-Stream-Created"} {
+		h[name] = []string{"application/json"}
+	}
+	w.WriteHeader(http.StatusAccepted)
+	w.Write(make([]byte, 94))
+}
+
+var answers atomic.Int64
 
 // startTwo starts a server that does nothing, and Weir with n streams. The caller must call the
 // function stop, even after an error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
 )
 
@@ -58,6 +59,16 @@ type counted struct {
 	*net.TCPConn
 	connections *connections
 	place       *place
+	yields      bool // the connection speaks HTTP/2 over TLS; see Write
+}
+
+// Write writes p. For HTTP/2 over TLS, it lets other goroutines run first, as replayed.Write does
+// for HTTP/2 without TLS.
+func (c *counted) Write(p []byte) (int, error) {
+	if c.yields {
+		runtime.Gosched()
+	}
+	return c.TCPConn.Write(p)
 }
 
 func (c *counted) Close() error {

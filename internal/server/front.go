@@ -96,6 +96,7 @@ func (f *front) shake(n *counted) {
 	err := s.HandshakeContext(f.closed)
 	n.SetDeadline(time.Time{})
 	if p := s.ConnectionState().NegotiatedProtocol; err != nil || p != "" && p != "http/1.1" {
+		n.yields = p == "h2"
 		f.pass(s.Conn)
 		return
 	}

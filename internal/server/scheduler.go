@@ -5,6 +5,7 @@ package server
 import (
 	"math"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"golang.org/x/net/http2"
@@ -61,7 +62,7 @@ func (s *scheduler) AdjustStream(uint32, http2.PriorityParam) {}
 // Push adds a frame.
 func (s *scheduler) Push(f http2.FrameWriteRequest) {
 	o := s.open[f.StreamID()] // nil if the frame belongs to the connection, or to a stream that was refused
-	if o == nil || isReset(f) {
+	if o == nil || isReset(&f) {
 		s.control.push(f)
 		return
 	}
@@ -70,13 +71,19 @@ func (s *scheduler) Push(f http2.FrameWriteRequest) {
 	}
 }
 
-// isReset reports whether a frame resets its stream. Such a frame does not wait for the frames
-// before it, because those may wait for a window that the client never opens. It must also be
-// written if the stream is closed meanwhile: http2 limits the number of resets in the scheduler, and
-// counts a reset until Pop returns it. Only the text of a frame shows whether it is a reset.
-func isReset(f http2.FrameWriteRequest) bool {
+// isReset reports whether a frame of an open stream resets the stream. Such a frame does not wait
+// for the frames before it, because those may wait for a window that the client never opens. It must
+// also be written if the stream is closed meanwhile: http2 limits the number of resets in the
+// scheduler, and counts a reset until Pop returns it. A reset has an id, but no stream. Only a
+// private field shows that, or the text of the frame, which takes long to build.
+func isReset(f *http2.FrameWriteRequest) bool {
+	if hasStream {
+		return reflect.ValueOf(f).Elem().Field(ofStream.Index[0]).IsNil()
+	}
 	return f.DataSize() == 0 && strings.HasSuffix(f.String(), "writer=http2.StreamError]")
 }
+
+var ofStream, hasStream = reflect.TypeFor[http2.FrameWriteRequest]().FieldByName("stream")
 
 // Pop removes and returns the next frame. It returns false if there is no frame, or if all frames
 // wait for a window.
