@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -484,3 +485,8 @@ var (
 	ErrTooNew      = errors.New("too new: written by a newer version of Weir")
 	ErrBehind      = errors.New("the log fell behind other nodes and must be reopened")
 )
+
+// Yield lets goroutines run that are ready, so that an engine can store the entries of several
+// callers together. Simulations replace it: in which order goroutines run after a call of
+// runtime.Gosched depends on how many switches between goroutines the process has made.
+var Yield = runtime.Gosched

@@ -201,6 +201,10 @@ func (c *client) publishAt(g *server) {
 // publishKeyed publishes a batch under the next sequence, with an idempotency key or without one.
 func (c *client) publishKeyed(g *server) {
 	s := c.stream()
+	if c.rng.IntN(12) == 0 {
+		c.publishPart(g, s)
+		return
+	}
 	if !s.loose {
 		return
 	}
@@ -217,6 +221,22 @@ func (c *client) publishKeyed(g *server) {
 	}
 	s.publishedNext(x, c.ackOf(x), b, before)
 	s.describes(x)
+}
+
+// publishPart sends a body that is shorter than its Content-Length. The service must refuse the body,
+// even if the part is a valid body. If it stored the batch, readers would get bytes that the model
+// does not know.
+func (c *client) publishPart(g *server, s *stream) {
+	body, fields := s.request(&batch{payload: c.payload(s)})
+	x := c.send(g, &exchange{judged: true, lacks: 1 + c.rng.IntN(1<<c.rng.IntN(17))}, "POST", fmt.Sprintf("/v1/streams/%s/publish", s.id), body, fields...)
+	if x == nil || x.status == 503 {
+		return
+	}
+	switch x.code() {
+	case weir.InvalidRequest, weir.PayloadTooLarge, weir.StreamClosed: // the last two are found out before the body is read
+	default:
+		c.w.violation("stream %s: a body that is shorter than its Content-Length was answered with %s", s.id, x)
+	}
 }
 
 // read reads a batch, a page of batches or the cursor of a stream.

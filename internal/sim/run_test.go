@@ -19,6 +19,8 @@ import (
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/engine"
 )
 
 var (
@@ -199,6 +201,7 @@ func TestMain(m *testing.M) {
 	if flag.Parse(); *worker {
 		steady()
 	}
+	engine.Yield = func() {}
 	runtime.MemProfileRate = 0 // sampling takes time even if no flag asks for a profile; -memprofile needs -memprofilerate too
 	code := m.Run()
 	if unracedDir != "" {

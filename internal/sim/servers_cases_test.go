@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -11,17 +13,29 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"weir/internal/engine/jetstream/embedded"
 	"weir/internal/engine/jetstream/wire"
 )
 
+// startReal starts a real NATS server and returns a function that connects to it. It is nil unless the
+// program was built with the tag real. The package of the server starts a goroutine every second, by
+// the real clock, and that goroutine goes before one of a simulation. So the program that runs
+// simulations must not contain the package.
+var startReal func(t *testing.T) (connect func() (*nats.Conn, error))
+
 // The simulated servers behave like a real NATS server in every case of this list.
 func TestServers(t *testing.T) {
-	real, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
+	if startReal == nil {
+		args := []string{"-tags", "real"}
+		if raced {
+			args = append(args, "-race")
+		}
+		binary := build(t, filepath.Join(t.TempDir(), "real.test"), args...)
+		if out, err := exec.CommandContext(t.Context(), binary, "-test.run=^TestServers$").CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
 	}
-	t.Cleanup(real.Stop)
+	connect := startReal(t)
 	for i, c := range []struct {
 		name string
 		run  func(*trial)
@@ -33,7 +47,7 @@ func TestServers(t *testing.T) {
 		t.Run(c.name+" real", func(t *testing.T) {
 			t.Parallel()
 			c.run(newTrial(t, i, func() (wire.Servers, error) {
-				nc, err := real.Connect()
+				nc, err := connect()
 				if err != nil {
 					return nil, err
 				}

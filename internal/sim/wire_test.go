@@ -27,6 +27,7 @@ type exchange struct {
 	server  *server
 	cancel  context.CancelFunc
 	body    []byte
+	lacks   int       // how many bytes the body is shorter than its Content-Length
 	of      *stream   // the shared stream to which the client subscribes
 	piece   []byte    // the part of the body that has arrived and was not read yet
 	at      time.Time // when the request began
@@ -64,7 +65,7 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 	}
 	r := (&http.Request{
 		Method: method, URL: u, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
-		Host: "sim", RemoteAddr: "10.0.0." + strconv.Itoa(c.n%250+1) + ":1", ContentLength: int64(len(body)), Body: io.NopCloser(x),
+		Host: "sim", RemoteAddr: "10.0.0." + strconv.Itoa(c.n%250+1) + ":1", ContentLength: int64(len(body) + x.lacks), Body: io.NopCloser(x),
 	}).WithContext(ctx)
 	x.serve(g.handler, r)
 	if x.status == 0 {

@@ -3,7 +3,6 @@ package jetstream
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -25,7 +24,7 @@ type writer struct {
 // little more than a message with one entry.
 func (w *writer) gather() {
 	for n := w.l.waiting(); ; {
-		runtime.Gosched()
+		engine.Yield()
 		m := w.l.waiting()
 		if m <= n {
 			return

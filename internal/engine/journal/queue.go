@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"runtime"
 	"sync"
 
 	"weir/internal/engine"
@@ -107,7 +106,7 @@ func (q *queue) close() {
 // group. This makes groups larger: callers that were just acknowledged are about to append again,
 // and a sync for many appends costs little more than a sync for one append.
 func (q *queue) gather() {
-	for before := -1; ; runtime.Gosched() {
+	for before := -1; ; engine.Yield() {
 		q.mu.Lock()
 		n, enough := len(q.ops), len(q.ops) >= mostOps || q.bytes >= maxGroup
 		q.mu.Unlock()

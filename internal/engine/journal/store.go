@@ -2,7 +2,6 @@ package journal
 
 import (
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -185,7 +184,7 @@ func (s *store) dropTombstones() {
 			s.drop(t.at)
 		}
 		s.mu.Unlock()
-		runtime.Gosched() // without this call, this goroutine would often take the lock again before the writer gets it
+		engine.Yield() // without this call, this goroutine would often take the lock again before the writer gets it
 		s.mu.Lock()
 	}
 }
