@@ -22,6 +22,7 @@ import (
 // Options are the settings of a hub. Zero values select the defaults given here.
 type Options struct {
 	GapGrace          time.Duration    // time for which a gap (missing sequences below the cursor) can be filled (D4); default 2 s
+	TrimAfter         time.Duration    // time after which evicted batches are removed from the log, if few are evicted; default 1 min
 	StreamsPerProject int              // maximum number of streams in a project (D24); default 10,000
 	TailBytes         int              // bytes of recent frames (encoded batches) kept in memory per stream with subscribers; default 1 MiB
 	TailTotal         int64            // bytes of recent frames kept in memory for all streams together; default 256 MiB
@@ -56,6 +57,9 @@ func (o *Options) defaults() {
 	}
 	if o.GapGrace == 0 {
 		o.GapGrace = 2 * time.Second
+	}
+	if o.TrimAfter == 0 {
+		o.TrimAfter = trimAfter
 	}
 	if o.Now == nil {
 		o.Now = time.Now

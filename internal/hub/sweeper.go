@@ -24,12 +24,12 @@ const (
 	manyOpen = 10_000
 	idleSoon = time.Second
 	// A trim removes evicted batches from the log. Each trim writes a record to the log, so batches
-	// are trimmed in groups: once trimBytes have been evicted, or when the time trimAfter has
+	// are trimmed in groups: once trimBytes have been evicted, or when Options.TrimAfter has
 	// passed since the first eviction. After a crash before the trim, the evicted batches are still
 	// in the log, but they cannot be read: opening the stream evicts them again, because eviction
 	// depends only on the log and the clock (D12).
 	trimBytes = 256 << 10
-	trimAfter = time.Minute
+	trimAfter = time.Minute // default of Options.TrimAfter
 	// The sweeper opens an unused stream a little after its oldest batch has expired, so that
 	// batches which expire soon after one another are evicted together. The delay is the retention
 	// divided by lateShare, but at most the constant latest. Readers do not notice the delay: an
@@ -38,8 +38,8 @@ const (
 	latest    = 10 * time.Minute
 	// Every trim also writes a note, a checkpoint that holds the idempotency keys of evicted
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
-	// evicted noteShare times the size of the note, or after a longer time than trimAfter. This
-	// time grows by trimAfter for every shortNote bytes of the note, up to trimLatest. So notes are
+	// evicted noteShare times the size of the note, or after a longer time than TrimAfter. This
+	// time grows by TrimAfter for every shortNote bytes of the note, up to trimLatest. So notes are
 	// at most a fifth of all bytes written for a busy stream, and at most about one kilobyte per
 	// second for any other stream.
 	noteShare  = 4
@@ -338,7 +338,7 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 	}
 	note := int64(stream.NoteSize(f.state, f.ahead))
 	waited := time.Duration(now-f.trimFrom) * time.Millisecond
-	return hurry || f.evicted >= max(trimBytes, noteShare*note) || waited >= min(trimAfter*time.Duration(1+note/shortNote), trimLatest)
+	return hurry || f.evicted >= max(trimBytes, noteShare*note) || waited >= min(f.hub.opts.TrimAfter*time.Duration(1+note/shortNote), trimLatest)
 }
 
 // trim makes the low mark durable. All batches below this mark were evicted, and the log may

@@ -202,7 +202,7 @@ func (c *client) publishAt(g *server) {
 func (c *client) publishKeyed(g *server) {
 	s := c.stream()
 	if c.rng.IntN(12) == 0 {
-		c.publishPart(g, s)
+		publishPart(c, g, s)
 		return
 	}
 	if !s.loose {
@@ -226,7 +226,7 @@ func (c *client) publishKeyed(g *server) {
 // publishPart sends a body that is shorter than its Content-Length. The service must refuse the body,
 // even if the part is a valid body. If it stored the batch, readers would get bytes that the model
 // does not know.
-func (c *client) publishPart(g *server, s *stream) {
+func publishPart(c *client, g *server, s *stream) {
 	body, fields := s.request(&batch{payload: c.payload(s)})
 	x := c.send(g, &exchange{judged: true, lacks: 1 + c.rng.IntN(1<<c.rng.IntN(17))}, "POST", fmt.Sprintf("/v1/streams/%s/publish", s.id), body, fields...)
 	if x == nil || x.status == 503 {

@@ -125,7 +125,7 @@ func (n *node) assemble(ctx context.Context, g *server) (err error) {
 	}
 	g.members = g.engine.Nodes
 	g.access.SetClock(g.engine.Nodes.Now)
-	if g.hub, err = hub.Open(ctx, g.engine, hub.Options{Now: g.engine.Nodes.Now, Frame: api.Frame}); err != nil {
+	if g.hub, err = hub.Open(ctx, g.engine, hub.Options{Now: g.engine.Nodes.Now, Frame: api.Frame, TrimAfter: trimAfter(n.w.seed)}); err != nil {
 		return fmt.Errorf("open the hub: %w", err)
 	}
 	g.hub.Lead(g.members.First)
