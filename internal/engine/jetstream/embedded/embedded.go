@@ -42,6 +42,12 @@ type Server struct {
 	password string // password for clients; empty if the server does not listen for clients
 	s        atomic.Pointer[server.Server]
 	refused  atomic.Pointer[[]string] // see Refuse
+	stop     func(*server.Server)     // stops a server and waits until it has stopped
+}
+
+func stop(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
 }
 
 const (
@@ -49,6 +55,7 @@ const (
 
 	maxPayload  = 8 << 20
 	startWithin = time.Minute // on a busy machine
+	stopWithin  = 30 * time.Second
 
 	// When a machine vanishes, its connections are not closed. The server sends a ping every
 	// pingEvery and gives up a route after pingsOut pings without an answer. Until then it still
@@ -69,7 +76,7 @@ const (
 // Start starts a server. The server tries to join its cluster in the background: Start succeeds
 // even if no other node can be reached.
 func Start(o Options) (*Server, error) {
-	e := &Server{options: o}
+	e := &Server{options: o, stop: stop}
 	e.Refuse(o.Refused)
 	if o.Listen != "" {
 		e.password = rand.Text()
@@ -152,7 +159,7 @@ func join(opts *server.Options, o Options, password string, refused func(string)
 	// The NATS server only logs that it cannot listen. It returns no error.
 	l, err := net.Listen("tcp", o.Listen)
 	if err != nil {
-		return fmt.Errorf("listen for other nodes: %w", err)
+		return fmt.Errorf("listen for other nodes (--cluster-listen): %w", err)
 	}
 	return l.Close()
 }
@@ -201,9 +208,11 @@ func (e *Server) Fault() error {
 }
 
 // Restart stops the NATS server and starts another one on the same directory. If it returns an
-// error, no server is running.
+// error, no server is usable, and the process must end.
 func (e *Server) Restart() error {
-	e.halt()
+	if err := e.halt(); err != nil {
+		return err
+	}
 	return e.run()
 }
 
@@ -230,10 +239,23 @@ func (e *Server) Stop() {
 	e.halt()
 }
 
-func (e *Server) halt() {
-	s := e.s.Load()
-	s.Shutdown()
-	s.WaitForShutdown()
+// halt stops the server. A server whose disk refuses writes may never stop. Then halt returns an
+// error after stopWithin. What the server has acknowledged is synced, so nothing is lost if the
+// process ends.
+func (e *Server) halt() error {
+	stopped := make(chan struct{})
+	go func() {
+		e.stop(e.s.Load())
+		close(stopped)
+	}()
+	late := time.NewTimer(stopWithin)
+	defer late.Stop()
+	select {
+	case <-stopped:
+		return nil
+	case <-late.C:
+		return fmt.Errorf("the NATS server did not stop within %v", stopWithin)
+	}
 }
 
 // Kill stops the server without handing its streams to other nodes. It is meant for tests.

@@ -5,7 +5,10 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"weir/internal/natstest"
 )
@@ -95,4 +98,17 @@ func TestGathering(t *testing.T) {
 			t.Errorf("%v after the start: %s, want %s", c.since, out.String(), c.want)
 		}
 	}
+}
+
+// If a server does not stop, Restart does not wait for ever, and does not start another one on the
+// same directory.
+func TestRestartOfAServerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		defer close(never)
+		e := &Server{stop: func(*server.Server) { <-never }}
+		if err := e.Restart(); err == nil || !strings.Contains(err.Error(), "did not stop within") {
+			t.Errorf("Restart returned %v", err)
+		}
+	})
 }
