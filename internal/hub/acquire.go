@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"weir/internal/engine"
@@ -46,17 +47,16 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 				return nil, ctx.Err()
 			}
 		}
-		f, err := enter(s, func(f *feed) (engine.Log, error) {
+		defer s.mu.Unlock()
+		return enter(s, func(f *feed) (engine.Log, error) {
 			return s.hub.engine.Open(context.Background(), s.log, f)
 		})
-		s.mu.Unlock()
-		return f, err
 	}
 }
 
 // enter opens the feed of a stream, and acquires it. It calls the function open to open the log.
 // Called with s.mu held, which it unlocks meanwhile.
-func enter(s *Stream, open func(*feed) (engine.Log, error)) (*feed, error) {
+func enter(s *Stream, open func(*feed) (engine.Log, error)) (f *feed, err error) {
 	busy := new(transition)
 	if s.traffic == nil {
 		s.traffic = new(traffic)
@@ -64,18 +64,22 @@ func enter(s *Stream, open func(*feed) (engine.Log, error)) (*feed, error) {
 	way := s.traffic
 	way.busy = busy
 	s.mu.Unlock()
-	f, err := s.open(way, open)
-	s.mu.Lock()
-	if err == nil {
-		f.users = 1
-		s.feed, s.summary = f, summary{}
-	}
-	way.busy = nil
-	if err == errNotNow {
-		busy.end(nil) // the callers that wait try to open the log themselves
-	} else {
-		busy.end(err)
-	}
+	err = errors.New("opening the stream has failed") // if the call of open panics
+	defer func() {
+		s.mu.Lock()
+		if way.busy = nil; err == nil {
+			f.users = 1
+			s.feed, s.summary = f, summary{}
+		} else if way.idle() {
+			s.traffic = nil
+		}
+		if err == errNotNow {
+			busy.end(nil) // the callers that wait try to open the log themselves
+		} else {
+			busy.end(err)
+		}
+	}()
+	f, err = s.open(way, open)
 	return f, err
 }
 
@@ -121,6 +125,7 @@ func (s *Stream) open(way *traffic, openLog func(*feed) (engine.Log, error)) (*f
 	f.updateHeld(s.hub.now())
 	f.schedule()
 	f.mu.Unlock()
+	f.used.Store(true) // the sweeper measures what the feed needs
 	s.hub.catalog.setOpen(s, true)
 	return f, nil
 }

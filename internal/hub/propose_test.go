@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,15 +302,27 @@ func TestProposeOpensTheLog(t *testing.T) {
 	})
 }
 
+// openings is a journal that counts the calls of Open.
+type openings struct {
+	*journal.Journal
+	n atomic.Int64
+}
+
+func (o *openings) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	o.n.Add(1)
+	return o.Journal.Open(ctx, id, j)
+}
+
 // If the log of the stream is closed and can be opened without reading the disk, Foresee and Propose
-// open it and start no goroutine.
+// open it at once, and not in another goroutine.
 func TestProposeOpensTheLogNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 1 << 20})
+		opened, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer e.Close()
+		defer opened.Close()
+		e := &openings{Journal: opened}
 		h := open(t, e, Options{})
 		defer h.Close()
 		results := make(inbox, 1)
@@ -317,15 +330,14 @@ func TestProposeOpensTheLogNow(t *testing.T) {
 			s := made(t, h, nil)
 			for seq := range weir.Seq(3) {
 				synctest.Wait()
-				before := runtime.NumGoroutine()
 				if foresee {
 					if needsBody, err := s.Foresee(at(seq+1, "b")); !needsBody || err != nil {
 						t.Errorf("Foresee returned %v, %v", needsBody, err)
 					}
 				}
 				s.Propose(at(seq+1, "b"), results)
-				if more := runtime.NumGoroutine() - before; more > 0 || s.openFeed() == nil {
-					t.Errorf("batch %d started %d goroutines, and opened the log: %v", seq+1, more, s.openFeed() != nil)
+				if e.n.Load() > 0 || s.openFeed() == nil {
+					t.Errorf("batch %d: %d logs were opened by waiting, and the log is open: %v", seq+1, e.n.Load(), s.openFeed() != nil)
 				}
 				Flush(h)
 				if r := <-results; r.err != nil || r.ack.Cursor != seq+1 {
@@ -336,6 +348,61 @@ func TestProposeOpensTheLogNow(t *testing.T) {
 					t.Fatal("the log is still open")
 				}
 			}
+		}
+	})
+}
+
+// failingOpen is an engine whose OpenNow panics.
+type failingOpen struct{ engine.Engine }
+
+func (failingOpen) Flush()                                        {}
+func (failingOpen) OpenNow(engine.LogID, engine.Judge) engine.Log { panic("planted") }
+
+// A panic while a log is opened can be recovered, and the stream stays usable.
+func TestPanicInOpenNow(t *testing.T) {
+	h := open(t, failingOpen{memory.New()}, Options{})
+	defer h.Close()
+	s := made(t, h, nil)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("there was no panic")
+			}
+		}()
+		s.Foresee(at(1, "x"))
+	}()
+	publish(t, s, at(1, "x"))
+}
+
+// The memory of a stream is measured again after its log was opened, also if only a subscription uses
+// the stream.
+func TestMemoryOfASubscribedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		for i := range 500 {
+			publish(t, s, keyed(i+1))
+		}
+		time.Sleep(3 * sweepEvery)
+		open := h.Stats().IndexBytes
+		time.Sleep(3 * idleFor)
+		if closed := h.Stats().IndexBytes; closed >= open {
+			t.Errorf("%d bytes with an open log, and %d with a closed one", open, closed)
+		}
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		time.Sleep(3 * sweepEvery)
+		if again := h.Stats().IndexBytes; again < open {
+			t.Errorf("%d bytes with a subscriber, want at least %d", again, open)
 		}
 	})
 }

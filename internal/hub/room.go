@@ -14,8 +14,8 @@ import (
 // below about twice the bound. Deleting, trimming and reading always work, and deleting and
 // trimming free memory again.
 //
-// The hub measures each stream once per sweep and after each trim, and not at each publish. So the
-// check costs a publish only one atomic load. The batches stored between two sweeps, which are a
+// The hub measures each stream that was used once per sweep, and after each trim, but not at each
+// publish. So the check costs a publish only one atomic load. The batches stored between two sweeps, which are a
 // second apart, need little memory compared with the bound.
 
 // room counts the bytes of memory in use and the projects that share the bound.

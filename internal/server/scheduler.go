@@ -77,7 +77,7 @@ func (s *scheduler) Push(f http2.FrameWriteRequest) {
 // scheduler, and counts a reset until Pop returns it. A reset has an id, but no stream. Only a
 // private field shows that, or the text of the frame, which takes long to build.
 func isReset(f *http2.FrameWriteRequest) bool {
-	if hasStream {
+	if hasStream && ofStream.Type.Kind() == reflect.Pointer {
 		return reflect.ValueOf(f).Elem().Field(ofStream.Index[0]).IsNil()
 	}
 	return f.DataSize() == 0 && strings.HasSuffix(f.String(), "writer=http2.StreamError]")

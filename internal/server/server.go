@@ -56,8 +56,6 @@ type Server struct {
 	logger *slog.Logger
 	failed chan error
 	work   sync.WaitGroup
-	over   context.Context // ends when Shutdown has stopped everything else
-	end    context.CancelFunc
 
 	oversized http.Handler // answers requests with large header fields
 }
@@ -67,7 +65,6 @@ type Server struct {
 func Listen(o Options) (*Server, error) {
 	within := newConnections(o)
 	s := &Server{failed: make(chan error, 2), logger: o.Logger, within: within, oversized: http.HandlerFunc(oversized)}
-	s.over, s.end = context.WithCancel(context.Background())
 	if o.HTTP != "off" {
 		l, err := net.Listen("tcp", o.HTTP)
 		if err != nil {
@@ -144,7 +141,6 @@ func (s *Server) Oversized(h http.Handler) { s.oversized = h }
 // Serve starts serving and returns immediately. If a listener fails later, the channel that Failed
 // returns receives the error. The parameter t is ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
-	s.work.Go(func() { raiseStacks(s.over.Done()) })
 	if s.http != nil {
 		clear := s.http.serve(h, s.oversized, nil)
 		s.work.Go(func() { s.report(clear()) })
@@ -197,7 +193,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		all.Go(func() { errs[2] = s.http3.shutdown(ctx) })
 	}
 	all.Wait()
-	s.end()
 	s.work.Wait()
 	for _, err := range errs {
 		if err != nil {

@@ -47,7 +47,7 @@ func TestHTTP2Conformance(t *testing.T) {
 }
 
 // freePort returns a port that is free for TCP and UDP, for programs that cannot choose one
-// themselves. The operating system takes the ports of outgoing connections from a range above it.
+// themselves. The operating system takes the ports of outgoing connections from a range above 30,000.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 20 {

@@ -47,8 +47,7 @@ func (l *log) readNote(ctx context.Context) ([]byte, error) {
 // hold: the ranges of closed gaps, the tags, and for each key the digest and the event count that
 // the judge needs. It adds the sizes of the keys that it reads to the index, which then knows the
 // size of every key.
-func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
-	since := keysSince(judge)
+func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge, since weir.Time) error {
 	l.mu.RLock()
 	empty := l.index.Len() == 0
 	l.mu.RUnlock()

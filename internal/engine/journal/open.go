@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"weir"
 	"weir/internal/engine"
 	"weir/internal/engine/journal/index"
 )
@@ -13,25 +14,30 @@ const fewItems = 64
 
 // Open implements engine.Engine.
 func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
-	return j.open(ctx, j.logOf(id), judge, true)
+	return j.open(ctx, j.logOf(id), judge, keysSince(judge), true)
 }
 
 // OpenNow implements engine.Flusher.
 func (j *Journal) OpenNow(id engine.LogID, judge engine.Judge) engine.Log {
-	l := j.logOf(id)
-	if l == nil || !l.isAtHand(judge) {
+	if !j.store.mu.TryLock() { // a reader of all documents may hold the lock for long
 		return nil
 	}
-	h, err := j.open(context.Background(), l, judge, false)
+	l := j.store.logOf(j, id)
+	j.store.mu.Unlock()
+	since := keysSince(judge)
+	if l == nil || !l.isAtHand(since) {
+		return nil
+	}
+	h, err := j.open(context.Background(), l, judge, since, false)
 	if err != nil {
 		return nil
 	}
 	return h
 }
 
-// open opens a log. If its document is being deleted, open waits for the outcome of the deletion, or
+// open opens a log. The judge needs the keys of entries from the time since on. If the log's document is being deleted, open waits for the outcome of the deletion, or
 // returns engine.ErrDropped if the parameter wait is false.
-func (j *Journal) open(ctx context.Context, l *log, judge engine.Judge, wait bool) (engine.Log, error) {
+func (j *Journal) open(ctx context.Context, l *log, judge engine.Judge, since weir.Time, wait bool) (engine.Log, error) {
 	if j.closing.Load() {
 		return nil, engine.ErrClosed
 	}
@@ -51,7 +57,7 @@ func (j *Journal) open(ctx context.Context, l *log, judge engine.Judge, wait boo
 	// all ops of the earlier handle, so the mark includes all trims.
 	note, err := l.readNote(ctx)
 	if err == nil {
-		err = l.restore(ctx, note, judge)
+		err = l.restore(ctx, note, judge, since)
 	}
 	if err == nil && !l.attached.CompareAndSwap(nil, h) {
 		if err = engine.ErrDropped; wait {
@@ -87,23 +93,28 @@ func (h *handle) awaitDeletion() error {
 func (j *Journal) logOf(id engine.LogID) *log {
 	j.store.mu.Lock()
 	defer j.store.mu.Unlock()
-	l, ok := j.store.logs.Lookup(id)
+	return j.store.logOf(j, id)
+}
+
+// logOf is the same as Journal.logOf. Called with s.mu held.
+func (s *store) logOf(j *Journal, id engine.LogID) *log {
+	l, ok := s.logs.Lookup(id)
 	if ok && l == nil {
 		l = &log{j: j, id: id}
-		j.store.logs.Set(id, l)
+		s.logs.Set(id, l)
 	}
 	return l
 }
 
 // isAtHand reports whether the log can be opened in a few microseconds, without reading the disk.
-func (l *log) isAtHand(judge engine.Judge) bool {
+func (l *log) isAtHand(since weir.Time) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	n := l.index.Len()
 	if n > fewItems || l.mark != nil && l.mark.note == nil {
 		return false
 	}
-	r := index.HeadReader{Since: keysSince(judge)}
+	r := index.HeadReader{Since: since}
 	_, missing := r.Fill(&l.index, 0, make([]index.Head, 0, n))
 	return !missing
 }
