@@ -221,6 +221,9 @@ type appendOp struct {
 
 // Append implements engine.Log.
 func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
+	if err := ctx.Err(); err != nil {
+		return err // otherwise the outcome could be known before the method wait looks at ctx
+	}
 	w := h.j.waiters.get()
 	e.Deferred = false
 	h.Propose(e, w.done)
