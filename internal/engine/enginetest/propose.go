@@ -3,6 +3,7 @@ package enginetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -39,6 +40,37 @@ var proposeCases = []testCase{
 		"Flush makes the engine start to store all deferred entries (see Entry.Deferred) that any goroutine proposed before the call.",
 		"It may report their outcomes before it returns.",
 	}, deferredProposals},
+	{"opening at once", []string{
+		"OpenNow does the same as Open, but only if that needs no disk and succeeds.",
+		"Otherwise it returns nil and has not changed anything, except that it may have called Judge.Restore.",
+	}, openNow},
+}
+
+// openNow opens logs with OpenNow if the engine has it, and with Open if OpenNow returns nil. Either
+// way, the judge gets all entries, and the log takes more.
+func openNow(s *store) {
+	f, ok := s.Engine.(engine.Flusher)
+	if !ok {
+		s.Skip("skipping the rest: this engine is no Flusher")
+	}
+	if f.OpenNow(1<<40, newJudge()) != nil {
+		s.Error("OpenNow opened a log that does not exist")
+	}
+	for _, n := range []weir.Seq{0, 1, 50, 2000} {
+		doc, log := s.stream(fmt.Sprint("stream", n), nil)
+		s.append(log, batches(upTo(1, n)...)...)
+		s.closeLog(log)
+		j := newJudge()
+		if log = f.OpenNow(doc.Created, j); log == nil {
+			j = newJudge()
+			log = s.open(doc.Created, j)
+		}
+		if got := j.keptSeqs(); !slices.Equal(got, upTo(1, n)) {
+			s.Errorf("with %d entries, Restore received %v", n, got)
+		}
+		s.append(log, batches(n+1)...)
+		s.checkSeqs(log, upTo(1, n+1)...)
+	}
 }
 
 // outcomes collects the outcomes of proposals. The method wait returns when all have been reported.
