@@ -73,14 +73,13 @@ func enter(s *Stream, open func(*feed) (engine.Log, error)) (f *feed, err error)
 		} else if way.idle() {
 			s.traffic = nil
 		}
+		why := err
 		if err == errNotNow {
-			busy.end(nil) // the callers that wait try to open the log themselves
-		} else {
-			busy.end(err)
+			why = nil // the callers that wait try to open the log themselves
 		}
+		busy.end(why)
 	}()
-	f, err = s.open(way, open)
-	return f, err
+	return s.open(way, open)
 }
 
 // transition represents the opening or closing of a feed. Other callers wait until it has ended.

@@ -284,3 +284,26 @@ func TestTrafficOfAnIdleStream(t *testing.T) {
 		}
 	})
 }
+
+// A start with so many streams that two goroutines look at them misses none.
+func TestStartWithManyStreams(t *testing.T) {
+	e := memory.New()
+	h := open(t, e, Options{StreamsPerProject: 3 * manyOpen})
+	for range 2*manyOpen + 1 {
+		if _, err := h.Create(ctx, Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 20, Mode: weir.Raw}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.Close()
+	h = open(t, e, Options{})
+	defer h.Close()
+	unknown := 0
+	for _, s := range h.Streams() {
+		if s.summary != empty(s.CreatedAt) {
+			unknown++
+		}
+	}
+	if n := len(h.Streams()); n != 2*manyOpen+1 || unknown > 0 {
+		t.Errorf("there are %d streams, and nothing is known of %d of them; want %d and 0", n, unknown, 2*manyOpen+1)
+	}
+}

@@ -302,6 +302,17 @@ func TestProposeOpensTheLog(t *testing.T) {
 	})
 }
 
+// onJournal returns an empty journal, and closes it at the end of the test.
+func onJournal(t *testing.T) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
 // openings is a journal that counts the calls of Open.
 type openings struct {
 	*journal.Journal
@@ -317,12 +328,7 @@ func (o *openings) Open(ctx context.Context, id engine.LogID, j engine.Judge) (e
 // open it at once, and not in another goroutine.
 func TestProposeOpensTheLogNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opened, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer opened.Close()
-		e := &openings{Journal: opened}
+		e := &openings{Journal: onJournal(t)}
 		h := open(t, e, Options{})
 		defer h.Close()
 		results := make(inbox, 1)
@@ -378,12 +384,7 @@ func TestPanicInOpenNow(t *testing.T) {
 // the stream.
 func TestMemoryOfASubscribedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close()
-		h := open(t, e, Options{})
+		h := open(t, onJournal(t), Options{})
 		defer h.Close()
 		s := made(t, h, nil)
 		for i := range 500 {

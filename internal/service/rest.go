@@ -83,8 +83,8 @@ const startPercent = 300
 
 // CollectLess makes the garbage collector run less often until the returned function is called.
 // While a server with many streams starts, its heap only grows, so most collections would find
-// little. With fewer of them, a start with a million streams takes a fifth less CPU time, and a sixth more
-// memory.
+// little. With fewer of them, a start with a million streams takes a fifth less CPU time, and a sixth
+// more memory.
 func CollectLess() (undo func()) {
 	was := debug.SetGCPercent(startPercent)
 	if was < 0 || was > startPercent {

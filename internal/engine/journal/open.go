@@ -35,8 +35,9 @@ func (j *Journal) OpenNow(id engine.LogID, judge engine.Judge) engine.Log {
 	return h
 }
 
-// open opens a log. The judge needs the keys of entries from the time since on. If the log's document is being deleted, open waits for the outcome of the deletion, or
-// returns engine.ErrDropped if the parameter wait is false.
+// open opens a log. The judge needs the keys of entries from the time since on. If the log's
+// document is being deleted, open waits for the outcome of the deletion, or returns
+// engine.ErrDropped if the parameter wait is false.
 func (j *Journal) open(ctx context.Context, l *log, judge engine.Judge, since weir.Time, wait bool) (engine.Log, error) {
 	if j.closing.Load() {
 		return nil, engine.ErrClosed

@@ -92,21 +92,14 @@ func TestOpenNowDuringDeletion(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait() // until the next segments are prepared: from then on, only the deletion syncs
-		hold := make(chan error)
-		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Sync {
-				return <-hold
-			}
-			return nil
-		})
+		release := holdSyncs(fs)
 		deleted := make(chan error, 1)
 		go func() { deleted <- j.Delete(background, d.Key, d.Revision) }()
 		synctest.Wait()
 		if j.OpenNow(d.Created, &counting{}) != nil {
 			t.Error("OpenNow opened a log whose document is being deleted")
 		}
-		hold <- nil
-		fs.OnCall(nil)
+		release()
 		if err := <-deleted; err != nil {
 			t.Fatal(err)
 		}
