@@ -387,6 +387,37 @@ func TestUseThatANodeHasNotHeardOf(t *testing.T) {
 	}
 }
 
+// The log of an expired stream may end before the node hears that the stream was deleted. Its
+// subscribers are still told that it expired.
+func TestLogEndsBeforeTheDeletionIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := twoNodes{memory.New()}
+		defer e.Close()
+		var late atomic.Bool
+		h := open(t, deaf{e, &late}, Options{})
+		defer h.Close()
+		h.Lead(func() bool { return false }) // the test deletes the stream, as another node would
+		s := made(t, h, func(s *Spec) { s.TTLSeconds = 10 })
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		late.Store(true)
+		time.Sleep(time.Minute)
+		doc, err := e.Get(ctx, documentKey(s.ID))
+		if err == nil {
+			err = e.Delete(ctx, documentKey(s.ID), doc.Revision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrExpired) {
+			t.Errorf("the subscription ended with %v, want ErrExpired", err)
+		}
+	})
+}
+
 // A publish that arrives while the hub deletes an expired stream is refused. Otherwise its
 // batch would be acknowledged and deleted.
 func TestPublishWhileAStreamExpires(t *testing.T) {

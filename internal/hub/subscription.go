@@ -357,11 +357,13 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, maxW
 	return nil, s.readError(err)
 }
 
-// deleted returns the error of a subscription to a stream that was deleted.
+// deleted returns the error of a subscription to a stream that was deleted. The log may have ended
+// before the catalog knows of the deletion.
 func (s *Subscription) deleted() error {
-	s.f.s.mu.Lock()
-	defer s.f.s.mu.Unlock()
-	if s.f.s.lapsed {
+	of := s.f.s
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.lapsed || !of.deleted && lapsed(of) {
 		return ErrExpired
 	}
 	return ErrDeleted
