@@ -124,3 +124,31 @@ func (o *own) liveFor(w *world, seconds int64) {
 func (o *own) outlived(w *world, g *server) bool {
 	return o.sure && o.exists && !g.hurt.Load() && !g.limited.Load() && o.life.mustHaveEnded(w, g, time.Now().Add(-3*time.Second))
 }
+
+// wiped says when a client deleted a stream. Guarded by model.mu.
+type wiped struct {
+	at      time.Time // when the last delete ended
+	running int       // how many deletes are running, or have an unknown outcome
+}
+
+// wipe records that a client begins to delete the stream, or has got the response x.
+func (m *model) wipe(o *own, begins bool, x *exchange) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case begins:
+		o.wiped.running++
+	case x != nil && x.status < 500:
+		o.wiped.at = time.Now()
+		o.wiped.running--
+	}
+}
+
+// mayBeWiped reports whether the stream may have been deleted by a client and not because it has
+// expired, according to a node on which the subscription x began. A node may hear late of a
+// deletion. And nodes whose clocks differ may disagree on whether the stream has expired.
+func (m *model) mayBeWiped(o *own, x *exchange) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.w.has("clock") || o.wiped.running > 0 || x.at.Before(o.wiped.at.Add(time.Minute))
+}

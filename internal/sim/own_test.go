@@ -21,6 +21,7 @@ type own struct {
 	closed bool     // the stream is closed
 	told   bool     // it is certain whether the stream is closed
 	life   life
+	wiped  wiped
 	view   *server // the process that last said whether the stream exists
 	seen   bool    // whether the stream exists, according to that process
 
@@ -56,7 +57,9 @@ func (c *client) manage(g *server) {
 		o.paged(c, g, x)
 	case 1:
 		g.deleting.Add(1)
+		c.w.model.wipe(o, true, nil)
 		x := c.ask(g, "DELETE", path, nil)
+		c.w.model.wipe(o, false, x)
 		g.deleting.Add(-1)
 		o.changed(c.w, g, "delete", x, 204, 404, false)
 		if x != nil && x.status == 204 {
@@ -388,6 +391,9 @@ func (c *client) follow(g *server, o *own) {
 	c.subscribeTo(g, x, o.id, secret, "0", "", func(frame string) {
 		if o.started(c.w, g, x); strings.Contains(frame, "event: end") && !slices.Contains(ends, frame) {
 			c.w.violation("stream %s: %s", o.id, frame)
+		}
+		if frame == ends[0] && !m.mayBeWiped(o, x) {
+			c.w.violation("stream %s: a subscriber was told that it was deleted, but no client has deleted it", o.id)
 		}
 		var d struct{ Seq weir.Seq }
 		if data, ok := field(frame, "data"); ok && unmarshal([]byte(data), &d) == nil && d.Seq > 0 {
