@@ -2,6 +2,8 @@ package hub
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"weir"
@@ -68,6 +70,9 @@ type copies struct {
 
 // Published implements Outcome.
 func (c *copies) Published(_ weir.Ack, err error) {
+	if p, ok := errors.AsType[*Panic](err); ok {
+		err = fmt.Errorf("%w\n\n%s", p, p.Stack) // nothing else would tell where it happened
+	}
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err

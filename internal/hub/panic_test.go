@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"weir"
@@ -63,5 +64,15 @@ func TestPanicOfAPublish(t *testing.T) {
 	}
 	if p.Release(); f.users != 0 || !f.way.holds.none() {
 		t.Errorf("the stream has %d users, and holds the sequence: %v", f.users, !f.way.holds.none())
+	}
+}
+
+// If a publish of Copy panics, the error says where.
+func TestPanicOfACopy(t *testing.T) {
+	h := open(t, trapEngine{memory.New()}, Options{})
+	defer h.Close()
+	err := Copy(ctx, made(t, h, nil), []weir.Batch{{Seq: 1, Events: 1, Payload: []byte("x")}})
+	if err == nil || !strings.Contains(err.Error(), "hub.trap.Is") {
+		t.Errorf("Copy returned %v, want the stack of the panic", err)
 	}
 }

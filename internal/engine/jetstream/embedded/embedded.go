@@ -42,10 +42,15 @@ type Server struct {
 	password string // password for clients; empty if the server does not listen for clients
 	s        atomic.Pointer[server.Server]
 	refused  atomic.Pointer[[]string] // see Refuse
-	stop     func(*server.Server)     // stops a server and waits until it has stopped
+	stop     func(s *server.Server, handOver bool)
 }
 
-func stop(s *server.Server) {
+// stop stops a server and waits until it has stopped. If handOver is true, the server first hands over
+// the streams that it leads.
+func stop(s *server.Server, handOver bool) {
+	if handOver {
+		s.LameDuckShutdown()
+	}
 	s.Shutdown()
 	s.WaitForShutdown()
 }
@@ -210,7 +215,7 @@ func (e *Server) Fault() error {
 // Restart stops the NATS server and starts another one on the same directory. If it returns an
 // error, no server is usable, and the process must end.
 func (e *Server) Restart() error {
-	if err := e.halt(); err != nil {
+	if err := e.halt(false); err != nil {
 		return err
 	}
 	return e.run()
@@ -232,20 +237,15 @@ func (e *Server) Ready(ctx context.Context) error {
 }
 
 // Stop stops the server. In a cluster, it first hands over the streams that it leads.
-func (e *Server) Stop() {
-	if e.password != "" {
-		e.s.Load().LameDuckShutdown()
-	}
-	e.halt()
-}
+func (e *Server) Stop() { e.halt(e.password != "") }
 
-// halt stops the server. A server whose disk refuses writes may never stop. Then halt returns an
-// error after stopWithin. What the server has acknowledged is synced, so nothing is lost if the
-// process ends.
-func (e *Server) halt() error {
+// halt stops the server. A server whose disk refuses writes may never stop, nor hand over its streams.
+// Then halt returns an error after stopWithin. What the server has acknowledged is synced, so nothing
+// is lost if the process ends.
+func (e *Server) halt(handOver bool) error {
 	stopped := make(chan struct{})
 	go func() {
-		e.stop(e.s.Load())
+		e.stop(e.s.Load(), handOver)
 		close(stopped)
 	}()
 	late := time.NewTimer(stopWithin)
@@ -261,7 +261,7 @@ func (e *Server) halt() error {
 // Kill stops the server without handing its streams to other nodes. It is meant for tests.
 func (e *Server) Kill() {
 	e.s.Load().DisableJetStream()
-	e.halt()
+	e.halt(false)
 }
 
 // logger passes the server's messages to slog, one level lower than the server chose. The reason is

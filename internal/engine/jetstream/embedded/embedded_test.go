@@ -100,15 +100,25 @@ func TestGathering(t *testing.T) {
 	}
 }
 
-// If a server does not stop, Restart does not wait for ever, and does not start another one on the
-// same directory.
-func TestRestartOfAServerThatHangs(t *testing.T) {
+// If a server does not stop, or does not hand over its streams, Stop and Restart do not wait for ever,
+// and Restart does not start another one on the same directory.
+func TestServerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})
 		defer close(never)
-		e := &Server{stop: func(*server.Server) { <-never }}
+		handedOver := make(chan bool, 2)
+		e := &Server{password: "of a node in a cluster", stop: func(_ *server.Server, handOver bool) {
+			handedOver <- handOver
+			<-never
+		}}
+		if e.Stop(); !<-handedOver {
+			t.Error("the server was stopped before it handed over its streams")
+		}
 		if err := e.Restart(); err == nil || !strings.Contains(err.Error(), "did not stop within") {
 			t.Errorf("Restart returned %v", err)
+		}
+		if <-handedOver {
+			t.Error("a server that restarts handed over its streams")
 		}
 	})
 }

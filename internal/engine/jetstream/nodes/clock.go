@@ -60,12 +60,13 @@ func (c *clock) offset(at time.Time) time.Duration { return at.Round(0).Sub(c.st
 
 // hear takes note of the time that a heartbeat of another node carries. A node that has been silent
 // for a while no longer counts. If all other nodes are silent, their last known offsets stay valid:
-// this node is cut off, and its own clock may be the wrong one.
-func (c *clock) hear(node string, at time.Time) {
+// this node is cut off, and its own clock may be the wrong one. If the other node has just started,
+// its earlier heartbeats do not count any more: its clock may have been set in the meantime.
+func (c *clock) hear(node string, at time.Time, started bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peers[node]
-	if p == nil {
+	if p == nil || started {
 		p = &peerClock{}
 		c.peers[node] = p
 	}

@@ -34,3 +34,21 @@ func TestMedianClock(t *testing.T) {
 		})
 	}
 }
+
+// The clock of a node is the fastest of its last heartbeats. When a node has started again, the
+// heartbeats of the process before do not count: the operator may have set its clock.
+func TestClockOfARestartedNode(t *testing.T) {
+	var k clock
+	k.init(time.Now)
+	for range clockSamples {
+		k.hear("b", time.Now().Add(time.Hour), false)
+	}
+	k.hear("b", time.Now(), false)
+	if got := k.aheads()["b"]; (got - time.Hour).Abs() > time.Minute {
+		t.Errorf("the clock of a node with a late heartbeat is %v ahead, want an hour", got)
+	}
+	k.hear("b", time.Now(), true)
+	if got := k.aheads()["b"]; got.Abs() > time.Minute {
+		t.Errorf("after a restart, the clock of the node is %v ahead", got)
+	}
+}

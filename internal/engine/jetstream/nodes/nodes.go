@@ -159,7 +159,7 @@ func (n *Nodes) hear(m *nats.Msg) {
 	n.agree()
 	n.mu.Unlock()
 	if ms, err := strconv.ParseInt(m.Header.Get(clockTime), 10, 64); err == nil {
-		n.clock.hear(from, time.UnixMilli(ms))
+		n.clock.hear(from, time.UnixMilli(ms), m.Header.Get(rollCall) != "")
 	}
 	if m.Header.Get(rollCall) != "" {
 		n.say(nil, "", false)
