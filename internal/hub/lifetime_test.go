@@ -341,6 +341,50 @@ func TestExpiredOnAllNodes(t *testing.T) {
 	})
 }
 
+// The same holds if the node refuses a batch: before the client is told that the stream does not
+// exist, the stream is deleted, or the node finds out that another node has used it.
+func TestBatchForAnExpiredStream(t *testing.T) {
+	for _, usedElsewhere := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			e := twoNodes{memory.New()}
+			defer e.Close()
+			var late atomic.Bool
+			ahead := func() time.Time { return time.Now().Add(4 * time.Second) }
+			a, b := open(t, e, Options{}), open(t, deaf{e, &late}, Options{Now: ahead})
+			defer a.Close()
+			defer b.Close()
+			for _, h := range []*Hub{a, b} {
+				h.Lead(func() bool { return false })
+			}
+			id := made(t, a, func(s *Spec) { s.TTLSeconds = 10 }).ID
+			s, err := b.Stream(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(8 * time.Second)
+			late.Store(true)
+			if usedElsewhere {
+				known, err := a.Stream(id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				known.use(ctx)
+			}
+			time.Sleep(7 * time.Second)
+			_, err = s.Publish(ctx, &Publish{Batch: weir.Batch{Payload: []byte("[1]"), Events: 1}})
+			if !isNotFound(err) {
+				t.Fatalf("a publish on a node for which the stream has expired: %v", err)
+			}
+			if found, err := Replaced(ctx, s, err); found != usedElsewhere || err != nil {
+				t.Errorf("used on another node: %v; the publish is to be repeated: %v, %v", usedElsewhere, found, err)
+			}
+			if _, err := a.Stream(id); isNotFound(err) == usedElsewhere {
+				t.Errorf("used on another node: %v; afterwards, that node finds the stream: %v", usedElsewhere, err)
+			}
+		})
+	}
+}
+
 // deaf is an engine whose changes of documents do not arrive while the field is true.
 type deaf struct {
 	engine.Engine

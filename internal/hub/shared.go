@@ -88,10 +88,11 @@ func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	return h.Stream(id)
 }
 
-// Replaced reports whether err says that the stream s does not exist, although another stream has its
-// id. It returns an error if it cannot know. On a shared store, this node may learn from the log that
-// another node has deleted the stream, before it learns that the id was used again. A client that
-// knows of the second stream must not be told that there is none.
+// Replaced reports whether err says that the stream s does not exist, although there is a stream with
+// its id. It returns an error if it cannot know. On a shared store, this node may learn from the log
+// that another node has deleted the stream, before it learns that the id was used again. Or it may
+// have refused a batch because the lifetime of the stream has ended, although another node has used
+// the stream. A client that knows of a stream must not be told that there is none.
 func Replaced(ctx context.Context, s *Stream, err error) (bool, error) {
 	h := s.hub
 	if !h.shared || !isNotFound(err) || err.Error() != notFound(s.ID).Error() { // the error may be about a batch
@@ -100,8 +101,11 @@ func Replaced(ctx context.Context, s *Stream, err error) (bool, error) {
 	if err := h.CatchUp(ctx); err != nil {
 		return false, err
 	}
+	if err := h.endExpired(ctx, s.ID); err != nil {
+		return false, err
+	}
 	other, err := h.Stream(s.ID)
-	return err == nil && other != s, nil
+	return err == nil && (other != s || s.limited()), nil
 }
 
 // endExpired deletes the stream with this id if its lifetime has ended according to this node. It

@@ -56,9 +56,11 @@ func (c *client) inspect() (objects []weir.Stream) {
 	}
 	for n := range c.w.config.clients {
 		if o := c.w.model.owns[n]; o != nil {
-			o.look(c.w, g, c.ask(g, "GET", "/v1/streams/"+string(o.id), nil))
+			if !c.w.isCluster() {
+				o.look(c.w, g, c.ask(g, "GET", "/v1/streams/"+string(o.id), nil))
+			}
 			if o.key != nil && o.key.id != "" {
-				c.useKey(g, o, o.key)
+				c.useKey(g, o.key)
 			}
 		}
 	}
