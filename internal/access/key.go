@@ -172,6 +172,15 @@ func (a *Access) store(ctx context.Context, k Key, d digest) (e *entry, made boo
 	if e == nil { // another process has changed the document since
 		return nil, false, fmt.Errorf("create a key: the document %s was deleted or cannot be read", d.document(k.Kind))
 	}
+	// The project may have been deleted since checkSpec. If the key was stored before that,
+	// DeleteProject has revoked it. Otherwise this node knows of the deletion now, because it learns of
+	// all changes in the order in which they are stored.
+	if _, ok := a.Project(k.Project); made && !ok && k.Kind != Management {
+		if _, err := a.Revoke(ctx, k.ID); err != nil {
+			return nil, false, err
+		}
+		return nil, false, noProject(k.Project)
+	}
 	return e, made, nil
 }
 
@@ -207,9 +216,13 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 		_, ok = a.Project(s.Project)
 	}
 	if !ok {
-		return fmt.Errorf("%w (%w)", weir.Errorf(weir.InvalidRequest, "there is no project %q", Redacted(string(s.Project))), ErrNoProject)
+		return noProject(s.Project)
 	}
 	return nil
+}
+
+func noProject(id weir.ProjectID) error {
+	return fmt.Errorf("%w (%w)", weir.Errorf(weir.InvalidRequest, "there is no project %q", Redacted(string(id))), ErrNoProject)
 }
 
 // ErrNoProject is wrapped in the error of a call that creates a key in a project that does not

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/memory"
 )
 
 func TestProjectNames(t *testing.T) {
@@ -233,5 +235,40 @@ func TestDeleteProject(t *testing.T) {
 	want(t, "delete the demo", err, weir.InvalidRequest)
 	if again := project(t, a, "shop"); again.ID == p.ID {
 		t.Error("the new project has the id of the deleted one")
+	}
+}
+
+// hasty is a store in which something happens just before a key is stored.
+type hasty struct {
+	engine.Documents
+	before func()
+}
+
+func (h *hasty) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	if before := h.before; before != nil && IsKeyDocument(key) {
+		h.before = nil
+		before()
+	}
+	return h.Documents.Create(ctx, key, value)
+}
+
+// A key that is stored just after its project was deleted is refused: nobody could find and revoke
+// it.
+func TestKeyForAProjectThatIsBeingDeleted(t *testing.T) {
+	docs := &hasty{Documents: memory.New()}
+	a := open(t, docs)
+	p := project(t, a, "shop")
+	docs.before = func() {
+		if _, err := a.DeleteProject(t.Context(), p.ID, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k, _, err := a.CreateKey(t.Context(), KeySpec{Project: p.ID, Kind: Live}); !errors.Is(err, ErrNoProject) {
+		t.Errorf("a key of a deleted project: %v, %v; want %v", k, err, ErrNoProject)
+	}
+	for _, k := range a.Keys(p.ID) {
+		if k.RevokedAt == nil {
+			t.Errorf("key %s of the deleted project is valid", k.ID)
+		}
 	}
 }

@@ -64,6 +64,11 @@ func (c *client) inspect() (objects []weir.Stream) {
 			}
 		}
 	}
+	if v := c.w.model.venture; v != nil {
+		for _, k := range v.keys {
+			c.useKey(g, v.refuses(k))
+		}
+	}
 	return objects
 }
 

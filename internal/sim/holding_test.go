@@ -83,6 +83,9 @@ const millis = 5 * time.Millisecond
 func (c *client) manageNodes(g *server) {
 	o := c.w.model.own(c.n)
 	h := o.stock(c)
+	if c.rng.IntN(4) == 0 && c.w.model.venture.pursue(c, g) {
+		return
+	}
 	if c.rng.IntN(3) == 0 && c.w.has("keys") {
 		c.manageKeys(g, o)
 		return

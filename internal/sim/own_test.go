@@ -43,6 +43,9 @@ func (m *model) own(n int) *own {
 func (c *client) manage(g *server) {
 	o := c.w.model.own(c.n)
 	path := "/v1/streams/" + string(o.id)
+	if c.rng.IntN(4) == 0 && c.w.model.venture.pursue(c, g) {
+		return
+	}
 	switch c.rng.IntN(16) {
 	case 0, 12:
 		body, ttl := fmt.Sprintf(`{"name":"own","id":%q}`, o.id), time.Duration(0)

@@ -26,7 +26,7 @@ func (w *world) prepare(ctx context.Context, g *server) error {
 			return err
 		}
 	}
-	return nil
+	return w.prepareVenture(ctx, g)
 }
 
 // prepareOne creates the stream and the key of a client. If the outcome of the first is unknown, the
