@@ -242,6 +242,14 @@ func TestDeleteProject(t *testing.T) {
 type hasty struct {
 	engine.Documents
 	before func()
+	fails  error // the error of a change of a document
+}
+
+func (h *hasty) Update(ctx context.Context, key string, value []byte, revision engine.Revision) (engine.Document, error) {
+	if h.fails != nil {
+		return engine.Document{}, h.fails
+	}
+	return h.Documents.Update(ctx, key, value, revision)
 }
 
 func (h *hasty) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
@@ -270,5 +278,26 @@ func TestKeyForAProjectThatIsBeingDeleted(t *testing.T) {
 		if k.RevokedAt == nil {
 			t.Errorf("key %s of the deleted project is valid", k.ID)
 		}
+	}
+}
+
+// The key cannot be revoked if the store fails at that moment. A repeated request does not return it.
+func TestKeyForADeletedProjectIsNotRepeated(t *testing.T) {
+	docs := &hasty{Documents: memory.New()}
+	a := open(t, docs)
+	p := project(t, a, "shop")
+	docs.before = func() {
+		if _, err := a.DeleteProject(t.Context(), p.ID, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		docs.fails = engine.ErrFull
+	}
+	spec := KeySpec{Project: p.ID, Kind: Live}
+	if k, _, _, err := a.CreateKeyOnce(t.Context(), spec, "token", "one"); err == nil {
+		t.Errorf("a key of a deleted project: %v", k)
+	}
+	docs.fails = nil
+	if k, _, _, err := a.CreateKeyOnce(t.Context(), spec, "token", "one"); !errors.Is(err, ErrNoProject) {
+		t.Errorf("the repeated request: %v, %v; want %v", k, err, ErrNoProject)
 	}
 }

@@ -159,6 +159,9 @@ func (a *Access) repeated(e *entry, s KeySpec) (Key, error) {
 		return Key{}, errors.New("create a key: the key was deleted in the meantime")
 	}
 	k, wanted := a.recordOf(e), a.newKey(s, derivedSecret(s.Kind, "", "", 0).Reveal())
+	if _, ok := a.Project(k.Project); !ok { // the project was deleted while the key was made, and a crash kept the method store from revoking it
+		return Key{}, noProject(k.Project)
+	}
 	after := weir.Time(0)
 	if k.RevokeAt != nil {
 		after = *k.RevokeAt - k.CreatedAt
