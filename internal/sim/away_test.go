@@ -26,3 +26,14 @@ func (w *world) isCutOff(g *server, at time.Time) bool {
 	since := time.Duration(g.away.Load())
 	return since > 0 && at.Sub(w.scheduler.start)-since > leaseFor+3*time.Second
 }
+
+// holdsLease waits until a node knows again which keys and streams exist. During the final checks
+// the scheduler may delay heartbeats for so long that a node thinks that it is cut off.
+func (g *server) holdsLease() {
+	for range 1200 { // a minute
+		if g.dead.Load() || g.engine.Lease() == nil {
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}

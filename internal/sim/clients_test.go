@@ -107,6 +107,9 @@ func (c *client) ask(g *server, method, path string, body []byte, fields ...stri
 
 // send does the same as ask, with an exchange that the caller has prepared.
 func (c *client) send(g *server, x *exchange, method, path string, body []byte, fields ...string) *exchange {
+	if c.n == watcher && c.w.isCluster() {
+		g.holdsLease()
+	}
 	h := http.Header{"Authorization": {"Bearer " + secret}}
 	if body != nil {
 		h.Set("Content-Type", "application/json")
