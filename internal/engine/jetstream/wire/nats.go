@@ -16,10 +16,9 @@ import (
 
 // natsServers are real servers behind one connection.
 type natsServers struct {
-	nc        *nats.Conn
-	js        jetstream.JetStream
-	inbox     inbox
-	mailboxes mailboxes
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	inbox inbox
 }
 
 var _ Servers = (*natsServers)(nil)
@@ -40,15 +39,8 @@ const (
 	batchCommit   = "Nats-Batch-Commit"
 )
 
-// Store implements Servers. JetStream answers only the last message of an atomic batch. A message
-// with a condition is sent again if its answer is an error, because only a subject that is used once
-// shows what the error is about.
+// Store implements Servers. JetStream answers only the last message of an atomic batch.
 func (s *natsServers) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
-	if conditional(msgs) {
-		if seq, ok, err := s.storeOne(ctx, msgs[0]); ok || err != nil {
-			return seq, err
-		}
-	}
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {
 		id := nats.NewInbox()[len("_INBOX."):]
@@ -66,12 +58,7 @@ func (s *natsServers) Store(ctx context.Context, msgs []*nats.Msg) (uint64, erro
 	if err != nil {
 		return 0, err
 	}
-	return outcome(answer.Data)
-}
-
-// outcome returns the sequence in an acknowledgement, or the error that a server has sent instead.
-func outcome(answer []byte) (uint64, error) {
-	if seq, ok := acknowledged(answer); ok {
+	if seq, ok := acknowledged(answer.Data); ok {
 		return seq, nil
 	}
 	var ack struct {
@@ -79,7 +66,7 @@ func outcome(answer []byte) (uint64, error) {
 		Seq    uint64              `json:"seq"`
 		Error  *jetstream.APIError `json:"error"`
 	}
-	if err := json.Unmarshal(answer, &ack); err != nil {
+	if err := json.Unmarshal(answer.Data, &ack); err != nil {
 		return 0, fmt.Errorf("read acknowledgement: %w", err)
 	}
 	switch {
