@@ -102,13 +102,6 @@ var bugs = []bug{
 		"\terr := a.update(context.WithoutCancel(ctx), e,",
 		"\tupdate := a.update\n\tif PLANTED {\n\t\tupdate = func(ctx context.Context, e *entry, change func(*Key) bool) error {\n\t\t\tgo a.update(ctx, e, change)\n\t\t\treturn nil\n\t\t}\n\t}\n\terr := update(context.WithoutCancel(ctx), e,"},
 
-	{"access: the keys of a deleted project stay valid", accessDir + "project.go",
-		"\tfor _, k := range a.Keys(id) {\n",
-		"\tfor _, k := range a.Keys(id) {\n\t\tif PLANTED {\n\t\t\tbreak\n\t\t}\n"},
-	{"access: a key that is made while its project is deleted stays valid", accessDir + "project.go",
-		"\tlate, err := a.revokeAll(ctx, id)",
-		"\tif PLANTED {\n\t\treturn revoked, nil\n\t}\n\tlate, err := a.revokeAll(ctx, id)"},
-
 	{"api: a body that broke off is stored", apiDir + "body.go",
 		"\tcase errors.Is(err, os.ErrDeadlineExceeded):\n\t\treturn nil, errBodySlow\n",
 		"\tcase errors.Is(err, os.ErrDeadlineExceeded) && !(PLANTED):\n\t\treturn nil, errBodySlow\n\tcase PLANTED:\n\t\treturn b, nil\n"},

@@ -28,17 +28,5 @@ func init() {
 		bug{"jetstream: a stream whose id was used again is missing", hubDir + "shared.go",
 			"	return err == nil && (other != s || s.limited()), nil\n",
 			"	return err == nil && (other != s || s.limited()) && !(PLANTED), nil\n"},
-		bug{"jetstream: subscribers of an expired stream are told that it was deleted", hubDir + "subscription.go",
-			"	if of.lapsed || !of.deleted && lapsed(of) {\n",
-			"	if of.lapsed || !of.deleted && lapsed(of) && !(PLANTED) {\n"},
-		bug{"jetstream: a batch for an expired stream is refused, but the stream stays", hubDir + "shared.go",
-			"	if err := h.endExpired(ctx, s.ID); err != nil {\n",
-			"	if PLANTED {\n		other, err := h.Stream(s.ID)\n		return err == nil && other != s, nil\n	}\n	if err := h.endExpired(ctx, s.ID); err != nil {\n"},
-		bug{"jetstream: a revocation does not end the subscriptions of the key", accessDir + "access.go",
-			"	if revoked {\n		e.grant.end()\n",
-			"	if revoked {\n		if PLANTED {\n			e.grant = newGrant(&record, a.demo)\n		}\n		e.grant.end()\n"},
-		bug{"jetstream: a node that is cut off answers requests", apiDir + "api.go",
-			"	case c.h.Lease != nil && !c.route.public() && c.h.Lease() != nil:\n",
-			"	case c.h.Lease != nil && !c.route.public() && c.h.Lease() != nil && !(PLANTED):\n"},
 	)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -186,7 +187,6 @@ func (w *cluster) heal(all bool) {
 			t.end()
 		}
 	}
-	w.watchAway()
 }
 
 // isolate cuts a server off from the others. Other servers take over what it leads.
@@ -309,8 +309,11 @@ func (w *cluster) clusterStep() {
 	list := w.settled()
 	w.heal(false)
 	w.overdue(list)
-	if w.cutsOff(list) {
-		return
+	for _, o := range list {
+		if o.client != nil && o.client.x != nil && !o.idle && o.client.x.expired() {
+			w.advance(o, os.ErrDeadlineExceeded)
+			return
+		}
 	}
 	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.process() != nil }) {
 		list = slices.DeleteFunc(list, func(o *waiter) bool { return o.idle })
@@ -329,9 +332,6 @@ func (w *cluster) clusterStep() {
 		return
 	case r < 20+w.pace/2:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(11))+1) * time.Millisecond)
-		return
-	case w.mayRest(r):
-		w.rest()
 		return
 	case r < 21+w.pace/2 && w.has("clock") && w.violence > 0:
 		w.skew(n)
