@@ -376,6 +376,10 @@ type Documents interface {
 	// Update.
 	Delete(ctx context.Context, key string, rev Revision) error
 
+	// Expire does the same as Delete. In the Change that watchers receive, it sets the field
+	// Expired.
+	Expire(ctx context.Context, key string, rev Revision) error
+
 	// Get returns the document; ErrNotFound if there is none.
 	Get(ctx context.Context, key string) (Document, error)
 
@@ -408,6 +412,7 @@ type Documents interface {
 type Change struct {
 	Document      // after a deletion, Value is nil and Revision is the revision of the deletion
 	Deleted  bool // the document was deleted; Created is the id of its log, or 0 if this process did not know the document
+	Expired  bool // the document was deleted by Expire
 }
 
 // Prefixes select the documents whose key begins with one of them. A store may have a million

@@ -20,6 +20,9 @@ var documentCases = []testCase{
 		"ErrConflict and ErrNotFound are as for Update.",
 		"Get returns the document; ErrNotFound if there is none.",
 	}, documentLife},
+	{"deletion with a reason", []string{
+		"Expire does the same as Delete. In the Change that watchers receive, it sets the field Expired.",
+	}, expired},
 	{"a refused change changes nothing", []string{
 		"ErrConflict: it has another revision. ErrNotFound: there is no such document.",
 	}, documentRefused},
@@ -46,6 +49,30 @@ var documentCases = []testCase{
 	{"documents with an ended context", []string{
 		"Every change is durable when the call returns, and visible to every call that starts after that.",
 	}, documentEnded},
+}
+
+// expired checks that Expire deletes under the same conditions as Delete, and that watchers can tell the
+// two apart.
+func expired(s *store) {
+	w := s.watchAs(s.Engine)
+	doc, log := s.stream("key", nil)
+	s.append(log, batch(1, "entry"))
+	s.fails("expire of another revision", s.Expire(s.ctx, "key", doc.Revision+1), engine.ErrConflict)
+	s.fails("expire of another document", s.Expire(s.ctx, "other", 0), engine.ErrNotFound)
+	s.document(doc)
+	if err := s.Expire(s.ctx, "key", doc.Revision); err != nil {
+		s.Fatalf("expire: %v", err)
+	}
+	if c, _ := w.knows("key"); !c.Deleted || !c.Expired || c.Created != doc.Created {
+		s.Errorf("after Expire the watcher knows %+v", c)
+	}
+	s.noLog(log)
+	s.fails("expire after expire", s.Expire(s.ctx, "key", doc.Revision), engine.ErrNotFound)
+	s.create("key", "2")
+	s.delete("key", 0)
+	if c, _ := w.knows("key"); !c.Deleted || c.Expired {
+		s.Errorf("after Delete the watcher knows %+v", c)
+	}
 }
 
 // document checks the document stored under a key.

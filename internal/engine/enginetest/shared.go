@@ -115,11 +115,18 @@ func watchAnother(s *store) {
 			s.Errorf("a new watcher knows %+v", c)
 		}
 		if i%2 == 0 {
-			if err := there.Delete(s.ctx, key, 0); err != nil {
+			remove := there.Delete
+			if i%4 == 0 {
+				remove = there.Expire
+			}
+			if err := remove(s.ctx, key, 0); err != nil {
 				s.Fatal(err)
 			}
 		}
 		s.checkWatcher(w)
+		if c, _ := w.knows(key); c.Deleted != (i%2 == 0) || c.Expired != (i%4 == 0) {
+			s.Errorf("after change %d of another process the watcher knows %+v", i, c)
+		}
 	}
 }
 

@@ -24,6 +24,13 @@ func (e *Engine) dropOpen(id engine.LogID) {
 	}
 }
 
+// endedElsewhere drops a log that another node has ended. The watchers receive the deletion of its
+// document first, unless the servers do not answer.
+func (l *log) endedElsewhere() {
+	l.e.docs.Sync(l.e.client.Life)
+	l.drop()
+}
+
 // dropLog ends the log of a deleted document. If that fails, it tries again in the background.
 func (e *Engine) dropLog(id engine.LogID) error {
 	failed := e.endLog(e.client.Life, id)
@@ -36,15 +43,12 @@ func (e *Engine) dropLog(id engine.LogID) error {
 			select {
 			case <-e.ending:
 				return
-			case <-time.After(e.client.Apart(dropAgain)):
+			case <-time.After(e.client.Apart(time.Second)):
 			}
 		}
 	})
 	return failed
 }
-
-// dropAgain is the interval between attempts to end a log.
-const dropAgain = time.Second
 
 // endLog ends the log of a deleted document for all nodes: it stores an end marker as the last
 // message. Every write is conditional on the last message that its node knows. A write that was

@@ -18,13 +18,11 @@ var errAlone = errors.New("another process also appends to this log, but the jud
 // opened again.
 func (l *log) fail(why error) error {
 	l.mu.Lock()
+	if l.over == nil && errors.Is(why, engine.ErrClosed) {
+		l.over = engine.ErrClosed
+	}
 	if l.over != nil {
 		defer l.mu.Unlock()
-		return l.over
-	}
-	if errors.Is(why, engine.ErrClosed) {
-		defer l.mu.Unlock()
-		l.over = engine.ErrClosed
 		return l.over
 	}
 	l.over = fmt.Errorf("%w: log %d: %w", engine.ErrBehind, l.id, why)
@@ -123,7 +121,7 @@ func (l *log) readMissing(ctx context.Context) ([]record.Record, error) {
 // apply adds one record of another node to the index and reports it to the judge.
 func (l *log) apply(m record.Record) error {
 	if m.Kind == record.Dropped {
-		l.drop()
+		l.endedElsewhere()
 		return nil
 	}
 	if m.Position <= l.position {

@@ -145,6 +145,13 @@ func (r *reader) entryMessages(ctx context.Context, at entry, n int) ([]wire.Sto
 		}
 		all, err = r.messages(ctx, at.js, n)
 	}
+	if errors.Is(err, engine.ErrNotFound) && r.keeps(at.seq) {
+		// Without a leader, servers can lag for longer, so a majority must agree first.
+		if _, err := r.l.shard.Mark(ctx); err != nil {
+			return nil, err
+		}
+		all, err = r.messages(ctx, at.js, n)
+	}
 	if err == nil {
 		return all, nil
 	}

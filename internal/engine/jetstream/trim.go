@@ -33,8 +33,8 @@ type purging struct {
 // the last trim. The purge happens when all nodes have had time to learn of the trim.
 func (l *log) purgeLater() {
 	l.mu.Lock()
-	floor, done := l.index.bottom(), l.over != nil
-	done = done || floor <= l.index.floor
+	floor := l.index.bottom()
+	done := l.over != nil || floor <= l.index.floor
 	l.mu.Unlock()
 	if done {
 		return

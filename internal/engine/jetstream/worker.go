@@ -250,12 +250,8 @@ func (l *log) end() {
 	l.e.detach(l)
 	close(l.gone)
 	l.mu.Lock()
-	if l.idle != nil {
-		close(l.idle)
-		l.idle = nil
-	}
 	l.over = errEnded
-	l.working = false
+	l.rest()
 	l.mu.Unlock()
 }
 

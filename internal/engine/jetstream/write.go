@@ -66,7 +66,7 @@ func (w *writer) write(requests []*request) {
 			return
 		}
 		if len(others) > 0 && others[0].Kind == record.Dropped {
-			w.l.drop()
+			w.l.endedElsewhere()
 			answer(g.requests, engine.ErrDropped)
 			return
 		}

@@ -20,6 +20,7 @@ type documentOp struct {
 	rev     engine.Revision // expected revision; for a deletion, 0 means any revision
 	sum     uint32          // checksum of value
 	result  index.Document  // state after a creation or update
+	expired bool            // deletion only: Expire was called
 	deleted *tombstone      // deletion only: the record of the deletion
 	log     *log            // deletion only: the document's log
 	handle  *handle         // deletion only: the handle of that log, or nil if the log is not open
@@ -133,7 +134,7 @@ func (o *documentOp) changed() engine.Change {
 		return engine.Change{Document: o.result.Document}
 	}
 	doc := engine.Document{Key: o.key, Created: o.deleted.created, Revision: o.deleted.revision}
-	return engine.Change{Document: doc, Deleted: true}
+	return engine.Change{Document: doc, Deleted: true, Expired: o.expired}
 }
 
 // changeDocument makes a change and waits for its outcome. If ctx ends first, the change is still
@@ -189,6 +190,12 @@ func (j *Journal) Update(ctx context.Context, key string, value []byte, rev engi
 // Delete implements engine.Documents.
 func (j *Journal) Delete(ctx context.Context, key string, rev engine.Revision) error {
 	return j.changeDocument(ctx, &documentOp{change: deleteDocument, key: key, rev: rev})
+}
+
+// Expire implements engine.Documents. The journal does not store the reason of a deletion: all
+// watchers are in this process and learn it at once.
+func (j *Journal) Expire(ctx context.Context, key string, rev engine.Revision) error {
+	return j.changeDocument(ctx, &documentOp{change: deleteDocument, key: key, rev: rev, expired: true})
 }
 
 // Get implements engine.Documents.

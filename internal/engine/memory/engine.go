@@ -122,12 +122,21 @@ func (e *Engine) Get(ctx context.Context, key string) (engine.Document, error) {
 
 // Delete removes a document and its log.
 func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	return e.remove(ctx, key, rev, false)
+}
+
+// Expire implements engine.Documents.
+func (e *Engine) Expire(ctx context.Context, key string, rev engine.Revision) error {
+	return e.remove(ctx, key, rev, true)
+}
+
+func (e *Engine) remove(ctx context.Context, key string, rev engine.Revision, expired bool) error {
 	for {
 		doc, err := e.Get(ctx, key)
 		if err != nil {
 			return err
 		}
-		if done, err := e.delete(ctx, doc, rev); done || err != nil {
+		if done, err := e.delete(ctx, doc, rev, expired); done || err != nil {
 			return err
 		}
 	}
@@ -136,7 +145,7 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 // delete removes the document that doc describes. It returns false if the key now has a different
 // document; the caller then tries again. It holds the lock log.order during the whole call.
 // Otherwise an append could succeed after the document is deleted and before its log is dropped.
-func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Revision) (done bool, err error) {
+func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Revision, expired bool) (done bool, err error) {
 	e.mu.Lock()
 	l := e.logs[doc.Created]
 	e.mu.Unlock()
@@ -160,7 +169,7 @@ func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Rev
 		delete(e.logs, doc.Created)
 		open = l.drop()
 		gone := engine.Document{Key: doc.Key, Created: doc.Created, Revision: e.revision}
-		e.tell(engine.Change{Document: gone, Deleted: true})
+		e.tell(engine.Change{Document: gone, Deleted: true, Expired: expired})
 	}
 	e.mu.Unlock()
 	if open != nil {

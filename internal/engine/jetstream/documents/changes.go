@@ -38,19 +38,37 @@ func (d *Documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 	if err != nil {
 		return 0, err
 	}
-	return rev, d.delivered(ctx, rev)
+	return rev, d.delivered(ctx, m, rev)
 }
 
 // delivered waits until the copy has all changes up to a revision and the watchers have received
-// them.
-func (d *Documents) delivered(ctx context.Context, rev uint64) error {
+// them. The parameter m is the message with this revision. If another change has replaced it before
+// the line could deliver it, delivered waits for that change.
+func (d *Documents) delivered(ctx context.Context, m *nats.Msg, rev uint64) error {
 	seen, cancel := context.WithTimeout(ctx, d.client.Patience)
 	defer cancel()
 	err := d.line.Reach(seen, rev)
+	if err == nil && !d.took(m, rev) {
+		err = d.line.CatchUp(seen)
+	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("%w: a document was written, but the write was not delivered back", engine.ErrUnavailable)
 	}
 	return err
+}
+
+// took reports whether the copy has the change that a message makes, or a later change of the same
+// document.
+func (d *Documents) took(m *nats.Msg, rev uint64) bool {
+	key, ok := d.keyOf(m.Subject)
+	if !ok {
+		return true
+	}
+	doc, has := d.get(key)
+	if m.Header.Get(operation) != "" && !has {
+		return true
+	}
+	return has && uint64(doc.Revision) >= rev
 }
 
 // Put writes a message that is not a document in place of the last message with this name. It does
@@ -129,7 +147,7 @@ func (d *Documents) create(ctx context.Context, key string, value []byte) (engin
 		case last.Seq == 0:
 			expected = 0 // the document was deleted, and the marker of the deletion has expired
 		case last.Header.Get(operation) == "":
-			if err := d.delivered(ctx, last.Seq); err != nil { // watchers must receive the existing document before this call returns
+			if err := d.delivered(ctx, m, last.Seq); err != nil { // watchers must receive the existing document before this call returns
 				return engine.Document{}, err
 			}
 			return engine.Document{}, engine.ErrExists
@@ -191,14 +209,26 @@ func (d *Documents) update(ctx context.Context, key string, value []byte, rev en
 
 // Delete implements engine.Documents.
 func (d *Documents) Delete(ctx context.Context, key string, rev engine.Revision) error {
-	_, err := d.detached(ctx, func(ctx context.Context) (engine.Document, error) { return engine.Document{}, d.delete(ctx, key, rev) })
+	return d.remove(ctx, key, rev, false)
+}
+
+// Expire implements engine.Documents.
+func (d *Documents) Expire(ctx context.Context, key string, rev engine.Revision) error {
+	return d.remove(ctx, key, rev, true)
+}
+
+// remove deletes a document, even if ctx ends meanwhile.
+func (d *Documents) remove(ctx context.Context, key string, rev engine.Revision, expired bool) error {
+	_, err := d.detached(ctx, func(ctx context.Context) (engine.Document, error) {
+		return engine.Document{}, d.delete(ctx, key, rev, expired)
+	})
 	return err
 }
 
 // delete removes a document and ends its log on all nodes. It first deletes the document and then
 // stores a message that ends the log. After this message no node can append to the log, not even a
 // node that has not received the deletion yet.
-func (d *Documents) delete(ctx context.Context, key string, rev engine.Revision) error {
+func (d *Documents) delete(ctx context.Context, key string, rev engine.Revision, expired bool) error {
 	writer := wire.Name()
 	for {
 		doc, err := d.latest(ctx, key)
@@ -210,6 +240,9 @@ func (d *Documents) delete(ctx context.Context, key string, rev engine.Revision)
 		}
 		m := wire.Signed(writer, d.subject(key), nil)
 		m.Header.Set(operation, "DEL")
+		if expired {
+			m.Header.Set(expiry, "1")
+		}
 		m.Header.Set(jetstream.MsgTTLHeader, MarkerLife)
 		_, err = d.write(ctx, m, uint64(doc.Revision))
 		if errors.Is(err, wire.ErrConflict) {

@@ -72,6 +72,7 @@ const (
 	// createdAt is the header field with the revision at which the document was created. A message
 	// without this field created the document, so its own sequence is that revision.
 	createdAt = "Weir-Created"
+	expiry    = "Weir-Expired" // header field of a deletion by Expire
 
 	// MarkerLife is how long servers keep the marker of a deletion. A node that receives nothing
 	// from the servers for maxSilence may have missed a deletion, and reads the whole bucket again.
@@ -154,11 +155,11 @@ func (d *Documents) take(m wire.Stored) {
 		own(m)
 		return
 	}
-	key, err := base64.RawURLEncoding.DecodeString(name)
-	if err != nil {
+	key, ok := d.keyOf(m.Subject)
+	if !ok {
 		return
 	}
-	change := engine.Change{Document: document(string(key), m.Header, m.Data, m.Seq), Deleted: m.Header.Get(operation) != ""}
+	change := engine.Change{Document: document(key, m.Header, m.Data, m.Seq), Deleted: m.Header.Get(operation) != "", Expired: m.Header.Get(expiry) != ""}
 	if change.Deleted {
 		change.Value, change.Created = nil, 0
 	}
@@ -282,4 +283,11 @@ func (d *Documents) get(key string) (engine.Document, bool) {
 
 func (d *Documents) subject(key string) string {
 	return d.Prefix + base64.RawURLEncoding.EncodeToString([]byte(key))
+}
+
+// keyOf returns the key of the document with this subject. The second result is false if messages
+// with this subject are not documents.
+func (d *Documents) keyOf(subject string) (string, bool) {
+	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(subject, d.Prefix))
+	return string(key), err == nil
 }
