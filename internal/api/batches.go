@@ -33,12 +33,12 @@ func (c *call) batches() error {
 	if err != nil {
 		return err
 	}
+	until := time.Now().Add(wait) // the client counts from its request, and opening the log may take time
 	page, err := s.Page(c.r.Context(), q)
 	if err != nil {
 		return err
 	}
 	defer page.Close()
-	until := time.Now().Add(wait)
 	return c.sendPage(s.Mode, page, func() error {
 		left := time.Until(until)
 		if left <= 0 || !page.IsEmpty() || c.isHead() {

@@ -151,14 +151,15 @@ func (c *catalog) init(h *Hub) {
 // documentChanged updates the catalog after a stream was created, changed or deleted, on this node
 // or another, even if the caller that did it no longer waits. Nothing else changes the catalog. The
 // loader calls documentChanged in the order of the documents' revisions. If a known document arrives
-// with a different log id, its stream was deleted and the stream id was used again.
+// with a different log id, its stream was deleted and the stream id was used again. The reason of
+// that deletion is not known.
 func (h *Hub) documentChanged(r *reading) {
 	c, spec := &r.change, &r.spec
 	known := h.catalog.lookup(r.id)
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
 		known.setUse(0)
-		known.deleted, known.lapsed = true, lapsed(known)
+		known.deleted, known.lapsed = true, c.Expired || !c.Deleted && seemsLapsed(known)
 		known.mu.Unlock()
 		h.forget(known)
 		known = nil

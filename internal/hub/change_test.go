@@ -216,6 +216,11 @@ func (e *hooked) Delete(ctx context.Context, key string, rev engine.Revision) er
 	return e.Engine.Delete(ctx, key, rev)
 }
 
+func (e *hooked) Expire(ctx context.Context, key string, rev engine.Revision) error {
+	e.before()
+	return e.Engine.Expire(ctx, key, rev)
+}
+
 // While larger limits of a stream are being stored, the old limits evict nothing. Otherwise a batch
 // could be evicted after the trim that precedes the change, and a restart would bring this batch
 // back.

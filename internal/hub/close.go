@@ -11,7 +11,8 @@ import (
 
 // closing is the Proposer of the entry that closes a stream, or only its open gaps.
 type closing struct {
-	gaps    bool // close only the open gaps, and not the stream
+	gaps    bool  // close only the open gaps, and not the stream
+	life    *life // end the stream because its lifetime has ended; otherwise nil
 	writer  *Writer
 	verdict stream.Verdict // set by Admit
 }
@@ -51,7 +52,7 @@ func (s *Stream) CloseBy(ctx context.Context, w *Writer) (weir.Stream, WriterSta
 	s.use(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped {
+	if f.dropped || lifeEnded(s) {
 		return weir.Stream{}, v.Writer, notFound(s.ID)
 	}
 	f.evict(s.hub.now())

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -15,28 +16,47 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
 		s.ID = weir.NewStreamID()
 	}
+	made, err := createOnce(ctx, h, &s)
+	if !h.shared || !hasCode(err, weir.StreamNameTaken) {
+		return made, err
+	}
+	// This node has perhaps just learned of the stream with this id, and its lifetime may have ended.
+	if expired, failed := h.lapse(ctx, s.ID); failed != nil || expired == nil {
+		return made, cmp.Or(failed, err)
+	}
+	return createOnce(ctx, h, &s)
+}
+
+// hasCode reports whether err is an error of the contract with this code.
+func hasCode(err error, code weir.Code) bool {
+	var known *weir.Error
+	return errors.As(err, &known) && known.Code == code
+}
+
+// createOnce makes one attempt of Create. The stream has an id.
+func createOnce(ctx context.Context, h *Hub, s *Spec) (weir.Stream, error) {
 	expired, err := h.lapse(ctx, s.ID) // the sweeper may not have deleted an expired stream with this id yet
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
+	refused := h.catalog.reserve(s, h.opts.StreamsPerProject, expired)
 	if refused != nil { // another node may have deleted a stream in the meantime, so catch up and try again
 		if err := h.engine.CatchUp(ctx); err != nil {
 			return weir.Stream{}, clientError(s.ID, err)
 		}
-		refused = h.catalog.reserve(&s, h.opts.StreamsPerProject, expired)
+		refused = h.catalog.reserve(s, h.opts.StreamsPerProject, expired)
 	}
 	if refused != nil {
 		return weir.Stream{}, refused
 	}
 	created := h.now()
-	value, err := writeDocument(&s, created)
+	value, err := writeDocument(s, created)
 	if err == nil {
 		// The engine may finish the creation even if the caller leaves. Because of WithoutCancel,
 		// this call waits for the engine even then, so the stream stays reserved.
 		_, err = h.engine.Create(context.WithoutCancel(ctx), documentKey(s.ID), value)
 	}
-	return h.catalog.created(&s, created, err)
+	return h.catalog.created(s, created, err)
 }
 
 // CreateLater does the same as Create, but does not wait. It calls done once, from any goroutine and

@@ -14,9 +14,14 @@ import (
 func (s *Stream) Delete(ctx context.Context) error { return s.deleteIf(ctx, nil) }
 
 // deleteIf does the same as Delete, but asks the function due about the settings in the document
-// first, and deletes nothing if due returns false. A nil function stands for one that returns true.
+// first, and deletes nothing if due returns false. Subscribers get ErrExpired. If due is nil,
+// deleteIf is the same as Delete.
 func (s *Stream) deleteIf(ctx context.Context, due func(*Spec) bool) error {
 	ctx = context.WithoutCancel(ctx)
+	remove := s.hub.engine.Delete
+	if due != nil {
+		remove = s.hub.engine.Expire
+	}
 	for {
 		doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
 		if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
@@ -28,7 +33,7 @@ func (s *Stream) deleteIf(ctx context.Context, due func(*Spec) bool) error {
 			}
 		}
 		if err == nil {
-			err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
+			err = remove(ctx, documentKey(s.ID), doc.Revision)
 		}
 		switch {
 		case errors.Is(err, engine.ErrNotFound):

@@ -73,6 +73,7 @@ type admitted struct {
 	at      int64      // when the entry was admitted, by the clock of package meter; only set with batch
 	unknown bool       // batch is not set, because the stream had no subscribers when Admit was called
 	foreign bool       // another node stored the batch; its payload is read when a subscriber needs it
+	lapses  bool       // the entry ends the log because the lifetime of the stream has ended
 }
 
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
@@ -247,6 +248,10 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		c, _ := e.Proposer.(*closing)
 		return f.admitMarker(e, now, c)
 	}
+	if lifeEnded(f.s) {
+		p.verdict = stream.Verdict{Outcome: stream.Refused, Err: notFound(f.s.ID)}
+		return false
+	}
 	adopt(f)
 	p.verdict = f.ahead.Decide(p.rules, now)
 	if p.verdict.Outcome == stream.Stored && !p.verdict.Header.Late && f.s.refusesBatches() != nil {
@@ -310,6 +315,9 @@ func (f *feed) Commit(n int) {
 		a.header.Key = weir.KeyDigest{} // only f.ahead remembers keys; KeySize stays, because it counts in the charge
 		f.state.Apply(a.header)
 		f.newest = a.header.Time
+		if a.lapses {
+			die(f.s)
+		}
 		if !a.header.Closed {
 			f.expiry = min(f.expiry, a.header.Time.Add(f.bounds.retention()))
 			f.tail.add(f, a)
@@ -327,10 +335,14 @@ func (f *feed) Commit(n int) {
 		pendings.Put(&spare)
 		f.pending = nil
 	}
-	f.s.ended.Store(stream.Ended(f.state))
+	setEnded(f)
 	f.shrink(f.hub.now())
 	f.wake()
 }
+
+// setEnded records whether the stream is closed. A stream whose lifetime has ended does not count as
+// closed, although its log has ended. Called with f.mu held.
+func setEnded(f *feed) { f.s.ended.Store(stream.Ended(f.state) && !lifeEnded(f.s)) }
 
 // keptPending is the largest capacity of f.pending that a stream keeps when no entry is in flight. It
 // gives a larger array to pendings, for any stream.

@@ -21,7 +21,13 @@ func (f *feed) Follow(h engine.Header) {
 	r.Key = weir.KeyDigest{} // only f.ahead remembers keys
 	kept := r.Closed || r.Seq >= f.state.Low()
 	f.state.Follow(r, now)
-	f.s.ended.Store(stream.Ended(f.state))
+	if l := lifeOf(f.s); l != nil && !r.Closed {
+		l.touch(r.Time)
+	}
+	if endsLife(&h) {
+		die(f.s)
+	}
+	setEnded(f)
 	f.foreign = true
 	f.newest = max(f.newest, r.Time)
 	if kept && !r.Closed {

@@ -185,6 +185,8 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	switch {
 	case c != nil && c.gaps:
 		m, due = stream.CloseGaps(f.ahead, now)
+	case c != nil && c.life != nil && !c.life.isOver(now):
+		return false // another node has used the stream
 	case c != nil:
 		c.verdict = stream.Closing(f.ahead, c.writer, now)
 		m, due = c.verdict.Header, c.verdict.Outcome == stream.Stored
@@ -198,7 +200,7 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	}
 	f.ahead.Apply(m)
 	f.updateHeld(now)
-	f.pending = append(f.pending, admitted{header: m})
+	f.pending = append(f.pending, admitted{header: m, lapses: c != nil && c.life != nil})
 	return true
 }
 

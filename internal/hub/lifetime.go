@@ -32,6 +32,11 @@ import (
 //     this time in the document, for the other nodes.
 //   - Before a stream is deleted, lapse asks the log for the time of the newest batch, and the
 //     document for the last use that any node has stored.
+//
+// On a shared store, another node may store a batch after lapse has asked the log. So lapse first
+// stores an entry that ends the log, which the judge admits only if the lifetime has ended according
+// to everything before this entry. No batch can follow it, so no acknowledged batch is deleted
+// before its time.
 
 // life is the lifetime of one stream.
 type life struct {
@@ -264,65 +269,6 @@ func (l *life) admits(now weir.Time) bool {
 	return l.used.Load() != dead
 }
 
-// lapsed reports whether a deleted stream was deleted because its lifetime had ended. On a shared
-// store, the node that deleted it may not have known of the last uses on this node. So there it is
-// enough if the lifetime has ended according to the uses in the document.
-func lapsed(s *Stream) bool {
-	now, l := s.hub.now(), lifeOf(s)
-	if l == nil {
-		return false
-	}
-	end := l.until
-	if s.TTLSeconds > 0 {
-		end = min(end, weir.Time(l.saved.Load()).Add(time.Duration(s.TTLSeconds)*time.Second))
-	}
-	return l.isOver(now) || s.hub.shared && end <= now
-}
-
-// lapse deletes the stream with this id if its lifetime has ended, and returns the stream. When
-// lapse returns, the catalog may still have the stream, because the sweeper may be deleting it at
-// the same time. lapse returns nil if there is no such stream, or if its lifetime has not ended.
-func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
-	s := h.catalog.lookup(id)
-	if s == nil || !s.expired(h.now()) {
-		return nil, nil
-	}
-	l := lifeOf(s)
-	if l == nil {
-		return s, nil
-	}
-	if err := l.lapse(ctx); err != nil && !isNotFound(err) {
-		return nil, err
-	}
-	if l.end() > h.now() {
-		return nil, nil
-	}
-	return s, nil
-}
-
-// lapse deletes the stream if its lifetime has ended. First it looks for a use that this node does not
-// know of, in two places. The log may hold a batch of another node, or of this node before a restart,
-// whose time was not yet stored in the document. The document may hold a use on another node that this
-// node has not heard of. If there is such a use, the stream lives on.
-func (l *life) lapse(ctx context.Context) error {
-	if l.until > l.s.hub.now() && l.used.Load() != dead {
-		c, err := l.s.Cursor(ctx)
-		if err != nil {
-			return err
-		}
-		l.touch(c.UpdatedAt)
-	}
-	l.proven.Store(true)
-	if !l.isOver(l.s.hub.now()) {
-		return nil
-	}
-	return l.s.deleteIf(ctx, func(spec *Spec) bool {
-		l.touch(spec.usedAt)
-		raise(&l.saved, spec.usedAt)
-		return l.isOver(l.s.hub.now())
-	})
-}
-
 // isUnsaved reports whether the last use is so much later than the document says that the stream
 // could expire too early after a restart.
 func (l *life) isUnsaved() bool {
@@ -342,7 +288,7 @@ func (l *life) hurry() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if l.place > 0 { // otherwise the sweeper is looking at the stream just now
-		l.at = max(l.s.hub.now(), weir.Time(l.retry.Load()))
+		l.at = min(l.at, max(l.s.hub.now(), weir.Time(l.retry.Load())))
 		heap.Fix(&v.queue, l.place-1)
 	}
 }
@@ -375,21 +321,23 @@ func (h *Hub) sweepLives() {
 func (h *Hub) sweepLife(l *life) {
 	l.hasty.Store(false)
 	var err error
+	wait := sweepEvery
 	switch now := h.now(); {
 	case l.end() <= now && (!h.shared || h.leads()): // on a shared store, the leading node deletes the stream
-		err = l.lapse(context.Background())
+		err, wait = l.lapse(context.Background()), lifeRetry
 	case l.wantsSave():
 		err = l.save(context.Background())
 	}
 	if err != nil && !isNotFound(err) && !errors.Is(err, errNotTaken) {
 		h.opts.Logger.Warn("failed to end or store the lifetime of a stream, will retry", "stream", l.s.ID, "error", err)
 	}
-	h.requeue(l)
+	h.requeue(l, wait)
 }
 
 // requeue puts a stream back into the queue of lifetimes. It leaves out a stream that was deleted
-// while the sweeper looked at it, because such a stream would never leave the queue again.
-func (h *Hub) requeue(l *life) {
+// while the sweeper looked at it, because such a stream would never leave the queue again. If the
+// lifetime of the stream has ended, the sweeper looks at it again after the duration wait.
+func (h *Hub) requeue(l *life, wait time.Duration) {
 	h.lives.mu.Lock()
 	defer h.lives.mu.Unlock()
 	if _, ok := h.lives.of.Load(l.s); !ok {
@@ -397,7 +345,7 @@ func (h *Hub) requeue(l *life) {
 	}
 	now := h.now()
 	if l.at = l.end(); l.at <= now {
-		l.at = now.Add(lifeRetry)
+		l.at = now.Add(wait)
 	}
 	if l.isUnsaved() {
 		soon := now.Add(sweepEvery)

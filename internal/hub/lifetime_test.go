@@ -251,7 +251,7 @@ func TestDeletedStreamLeavesTheQueueOfLifetimes(t *testing.T) {
 		if err := s.Delete(ctx); err != nil {
 			t.Fatal(err)
 		}
-		h.requeue(l)
+		h.requeue(l, lifeRetry)
 		if n := len(h.lives.queue); n != 0 {
 			t.Errorf("%d streams are queued, want none", n)
 		}
@@ -451,7 +451,7 @@ func TestLogEndsBeforeTheDeletionIsKnown(t *testing.T) {
 		time.Sleep(time.Minute)
 		doc, err := e.Get(ctx, documentKey(s.ID))
 		if err == nil {
-			err = e.Delete(ctx, documentKey(s.ID), doc.Revision)
+			err = e.Expire(ctx, documentKey(s.ID), doc.Revision)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -492,7 +492,7 @@ func TestLapsedWithoutTheLastUse(t *testing.T) {
 	l.used.Store(int64(now))
 	for stored, want := range map[time.Duration]bool{-time.Hour: true, -time.Hour + time.Minute: false} {
 		l.saved.Store(int64(now.Add(stored)))
-		if got := lapsed(s); got != want {
+		if got := seemsLapsed(s); got != want {
 			t.Errorf("with a last use that was stored %v ago: the lifetime has ended: %t, want %t", -stored, got, want)
 		}
 	}

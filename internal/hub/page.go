@@ -110,7 +110,7 @@ func (p *Page) locate() (weir.Seq, error) {
 		p.next, p.Gap = p.Gap.From, nil
 	}
 	f.mu.Lock()
-	if f.dropped {
+	if f.dropped || lifeEnded(f.s) {
 		f.mu.Unlock()
 		return 0, notFound(f.s.ID)
 	}
@@ -246,6 +246,7 @@ func (p *Page) Read(ctx context.Context, b []byte, encode func([]byte, *weir.Bat
 // fails with the errors of Stream.Page, with the error of the context, or with ErrDeleted,
 // ErrExpired or ErrStopping.
 func (p *Page) Wait(ctx context.Context, maxWait time.Duration) error {
+	until := time.Now().Add(maxWait) // beginning the subscription may take time
 	from := Oldest
 	if p.next > 0 {
 		from = After(p.next - 1)
@@ -258,7 +259,7 @@ func (p *Page) Wait(ctx context.Context, maxWait time.Duration) error {
 	if sub.f != p.f {
 		return ErrStopping // the log was reopened: see feed.Behind
 	}
-	for until := time.Now().Add(maxWait); p.IsEmpty(); {
+	for p.IsEmpty() {
 		sub.next, sub.since = p.next, time.Now()
 		step, _, err := sub.await(ctx, time.Until(until))
 		if err != nil {

@@ -311,3 +311,41 @@ func TestPageBeforeAnOpenGap(t *testing.T) {
 		}
 	})
 }
+
+// slowToBegin is an engine whose logs take three seconds to catch up.
+type slowToBegin struct{ engine.Engine }
+
+type slowLog struct{ engine.Log }
+
+func (slowToBegin) Shared() bool { return true }
+
+func (e slowToBegin) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return slowLog{l}, err
+}
+
+func (l slowLog) CatchUp(ctx context.Context) error {
+	<-time.After(3 * time.Second)
+	return l.Log.CatchUp(ctx)
+}
+
+// The time that a page waits for a batch includes the time that the store needs to begin.
+func TestWaitOnASlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, slowToBegin{memory.New()}, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		page, err := s.Page(ctx, PageQuery{From: Oldest, Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer page.Close()
+		begun := time.Now()
+		if err := page.Wait(ctx, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(begun); waited != 10*time.Second {
+			t.Errorf("waited %v, want 10s", waited)
+		}
+	})
+}

@@ -29,6 +29,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 		return nil
 	}
 	f.kept = nil // a kept state is of no use: other nodes have changed the log too much
+	entries = watchEnd(f.s, entries)
 	s, err := stream.Restore(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
 	if err == nil {
 		startWith(f, s)
@@ -63,6 +64,9 @@ func proceed(f *feed) {
 // startWith sets the state of a feed whose log is being opened. Called with f.mu held.
 func startWith(f *feed, s *stream.State) {
 	f.ahead, f.state, f.trimmed = s, s.Fork(), s.Low()
-	f.s.ended.Store(stream.Ended(s))
+	if l := lifeOf(f.s); l != nil {
+		l.touch(s.Cursor().UpdatedAt)
+	}
+	setEnded(f)
 	f.way.order.begin(s.Cursor().Cursor)
 }

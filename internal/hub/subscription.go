@@ -261,7 +261,11 @@ func (s *Subscription) look() (stream.Step, *view, error) {
 	case f.hub.endsSubscriptions() || v.behind:
 		return stream.Step{}, v, ErrStopping
 	}
-	return v.rules.Next(s.next), v, nil
+	step := v.rules.Next(s.next)
+	if step.Kind == stream.End && lifeEnded(f.s) {
+		return step, v, ErrExpired
+	}
+	return step, v, nil
 }
 
 // wait returns true when there may be something to send, and false when maxWait has passed since
@@ -363,7 +367,7 @@ func (s *Subscription) deleted() error {
 	of := s.f.s
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	if of.lapsed || !of.deleted && lapsed(of) {
+	if of.lapsed || !of.deleted && seemsLapsed(of) {
 		return ErrExpired
 	}
 	return ErrDeleted

@@ -56,7 +56,7 @@ const (
 //
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
-//   - deletes streams whose lifetime has ended (lifetime.go),
+//   - deletes streams whose lifetime has ended (expiry.go),
 //   - opens idle streams whose oldest batch has expired, because opening a stream evicts its
 //     expired batches, and
 //   - after a start, opens each stream whose next check cannot be computed from what the engine knows
