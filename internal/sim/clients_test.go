@@ -24,9 +24,6 @@ type client struct {
 	subs  map[int]*subscriber // by number of the stream
 	stop  bool                // the client ends its subscription
 	paged bool                // the final check reads batches in pages, and not one by one
-
-	stock, key *holding // what the client manages on several nodes
-	held       int      // number of streams that the client has managed on several nodes
 }
 
 const (
@@ -73,9 +70,11 @@ func (w *world) newClient(n int) {
 // manager returns the number of a client that manages streams. If there are few clients, the number
 // may be too high.
 func (w *world) manager(rng *rand.Rand) int {
-	first := (roleCount + 2 - w.turn) % roleCount
-	return first + roleCount*rng.IntN(1+w.config.clients/roleCount)
+	return w.firstManager() + roleCount*rng.IntN(1+w.config.clients/roleCount)
 }
+
+// firstManager returns the lowest of these numbers.
+func (w *world) firstManager() int { return (roleCount + 2 - w.turn) % roleCount }
 
 // server returns the process to which the client sends its next request, or nil if that process is
 // down.
@@ -108,6 +107,9 @@ func (c *client) ask(g *server, method, path string, body []byte, fields ...stri
 
 // send does the same as ask, with an exchange that the caller has prepared.
 func (c *client) send(g *server, x *exchange, method, path string, body []byte, fields ...string) *exchange {
+	if c.n == watcher && c.w.isCluster() {
+		g.holdsLease()
+	}
 	h := http.Header{"Authorization": {"Bearer " + secret}}
 	if body != nil {
 		h.Set("Content-Type", "application/json")
@@ -122,6 +124,9 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 	}
 	if err := x.unzip(asked); err != nil && method == "GET" {
 		c.w.violation("client %d: %s %s: %v", c.n, method, path, err)
+	}
+	if x.status != 503 && c.w.isCutOff(g, x.at) {
+		c.w.violation("client %d: %s %s: a node that is cut off answers with %s", c.n, method, path, x)
 	}
 	switch code := x.code(); {
 	case x.status == 500 && g.hurt.Load():
@@ -295,8 +300,7 @@ func (c *client) readBatch(g *server, s *stream, seq weir.Seq) int64 {
 // subscribe follows a stream for a while: a shared stream, or a stream that another client owns,
 // with the key of that client.
 func (c *client) subscribe(g *server) {
-	if c.rng.IntN(3) == 0 && !c.w.isCluster() {
-		c.follow(g, c.w.model.own(c.w.manager(c.rng)))
+	if c.rng.IntN(3) == 0 && c.follow(g, c.w.model.own(c.w.manager(c.rng))) {
 		return
 	}
 	s := c.stream()

@@ -56,10 +56,17 @@ func (c *client) inspect() (objects []weir.Stream) {
 	}
 	for n := range c.w.config.clients {
 		if o := c.w.model.owns[n]; o != nil {
-			o.look(c.w, g, c.ask(g, "GET", "/v1/streams/"+string(o.id), nil))
-			if o.key != nil && o.key.id != "" {
-				c.useKey(g, o, o.key)
+			if !c.w.isCluster() {
+				o.look(c.w, g, c.ask(g, "GET", "/v1/streams/"+string(o.id), nil))
 			}
+			if o.key != nil && o.key.id != "" {
+				c.useKey(g, o.key)
+			}
+		}
+	}
+	if v := c.w.model.venture; v != nil {
+		for _, k := range v.keys {
+			c.useKey(g, v.refuses(k))
 		}
 	}
 	return objects

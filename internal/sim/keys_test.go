@@ -13,10 +13,12 @@ import (
 type key struct {
 	id, secret string
 	settings   string        // the members of the JSON body of the request that created the key
+	stream     weir.StreamID // the only stream that it can use; empty: it can use all
 	once       string        // the Idempotency-Key of its creation; empty: none
 	after      time.Duration // time from its creation until it revokes itself; 0: never
 	from, to   time.Time     // it was created between these times
 	revoked    time.Time     // when a client learned that it was revoked; zero: not yet
+	by         *server       // the process that revoked it
 	revoking   bool          // a client has tried to revoke it
 }
 
@@ -24,12 +26,18 @@ type key struct {
 // may make the key older, and no change makes it younger, because the clock by which keys revoke
 // themselves never goes back.
 func (k *key) mayBeRefused(w *world) bool {
-	return k.revoking || k.after > 0 && time.Since(k.from)+w.moved >= k.after
+	return k.revoking || k.after > 0 && time.Since(k.from)+max(w.moved, w.swing(k.from)) >= k.after
 }
 
-// mustBeRefused reports whether the server must refuse the key at the given time.
-func (k *key) mustBeRefused(w *world, at time.Time) bool {
-	return !k.revoked.IsZero() && k.revoked.Before(at) || k.after > 0 && at.Sub(k.to)-w.swing(k.from) >= k.after
+// mustBeRefused reports whether the process g must refuse the key at the given time. Another node
+// of a cluster may learn late that the key was revoked (D18), but each node knows itself when a key
+// revokes itself (D36).
+func (k *key) mustBeRefused(w *world, g *server, at time.Time) bool {
+	late := time.Duration(0)
+	if w.isCluster() && k.by != g {
+		late = leaseFor
+	}
+	return !k.revoked.IsZero() && k.revoked.Add(late).Before(at) || k.after > 0 && at.Sub(k.to)-w.swing(k.from) >= k.after
 }
 
 // manageKeys makes, uses, lists or revokes a key.
@@ -42,12 +50,12 @@ func (c *client) manageKeys(g *server, o *own) {
 		c.createKey(g, o, k) // repeats the request
 	case r <= 2 && (k.after == 0 || c.rng.IntN(4) == 0): // most keys that can revoke themselves are left to do so
 		c.revokeKey(g, k, o)
-	case r == 3:
+	case r == 3 && !c.w.isCluster(): // another node may list an old state
 		c.listKeys(g, k)
-	case r == 4 && k.mustBeRefused(c.w, time.Now()):
+	case r == 4 && k.mustBeRefused(c.w, g, time.Now()):
 		c.w.model.setKey(o, nil)
 	case k.after == 0 || !c.w.model.isUsed(o): // while a subscription uses a key that revokes itself, no other request does: the key must revoke itself without one
-		c.useKey(g, o, k)
+		c.useKey(g, k)
 	}
 }
 
@@ -92,6 +100,7 @@ func (c *client) createKey(g *server, o *own, k *key) {
 			k.settings += fmt.Sprintf(`,"revoke_after":%d`, k.after/time.Second)
 		}
 		if c.rng.IntN(2) == 0 {
+			k.stream = o.id
 			k.settings += fmt.Sprintf(`,"streams":["%s"]`, o.id)
 		}
 		if c.rng.IntN(3) == 0 {
@@ -145,10 +154,10 @@ func (c *client) revokeKey(g *server, k *key, o *own) {
 	}
 	c.w.model.mu.Lock()
 	if k.revoked.IsZero() && !g.hurt.Load() {
-		k.revoked = time.Now()
+		k.revoked, k.by = time.Now(), g
 	}
 	c.w.model.mu.Unlock()
-	c.w.mustEnd(o, g)
+	c.w.mustEnd(o, g, func(x *exchange) bool { return x.key == k })
 }
 
 // listKeys reads all pages of the list of keys. The client's key must be in the list once.
@@ -194,29 +203,32 @@ func (c *client) listKeys(g *server, k *key) {
 	}
 }
 
+// onlyPublishes reports whether the key has no permission to read.
+func (k *key) onlyPublishes() bool { return strings.Contains(k.settings, "permissions") }
+
 // useKey lists streams with the key.
-func (c *client) useKey(g *server, o *own, k *key) {
+func (c *client) useKey(g *server, k *key) {
 	x := c.send(g, &exchange{judged: true}, "GET", "/v1/streams?limit=100", nil, "Authorization", "Bearer "+k.secret)
 	if x != nil && x.status != 503 {
-		c.judgeKey(k, o, x)
+		c.judgeKey(k, x)
 	}
 }
 
 // judgeKey checks a response to a request with the key: a revoked key must be refused, and any
 // other key can do what its permissions and its streams allow.
-func (c *client) judgeKey(k *key, o *own, x *exchange) {
+func (c *client) judgeKey(k *key, x *exchange) {
 	refused := x.status == 401 && x.code() == weir.KeyRevoked
-	forbidden := strings.Contains(k.settings, "permissions")
+	forbidden := k.onlyPublishes()
 	switch {
 	case refused && !k.mayBeRefused(c.w):
 		c.w.violation("key %s is refused %v after its creation: %s", k.id, time.Since(k.from), k.settings)
-	case !refused && k.mustBeRefused(c.w, x.at):
+	case !refused && k.mustBeRefused(c.w, x.server, x.at):
 		c.w.violation("key %s is accepted %v after its creation: %s", k.id, time.Since(k.from), k.settings)
 	case !refused && (forbidden && x.status != 403 || !forbidden && x.status != 200):
 		c.w.violation("key %s with %s: %d %s", k.id, k.settings, x.status, x.got.String())
-	case x.status == 200 && strings.Contains(k.settings, `"streams"`):
+	case x.status == 200 && k.stream != "":
 		var page struct{ Data []weir.Stream }
-		if err := unmarshal(x.got.Bytes(), &page); err != nil || slices.ContainsFunc(page.Data, func(s weir.Stream) bool { return s.ID != o.id }) {
+		if err := unmarshal(x.got.Bytes(), &page); err != nil || slices.ContainsFunc(page.Data, func(s weir.Stream) bool { return s.ID != k.stream }) {
 			c.w.violation("key %s with %s: %s", k.id, k.settings, x.got.String())
 		}
 	}

@@ -6,7 +6,8 @@ import "time"
 type life struct {
 	ttl      time.Duration // 0: the stream does not expire
 	vague    bool          // ttl may be wrong, because the outcome of a create is unknown
-	born     time.Time     // when the stream was created
+	born     time.Time     // when the request began that created the stream
+	made     time.Time     // when that request ended
 	from     time.Time     // the last use was at this time or later; zero: unknown
 	to       time.Time     // the last use was at this time or earlier
 	on       *server       // the process that knows of the last use
@@ -21,7 +22,7 @@ type life struct {
 // created records that a request has created the stream. The parameter at is when the request
 // began.
 func (l *life) created(g *server, ttl time.Duration, at time.Time) {
-	*l = life{ttl: ttl, born: at, from: at, to: time.Now(), on: g, starting: l.starting}
+	*l = life{ttl: ttl, born: at, made: time.Now(), from: at, to: time.Now(), on: g, starting: l.starting}
 }
 
 // used records that a request has used the stream or, if the parameter sure is false, may have used
@@ -121,7 +122,11 @@ func (o *own) liveFor(w *world, seconds int64) {
 // outlived reports whether a subscription to the stream must have ended, because the stream expired
 // three seconds ago or earlier. It returns false while the disk fails, because the server cannot
 // delete a stream then.
-func (o *own) outlived(w *world, g *server) bool {
+func (o *own) outlived(w *world, x *exchange) bool {
+	g := x.server
+	if x.held != nil {
+		return x.held.outlived(w, g)
+	}
 	return o.sure && o.exists && !g.hurt.Load() && !g.limited.Load() && o.life.mustHaveEnded(w, g, time.Now().Add(-3*time.Second))
 }
 
@@ -132,23 +137,20 @@ type wiped struct {
 }
 
 // wipe records that a client begins to delete the stream, or has got the response x.
-func (m *model) wipe(o *own, begins bool, x *exchange) {
+func (m *model) wipe(d *wiped, begins bool, x *exchange) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case begins:
-		o.wiped.running++
+		d.running++
 	case x != nil && x.status < 500:
-		o.wiped.at = time.Now()
-		o.wiped.running--
+		d.at = time.Now()
+		d.running--
 	}
 }
 
-// mayBeWiped reports whether the stream may have been deleted by a client and not because it has
-// expired, according to a node on which the subscription x began. A node may hear late of a
-// deletion. And nodes whose clocks differ may disagree on whether the stream has expired.
-func (m *model) mayBeWiped(o *own, x *exchange) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.w.has("clock") || o.wiped.running > 0 || x.at.Before(o.wiped.at.Add(time.Minute))
+// mayBeWiped reports whether a client may have deleted the stream to which the subscription x began.
+// In a cluster, a subscription may begin after the deletion, on a node that does not know of it yet.
+func (d *wiped) mayBeWiped(w *world, x *exchange) bool {
+	return d.running > 0 || x.at.Before(d.at.Add(w.slack()))
 }

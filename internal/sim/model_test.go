@@ -17,6 +17,7 @@ type model struct {
 	streams []*stream
 	mu      sync.Mutex
 	owns    map[int]*own
+	venture *venture // nil: there is none
 }
 
 // grace is the time for which a gap stays open (D4).

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -187,6 +186,7 @@ func (w *cluster) heal(all bool) {
 			t.end()
 		}
 	}
+	w.watchAway()
 }
 
 // isolate cuts a server off from the others. Other servers take over what it leads.
@@ -309,11 +309,8 @@ func (w *cluster) clusterStep() {
 	list := w.settled()
 	w.heal(false)
 	w.overdue(list)
-	for _, o := range list {
-		if o.client != nil && o.client.x != nil && !o.idle && o.client.x.expired() {
-			w.advance(o, os.ErrDeadlineExceeded)
-			return
-		}
+	if w.cutsOff(list) {
+		return
 	}
 	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.process() != nil }) {
 		list = slices.DeleteFunc(list, func(o *waiter) bool { return o.idle })
@@ -332,6 +329,9 @@ func (w *cluster) clusterStep() {
 		return
 	case r < 20+w.pace/2:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(11))+1) * time.Millisecond)
+		return
+	case w.mayRest(r):
+		w.rest()
 		return
 	case r < 21+w.pace/2 && w.has("clock") && w.violence > 0:
 		w.skew(n)

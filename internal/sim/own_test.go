@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"weir"
@@ -27,6 +26,8 @@ type own struct {
 
 	key  *key      // guarded by model.mu
 	user *exchange // the subscription that uses the key or the stream; one at a time
+	ids  int       // number of ids that the client has used on several nodes
+	held *holding  // what the client manages on several nodes, in place of the fields above; guarded by model.mu
 }
 
 func (m *model) own(n int) *own {
@@ -42,6 +43,9 @@ func (m *model) own(n int) *own {
 func (c *client) manage(g *server) {
 	o := c.w.model.own(c.n)
 	path := "/v1/streams/" + string(o.id)
+	if c.rng.IntN(4) == 0 && c.w.model.venture.pursue(c, g) {
+		return
+	}
 	switch c.rng.IntN(16) {
 	case 0, 12:
 		body, ttl := fmt.Sprintf(`{"name":"own","id":%q}`, o.id), time.Duration(0)
@@ -53,21 +57,27 @@ func (c *client) manage(g *server) {
 		o.changed(c.w, g, "create", x, 201, 409, true)
 		o.lives(c.w, g, x, ttl)
 	case 13:
+		if o.isSpared(c) {
+			return
+		}
 		x := c.ask(g, "GET", path+"/batches?limit=2", nil)
 		o.paged(c, g, x)
 	case 1:
 		g.deleting.Add(1)
-		c.w.model.wipe(o, true, nil)
+		c.w.model.wipe(&o.wiped, true, nil)
 		x := c.ask(g, "DELETE", path, nil)
-		c.w.model.wipe(o, false, x)
+		c.w.model.wipe(&o.wiped, false, x)
 		g.deleting.Add(-1)
 		o.changed(c.w, g, "delete", x, 204, 404, false)
 		if x != nil && x.status == 204 {
-			c.w.mustEnd(o, g)
+			c.w.mustEnd(o, g, func(x *exchange) bool { return x.held == nil })
 		}
 	case 2, 3:
 		o.look(c.w, g, c.ask(g, "GET", path, nil))
 	case 4, 5:
+		if o.isSpared(c) {
+			return
+		}
 		o.published(c, g, c.ask(g, "POST", path+"/publish", []byte(`{"events":[1]}`)))
 	case 6:
 		c.list(g, o)
@@ -88,6 +98,12 @@ func (c *client) manage(g *server) {
 			o.ended(c.w, g, c.ask(g, "POST", path+"/close", nil))
 		}
 	}
+}
+
+// isSpared reports whether the client leaves its stream unused, because another client follows it and it
+// is to expire.
+func (o *own) isSpared(c *client) bool {
+	return o.life.ttl > 0 && c.w.model.isUsed(o) && c.rng.IntN(4) > 0
 }
 
 // changed checks the response to a create or delete. The parameter yes is the status for a success,
@@ -281,27 +297,13 @@ func (c *client) list(g *server, o *own) {
 	}
 }
 
-// ends are the frames with which a subscription to a client's own stream may end.
-var ends = []string{
-	"event: end\ndata: {\"reason\":\"stream_deleted\"}", "event: end\ndata: {\"reason\":\"stream_closed\"}", "event: end\ndata: {\"reason\":\"expired\"}",
-}
-
-// started records that a subscription has started, which is a use of the stream.
-func (o *own) started(w *world, g *server, x *exchange) {
-	w.model.mu.Lock()
-	defer w.model.mu.Unlock()
-	if o.life.starting {
-		o.life.starting = false
-		o.life.used(w, g, x.at, !o.life.vague)
-	}
-}
-
 // mustEnd records that the subscription which uses the stream or the key of o must end within two
-// seconds (D18, D31).
-func (w *world) mustEnd(o *own, g *server) {
+// seconds (D18, D31). The function does tells whether it uses what has ended: it may use an earlier
+// stream or key of the same client.
+func (w *world) mustEnd(o *own, g *server, does func(*exchange) bool) {
 	w.model.mu.Lock()
 	defer w.model.mu.Unlock()
-	if o.user != nil && o.user.server == g && o.user.until.IsZero() {
+	if o.user != nil && does(o.user) && o.user.server == g && o.user.until.IsZero() && (o.user.started || !w.isCluster()) {
 		o.user.until = time.Now().Add(2 * time.Second)
 	}
 }
@@ -358,49 +360,12 @@ func (m *model) outlived(x *exchange) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range m.owns {
+		if o.user == x && m.w.isCluster() && !x.started {
+			return false // the node may be waiting for the servers before it begins the response
+		}
 		if o.user == x {
-			return o.outlived(m.w, x.server) || x.key.mustBeRefused(m.w, time.Now().Add(-3*time.Second))
+			return o.outlived(m.w, x) || x.key.mustBeRefused(m.w, x.server, time.Now().Add(-3*time.Second))
 		}
 	}
 	return false
-}
-
-// follow subscribes to the stream of another client, with that client's key.
-func (c *client) follow(g *server, o *own) {
-	m := c.w.model
-	m.mu.Lock()
-	if o.user != nil || o.key == nil || o.key.secret == "" {
-		m.mu.Unlock()
-		return
-	}
-	x := &exchange{}
-	o.user, o.life.starting = x, true
-	secret := o.key.secret
-	x.key = o.key
-	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		o.user, o.life.starting = nil, false
-		o.life.to = time.Now()
-		if x.status == 401 && !x.gone && !g.dead.Load() && !x.key.mayBeRefused(c.w) {
-			c.w.violation("key %s is refused %v after its creation: %s", x.key.id, time.Since(x.key.from), x.key.settings)
-		}
-	}()
-	var seen weir.Seq
-	c.subscribeTo(g, x, o.id, secret, "0", "", func(frame string) {
-		if o.started(c.w, g, x); strings.Contains(frame, "event: end") && !slices.Contains(ends, frame) {
-			c.w.violation("stream %s: %s", o.id, frame)
-		}
-		if frame == ends[0] && !m.mayBeWiped(o, x) {
-			c.w.violation("stream %s: a subscriber was told that it was deleted, but no client has deleted it", o.id)
-		}
-		var d struct{ Seq weir.Seq }
-		if data, ok := field(frame, "data"); ok && unmarshal([]byte(data), &d) == nil && d.Seq > 0 {
-			if d.Seq != seen+1 && seen > 0 {
-				c.w.violation("stream %s: batch %d follows batch %d", o.id, d.Seq, seen)
-			}
-			seen = d.Seq
-		}
-	})
 }

@@ -37,6 +37,7 @@ type server struct {
 	engine   *jetstream.Engine // the engine of a node; nil if the process has a journal
 	members  *peers.Nodes
 	link     *link
+	away     atomic.Int64 // since when the node is cut off, as a duration since the start of the history; 0: it is not
 	hub      *hub.Hub
 	access   *access.Access
 	handler  *api.Handler
@@ -144,6 +145,9 @@ func (w *world) bootstrap(ctx context.Context, g *server) error {
 				err = nil
 			}
 		}
+	}
+	if err == nil {
+		err = w.prepare(ctx, g)
 	}
 	return err
 }

@@ -37,6 +37,9 @@ type exchange struct {
 	overdue int       // number of the step at which the request should have ended; 0: none
 	judged  bool      // the caller itself checks refusals
 	key     *key      // the key of the subscription
+	held    *holding  // the stream of another client, if several nodes share a store
+	reached weir.Seq  // the last batch that a subscription to the stream of another client got; guarded by model.mu
+	started bool      // that subscription has received its first frame; guarded by model.mu
 	gated   bool      // the client may wait before it takes a piece of the response, or hang up instead
 	until   time.Time // the request must end by then; guarded by model.mu
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,6 +64,7 @@ type world struct {
 	back     bool          // the clock was set back
 	limited  bool          // the disk was full, or could become full
 	again    atomic.Bool   // the final check wants a restart
+	prepared bool          // the first streams and keys of clients were made, or have failed
 	quiet    atomic.Bool   // the clients have ended, so nothing can happen between two reads of the disk
 	turns    int           // number of calls of the method overdue
 	checked  time.Time     // when overdue last looked at the requests
@@ -302,11 +302,8 @@ func (w *world) oneStep() {
 	list := w.settled()
 	w.overdue(list)
 	up := w.current() != nil
-	for _, o := range list {
-		if o.client != nil && o.client.x != nil && !o.idle && o.client.x.expired() {
-			w.advance(o, os.ErrDeadlineExceeded)
-			return
-		}
+	if w.cutsOff(list) {
+		return
 	}
 	if !up {
 		list = slices.DeleteFunc(list, func(o *waiter) bool { return o.idle })
@@ -328,6 +325,9 @@ func (w *world) oneStep() {
 		return
 	case r < 20+w.pace:
 		w.pass(time.Duration(w.rng.IntN(1<<w.rng.IntN(12))+1) * time.Millisecond)
+		return
+	case w.mayRest(r):
+		w.rest()
 		return
 	case r < 22+w.pace && w.has("clock"):
 		w.step(time.Duration(w.rng.IntN(20_000)-10_000) * time.Millisecond)
