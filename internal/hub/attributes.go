@@ -70,7 +70,7 @@ func (s *Stream) Bounds(ctx context.Context) (oldest weir.Seq, e Extent, err err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped {
+	if isGone(f) {
 		return 0, Extent{}, notFound(s.ID)
 	}
 	f.evict(s.hub.now())
@@ -116,7 +116,7 @@ func (s *Stream) Read(ctx context.Context, pos weir.Seq, limit int, reserve func
 		return Extent{}, err
 	}
 	f.mu.Lock()
-	if f.dropped {
+	if isGone(f) {
 		f.mu.Unlock()
 		return Extent{}, notFound(s.ID)
 	}

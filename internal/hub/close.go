@@ -52,7 +52,7 @@ func (s *Stream) CloseBy(ctx context.Context, w *Writer) (weir.Stream, WriterSta
 	s.use(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped || lifeEnded(s) {
+	if isGone(f) {
 		return weir.Stream{}, v.Writer, notFound(s.ID)
 	}
 	f.evict(s.hub.now())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"weir"
@@ -62,7 +63,7 @@ func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 func (l *life) lapse(ctx context.Context) error {
 	if l.until > l.s.hub.now() && l.used.Load() != dead {
 		c, err := l.s.Cursor(ctx)
-		if err != nil {
+		if err != nil && l.used.Load() != dead {
 			return err
 		}
 		l.touch(c.UpdatedAt)
@@ -89,38 +90,36 @@ func (l *life) isDue(spec *Spec) bool {
 // finish stores an entry that ends the log because the lifetime of the stream has ended. It returns
 // false if the lifetime has not ended. Only streams of a shared store need such an entry.
 //
-// The entry cannot be stored if there is no space, if the clock of this node is wrong, or if another
-// node runs a version that could not read it. Then finish fails at first. Once the lifetime has been
-// over for longer than any append takes, it returns true without the entry: a batch that was admitted
-// before the end of the lifetime can no longer be acknowledged.
+// The entry cannot be stored if there is no space, if the clock of this node is wrong, if another node
+// runs a version that could not read it, or if the log cannot be opened. Then finish fails at first.
+// It returns true without the entry once no node can acknowledge a batch any more that it admitted
+// before the end of the lifetime, even if that node knew of a later use.
 func (l *life) finish(ctx context.Context) (bool, error) {
-	doc, err := l.s.hub.engine.Get(ctx, documentKey(l.s.ID))
-	if errors.Is(err, engine.ErrNotFound) {
-		return true, nil
-	}
-	if err != nil {
-		return false, clientError(l.s.ID, err)
-	}
-	spec, _, err := readDocument(doc)
-	if err != nil || doc.Created == l.s.log && !l.isDue(&spec) {
-		return false, err
-	}
 	f, err := l.s.acquire(ctx)
 	if isNotFound(err) {
 		return true, nil
 	}
-	if err != nil {
-		return false, err
+	if err == nil {
+		defer f.release()
+		var doc engine.Document
+		var spec Spec
+		if doc, err = l.s.hub.engine.Get(ctx, documentKey(l.s.ID)); err == nil {
+			spec, _, err = readDocument(doc)
+		}
+		if err == nil && doc.Created == l.s.log && !l.isDue(&spec) {
+			return false, nil
+		}
 	}
-	defer f.release()
-	err = f.log.Append(ctx, &engine.Entry{Header: engine.Header{Kind: engine.GapClosed, Tag: lapsedTag}, Proposer: &closing{life: l}})
+	if err == nil {
+		err = f.log.Append(ctx, &engine.Entry{Header: engine.Header{Kind: engine.GapClosed, Tag: lapsedTag}, Proposer: &closing{life: l}})
+	}
 	switch {
-	case errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrClock) || errors.Is(err, engine.ErrOlder):
-		if l.end().Add(appendLongest) > l.s.hub.now() {
+	case errors.Is(err, engine.ErrDropped) || errors.Is(err, engine.ErrNotFound):
+		return true, nil
+	case slices.ContainsFunc(hindrances, func(h error) bool { return errors.Is(err, h) }):
+		if l.end().Add(l.saveEvery()+appendLongest) > l.s.hub.now() {
 			return false, clientError(l.s.ID, fmt.Errorf("%w: cannot end the lifetime of the stream: %v", engine.ErrUnavailable, err))
 		}
-		return true, nil
-	case errors.Is(err, engine.ErrDropped):
 		return true, nil
 	case err != nil:
 		return false, clientError(l.s.ID, err)
@@ -130,20 +129,26 @@ func (l *life) finish(ctx context.Context) (bool, error) {
 	return stream.Ended(f.state) && l.isOver(l.s.hub.now()), nil // a stream that was closed before needs no entry
 }
 
+// hindrances are the errors after which a stream is deleted without the entry that ends its log.
+var hindrances = []error{engine.ErrFull, engine.ErrClock, engine.ErrOlder, engine.ErrDamaged, engine.ErrTooNew}
+
 // lapsedTag is the tag of the entry that ends a log because the lifetime of its stream has ended.
 const lapsedTag = "expired"
 
 // endsLife reports whether an entry ended the log because the lifetime of the stream has ended.
 func endsLife(h *engine.Header) bool { return h.Flags&engine.Ends != 0 && h.Tag == lapsedTag }
 
-// watchEnd returns the same entries. If one of them ended the log because the lifetime of the stream
-// has ended, the lifetime is over for good.
+// watchEnd returns the same entries. A batch among them is a use of the stream. If one of them ended the
+// log because the lifetime of the stream has ended, the lifetime is over for good.
 func watchEnd(s *Stream, entries iter.Seq[*engine.Header]) iter.Seq[*engine.Header] {
 	if !s.limited() {
 		return entries
 	}
 	return func(yield func(*engine.Header) bool) {
 		for h := range entries {
+			if l := lifeOf(s); l != nil && h.Kind == engine.Batch {
+				l.touch(h.Time)
+			}
 			if endsLife(h) {
 				die(s)
 			}
@@ -170,3 +175,7 @@ func lifeEnded(s *Stream) bool {
 	l := lifeOf(s)
 	return l == nil || l.used.Load() == dead
 }
+
+// isGone reports whether the stream was deleted, or will be because its lifetime has ended. Called with
+// f.mu held.
+func isGone(f *feed) bool { return f.dropped || lifeEnded(f.s) }

@@ -99,8 +99,16 @@ func TestLifetimeEndsOnAllNodes(t *testing.T) {
 	}
 	_, closed := here.Close(ctx)
 	_, published := here.Publish(ctx, keyed(2))
+	_, decided := here.Decide(ctx, keyed(1))
+	_, _, bounds := here.Bounds(ctx)
+	_, object := here.Object(ctx)
+	_, batch := here.Batch(ctx, 1)
+	_, subscribed := here.Subscribe(ctx, Oldest)
 	_, repeated := here.Publish(ctx, keyed(1))
-	for name, err := range map[string]error{"close": closed, "publish": published, "repeated publish": repeated} {
+	for name, err := range map[string]error{
+		"close": closed, "publish": published, "repeated publish": repeated, "decision": decided, "bounds": bounds, "stream object": object,
+		"batch": batch, "subscription": subscribed,
+	} {
 		if !isNotFound(err) {
 			t.Errorf("%s on the other node: %v, want StreamNotFound", name, err)
 		}
@@ -257,6 +265,45 @@ func TestExpiredWhileNoNodeLeads(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		leads.Store(true)
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if h.catalog.lookup(s.ID) != nil {
+			t.Error("the stream has not been deleted")
+		}
+	})
+}
+
+// A batch that fills a gap is a use of the stream too, for a node that opens the log later.
+func TestLateBatchKeepsAStreamAlive(t *testing.T) {
+	server := shared(t)
+	here, there, clock := expiring(t, server)
+	publish(t, here, at(5, "x"))
+	clock.forward(900 * time.Second)
+	publish(t, here, at(3, "x"))
+	clock.forward(500 * time.Second) // the last use that is stored is older than the time to live and what endAfter adds
+	if err := lifeOf(there).lapse(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.hub.Find(ctx, there.ID); err != nil {
+		t.Errorf("500 seconds after the last batch: %v", err)
+	}
+}
+
+// unreadable is an engine whose logs cannot be opened.
+type unreadable struct{ engine.Engine }
+
+func (unreadable) Shared() bool { return true }
+
+func (unreadable) Open(context.Context, engine.LogID, engine.Judge) (engine.Log, error) {
+	return nil, engine.ErrDamaged
+}
+
+// A stream with a fixed end is deleted even if its log cannot be opened.
+func TestExpiredStreamThatCannotBeOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, unreadable{memory.New()}, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.ExpiresAt = h.now().Add(10 * time.Second) })
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		if h.catalog.lookup(s.ID) != nil {
 			t.Error("the stream has not been deleted")

@@ -312,6 +312,9 @@ func (h *Hub) sweepLives() {
 	h.work.Go(func() {
 		defer v.busy.Store(false)
 		for _, l := range due {
+			if h.isStopping() {
+				return
+			}
 			h.sweepLife(l)
 		}
 	})

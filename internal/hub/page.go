@@ -110,7 +110,7 @@ func (p *Page) locate() (weir.Seq, error) {
 		p.next, p.Gap = p.Gap.From, nil
 	}
 	f.mu.Lock()
-	if f.dropped || lifeEnded(f.s) {
+	if isGone(f) {
 		f.mu.Unlock()
 		return 0, notFound(f.s.ID)
 	}

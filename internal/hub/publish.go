@@ -204,7 +204,7 @@ func (p *Publish) preview(f *feed, rules stream.Publish) (v, seen stream.Verdict
 	now := f.hub.now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped {
+	if isGone(f) {
 		return v, v, 0, notFound(f.s.ID)
 	}
 	f.evict(now)

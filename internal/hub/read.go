@@ -45,7 +45,7 @@ func (s *Stream) current(ctx context.Context) (summary, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped {
+	if isGone(f) {
 		return summary{}, notFound(s.ID)
 	}
 	f.evict(now)
@@ -101,7 +101,7 @@ func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.evict(f.hub.now())
-	return f.state.Lookup(seq), f.dropped
+	return f.state.Lookup(seq), isGone(f)
 }
 
 // evictedFrom reports whether batches from the sequence first upwards were evicted. A caller must
@@ -111,7 +111,7 @@ func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 func (f *feed) evictedFrom(first weir.Seq) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped {
+	if isGone(f) {
 		return false, notFound(f.s.ID)
 	}
 	f.evict(f.hub.now())

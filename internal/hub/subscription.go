@@ -134,7 +134,7 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	f.turn.Lock()
 	defer f.turn.Unlock()
 	f.mu.Lock()
-	if f.dropped {
+	if isGone(f) {
 		f.mu.Unlock()
 		f.log.Leave()
 		f.release() // after unlocking f.mu: release takes Stream.mu, which comes before f.mu in the lock order
@@ -263,7 +263,7 @@ func (s *Subscription) look() (stream.Step, *view, error) {
 	}
 	step := v.rules.Next(s.next)
 	if step.Kind == stream.End && lifeEnded(f.s) {
-		return step, v, ErrExpired
+		return step, v, s.deleted()
 	}
 	return step, v, nil
 }

@@ -25,9 +25,11 @@ func (e *Engine) dropOpen(id engine.LogID) {
 }
 
 // endedElsewhere drops a log that another node has ended. The watchers receive the deletion of its
-// document first, unless the servers do not answer.
+// document first, unless the servers do not answer soon.
 func (l *log) endedElsewhere() {
-	l.e.docs.Sync(l.e.client.Life)
+	soon, cancel := context.WithTimeout(l.e.client.Life, l.e.client.Apart(l.e.opts.hearing))
+	defer cancel()
+	l.e.docs.Sync(soon)
 	l.drop()
 }
 
