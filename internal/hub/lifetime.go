@@ -175,9 +175,7 @@ func (s *Stream) use(ctx context.Context) {
 	if l.touch(s.hub.now()); !l.wantsSave() {
 		return
 	}
-	select {
-	case l.saving <- struct{}{}:
-	case <-ctx.Done():
+	if enterAlone(ctx, l.saving) != nil {
 		return
 	}
 	defer func() { <-l.saving }()

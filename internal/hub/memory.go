@@ -121,6 +121,9 @@ func (r *frame) isLarge() bool { return r.pins.lock != nil }
 // pin keeps a large frame in memory until unpin is called. The first subscription that pins the
 // frame borrows the memory for it. Like borrow, pin returns errNoMemory if maxWait passes first.
 func (s *Subscription) pin(ctx context.Context, r *frame, maxWait time.Duration) error {
+	if err := ctx.Err(); err != nil { // as in enterAlone
+		return err
+	}
 	s.lend()
 	late := time.NewTimer(maxWait)
 	defer late.Stop()

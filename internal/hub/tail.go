@@ -90,12 +90,10 @@ func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	if !slices.ContainsFunc(frames, unread) {
 		return nil
 	}
-	select {
-	case f.fetching <- struct{}{}:
-		defer func() { <-f.fetching }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := enterAlone(ctx, f.fetching); err != nil {
+		return err
 	}
+	defer func() { <-f.fetching }()
 	first, size := slices.IndexFunc(frames, unread), 0
 	if first < 0 {
 		return nil // another subscription has read the batches in the meantime

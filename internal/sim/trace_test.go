@@ -32,8 +32,8 @@ func sameTraces(t *testing.T, binary string, from uint64, count, nodes int) {
 			t.Logf("seed %d, -nodes %d: the histories differ:\n%s", c.seed, nodes, difference(trace(t, binary, c), trace(t, binary, c)))
 		}
 	}
-	// Of about a hundred seeds with three nodes, one gives two histories. If the product or the
-	// simulation depends on chance, nearly all of them do.
+	// A rare seed may give two histories. If the product or the simulation depends on chance in
+	// general, nearly all of them do.
 	if differ > max(1, count/8) {
 		t.Errorf("-nodes %d: %d of %d seeds give different histories", nodes, differ, count)
 	}

@@ -68,6 +68,7 @@ type world struct {
 	quiet    atomic.Bool   // the clients have ended, so nothing can happen between two reads of the disk
 	turns    int           // number of calls of the method overdue
 	checked  time.Time     // when overdue last looked at the requests
+	written  time.Time     // when overdue last saw that a disk call waits
 
 	mu       sync.Mutex
 	fs       *faulty.FS

@@ -58,7 +58,7 @@ func (e *Engine) dropLog(id engine.LogID) error {
 func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	if l := e.opened(id); l != nil {
 		if gone := l.drop(); gone != nil {
-			late := time.NewTimer(e.opts.Patience)
+			late := time.NewTimer(e.client.Limit())
 			defer late.Stop()
 			select {
 			case <-gone:

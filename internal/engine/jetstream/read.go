@@ -271,7 +271,7 @@ func (r *reader) messages(ctx context.Context, js uint64, n int) ([]wire.Stored,
 			return all, nil
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 			// The replica lags behind or hangs, or the messages do not exist.
-			leader, cancel := context.WithTimeout(ctx, wire.ReadWithin)
+			leader, cancel := context.WithTimeout(ctx, r.l.e.client.Apart(wire.ReadWithin))
 			var m wire.Stored
 			m, err = r.l.e.client.Leader(leader, r.l.shard.Stream, wire.Query{Seq: js})
 			cancel()
@@ -369,6 +369,9 @@ func (r *reader) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) 
 	}
 	r.l.mu.Unlock()
 	if other != nil {
+		if err := ctx.Err(); err != nil { // select would choose at random between this and a read that is done
+			return nil, err
+		}
 		select {
 		case <-other.done:
 		case <-ctx.Done():

@@ -137,7 +137,7 @@ func (w *writer) holdsPart(g *group, found []record.Record) bool {
 // awaitOthers waits for the line to deliver the records after w.l.position. It returns nil if they do
 // not arrive in time. It returns the group's own records only when all of them have arrived.
 func (w *writer) awaitOthers(g *group, within time.Duration) []record.Record {
-	late := time.NewTimer(within)
+	late := time.NewTimer(w.l.e.client.Apart(within))
 	defer late.Stop()
 	for {
 		w.l.mu.Lock()

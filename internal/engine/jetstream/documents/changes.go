@@ -45,7 +45,7 @@ func (d *Documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 // them. The parameter m is the message with this revision. If another change has replaced it before
 // the line could deliver it, delivered waits for that change.
 func (d *Documents) delivered(ctx context.Context, m *nats.Msg, rev uint64) error {
-	seen, cancel := context.WithTimeout(ctx, d.client.Patience)
+	seen, cancel := context.WithTimeout(ctx, d.client.Limit())
 	defer cancel()
 	err := d.line.Reach(seen, rev)
 	if err == nil && !d.took(m, rev) {

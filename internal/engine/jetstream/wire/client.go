@@ -200,16 +200,21 @@ func Signed(name, subject string, data []byte) *nats.Msg {
 // Signature returns the name of the call that wrote a message.
 func Signature(h nats.Header) string { return h.Get(writer) }
 
-// Apart returns a duration that is up to a millisecond longer than d, and differs from the results of
+// Apart returns a duration that is about a millisecond longer than d, and differs from the results of
 // the calls before. Goroutines that fail together then do not all try again at the same time.
-func (c *Client) Apart(d time.Duration) time.Duration {
-	return d + time.Duration(c.Waits.Add(1)%1021)*time.Microsecond
+func (c *Client) Apart(d time.Duration) time.Duration { return d + c.offset() }
+
+// offset returns up to about a millisecond. The odd nanoseconds keep waits of different lengths from
+// ending at the same time: a simulation with two such waits could not be repeated.
+func (c *Client) offset() time.Duration {
+	n := time.Duration(c.Waits.Add(1))
+	return n%1021*time.Microsecond + n%997
 }
 
 // Limit returns Patience, or up to a millisecond less, so that goroutines that wait for the same thing
 // do not all give up at the same time.
 func (c *Client) Limit() time.Duration {
-	return c.Patience - time.Duration(c.Waits.Add(1)%1021)*time.Microsecond
+	return c.Patience - c.offset()
 }
 
 // Pause waits for about d, unless ctx ends first.
