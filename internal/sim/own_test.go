@@ -206,6 +206,8 @@ func (o *own) ended(w *world, g *server, x *exchange) {
 		o.uses(w, g, x, false)
 		if x.status == 200 {
 			o.closed, o.told = true, true
+		} else if o.life.ttl > 0 || o.life.vague {
+			o.told = o.told && o.closed // the stream may have expired after it was closed, and return after a restart
 		}
 		o.look(w, g, x)
 	default:
