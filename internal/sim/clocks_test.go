@@ -11,7 +11,7 @@ import (
 // Nodes remember eight heartbeats, so after a clock was wrong, the others are right for ten seconds.
 func (w *cluster) skew(n *node) {
 	d := time.Duration(w.rng.IntN(9000)-4500) * time.Millisecond
-	if wrong := slices.ContainsFunc(w.nodes, func(o *node) bool { return time.Duration(o.ahead.Load()).Abs() > 5*time.Second }); wrong {
+	if slices.ContainsFunc(w.nodes, (*node).isWrong) {
 		w.righted = time.Now()
 	}
 	if w.rng.IntN(4) == 0 && time.Since(w.righted) > 10*time.Second && w.allUp() && w.allMet() {
@@ -23,6 +23,17 @@ func (w *cluster) skew(n *node) {
 	w.skewed, w.back, w.stepped = true, true, time.Now().Add(1000*time.Hour)
 	n.setClock(d)
 	w.note("the clock of node %d is %v ahead", n.n, d)
+}
+
+// isWrong reports whether the clock of the node is wrong by much.
+func (n *node) isWrong() bool { return time.Duration(n.ahead.Load()).Abs() > 5*time.Second }
+
+// watchClocks notes when the nodes cannot tell which clock is wrong: without the third node, the clock
+// that is ahead of the other counts as wrong.
+func (w *cluster) watchClocks() {
+	if slices.ContainsFunc(w.nodes, (*node).isWrong) && !(w.allUp() && w.allMet()) {
+		w.unsure = time.Now()
+	}
 }
 
 // setClock sets how far the clock of the node is ahead.

@@ -18,7 +18,10 @@ const watcher = 1000
 // agree with what it reads from the store.
 func (w *world) finish(done *atomic.Bool) {
 	c := &client{w: w, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
-	w.until("the server is up", func() bool { return w.current() != nil })
+	w.until("the server is up, and has answered all requests", func() bool {
+		g := w.current()
+		return g != nil && g.loop.isAtRest()
+	})
 	go func() {
 		defer done.Store(true)
 		before := c.inspect()
@@ -66,7 +69,7 @@ func (c *client) inspect() (objects []weir.Stream) {
 	}
 	if v := c.w.model.venture; v != nil {
 		for _, k := range v.keys {
-			c.useKey(g, v.refuses(k))
+			v.use(c, g, k)
 		}
 	}
 	return objects

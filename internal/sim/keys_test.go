@@ -208,10 +208,18 @@ func (k *key) onlyPublishes() bool { return strings.Contains(k.settings, "permis
 
 // useKey lists streams with the key.
 func (c *client) useKey(g *server, k *key) {
-	x := c.send(g, &exchange{judged: true}, "GET", "/v1/streams?limit=100", nil, "Authorization", "Bearer "+k.secret)
-	if x != nil && x.status != 503 {
+	if x := c.sendKey(g, k); x != nil {
 		c.judgeKey(k, x)
 	}
+}
+
+// sendKey lists streams with the key. It returns nil if there is no response that counts.
+func (c *client) sendKey(g *server, k *key) *exchange {
+	x := c.send(g, &exchange{judged: true}, "GET", "/v1/streams?limit=100", nil, "Authorization", "Bearer "+k.secret)
+	if x != nil && x.status == 503 {
+		return nil
+	}
+	return x
 }
 
 // judgeKey checks a response to a request with the key: a revoked key must be refused, and any

@@ -41,6 +41,7 @@ type server struct {
 	hub      *hub.Hub
 	access   *access.Access
 	handler  *api.Handler
+	loop     *loop         // nil if the process has no event loop
 	quit     chan struct{} // closed when the process ends
 }
 
@@ -79,7 +80,7 @@ func (w *world) start() {
 }
 
 func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
-	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize, Compress: true}); err != nil {
+	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize, Compress: true, QuickDisk: w.quickDisk()}); err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
 	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.tick, Frame: api.Frame, TrimAfter: trimAfter(w.seed)}); err != nil {
@@ -89,8 +90,20 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 		return fmt.Errorf("open access: %w", err)
 	}
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: w.logger()})
+	if w.hasLoop() {
+		w.startLoop(g)
+	}
 	w.graves.Go(g.expireKeys)
 	return w.bootstrap(context.Background(), g)
+}
+
+// quickDisk returns the option of the journal with that name. With the default, a simulated disk is
+// never quick.
+func (w *world) quickDisk() time.Duration {
+	if w.seed/3%2 == 0 {
+		return time.Hour
+	}
+	return 0
 }
 
 // trimAfter returns the option of the hub with that name. With the default, a minute, evicted batches
@@ -213,6 +226,9 @@ func (g *server) end() {
 	}
 	if g.journal != nil {
 		g.journal.Close()
+	}
+	if g.loop != nil {
+		g.loop.stop()
 	}
 }
 

@@ -38,7 +38,7 @@ func (v *venture) pursue(c *client, g *server) bool {
 	c.w.model.mu.Lock()
 	var k *key
 	if len(v.keys) > 0 {
-		k = v.refuses(v.keys[c.rng.IntN(len(v.keys))])
+		k = v.keys[c.rng.IntN(len(v.keys))]
 	}
 	over := v.deleting
 	c.w.model.mu.Unlock()
@@ -48,9 +48,19 @@ func (v *venture) pursue(c *client, g *server) bool {
 	case k == nil || r < 3:
 		v.createKey(c, g)
 	default:
-		c.useKey(g, k)
+		v.use(c, g, k)
 	}
 	return true
+}
+
+// use uses a key. A client may delete the project before the response arrives.
+func (v *venture) use(c *client, g *server, k *key) {
+	if x := c.sendKey(g, k); x != nil {
+		c.w.model.mu.Lock()
+		k = v.refuses(k)
+		c.w.model.mu.Unlock()
+		c.judgeKey(k, x)
+	}
 }
 
 // createKey makes a key. No key can be made once the project is deleted.

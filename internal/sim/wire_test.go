@@ -70,7 +70,14 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 		Method: method, URL: u, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
 		Host: "sim", RemoteAddr: "10.0.0." + strconv.Itoa(c.n%250+1) + ":1", ContentLength: int64(len(body) + x.lacks), Body: io.NopCloser(x),
 	}).WithContext(ctx)
-	x.serve(g.handler, r)
+	switch l := g.loop; {
+	case !l.takes(x, r):
+		x.serve(g.handler, r)
+	case onData != nil:
+		l.follow(x, g.handler, r)
+	case !l.serve(x, r):
+		x.serve(g.handler, r)
+	}
 	if x.status == 0 {
 		x.status = 200
 	}
@@ -83,16 +90,9 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 
 // serve calls the handler. A handler that cuts off its response panics with http.ErrAbortHandler.
 func (x *exchange) serve(h http.Handler, r *http.Request) {
-	defer func() {
-		switch cause := recover(); cause {
-		case nil:
-		case http.ErrAbortHandler:
-			x.gone = true
-		default:
-			panic(cause)
-		}
-	}()
-	h.ServeHTTP(x, r)
+	if !unlessAborted(func() { h.ServeHTTP(x, r) }) {
+		x.gone = true
+	}
 }
 
 // String returns the response.

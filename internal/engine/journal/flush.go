@@ -10,7 +10,7 @@ import (
 
 var _ engine.Flusher = (*Journal)(nil)
 
-// quick is the initial value of writer.quick: the time below which Flush itself waits for the disk.
+// quick is the default of Options.QuickDisk.
 const quick = 300 * time.Microsecond
 
 // Flush implements engine.Flusher. On a quick disk, and if nothing else is in flight, it does the
@@ -62,7 +62,7 @@ func (j *Journal) seize() []op {
 	case len(q.ops) == 0 || q.flushing: // if flushing, the other caller of Flush wakes the committer when it finishes
 		return nil
 	case q.working > 0 || q.closed || q.urgent || q.bytes >= bulk || len(q.ops) >= mostOps || j.refusing() != nil ||
-		j.write.took >= j.write.quick || c.active == nil || c.active != j.write.active || !c.active.Fits(q.bytes, len(q.ops), c.spare(growing)):
+		j.write.took >= j.opts.QuickDisk || c.active == nil || c.active != j.write.active || !c.active.Fits(q.bytes, len(q.ops), c.spare(growing)):
 		q.signal.wake()
 		return nil
 	}

@@ -28,7 +28,7 @@ func timed(t *testing.T, sync func()) (*world, *faulty.FS) {
 	fs := faulty.New()
 	w := newWorld(t, fs, newHistory())
 	w.j.queue.mu.Lock()
-	w.j.write.quick = quick
+	w.j.opts.QuickDisk = quick
 	w.j.queue.mu.Unlock()
 	fs.OnCall(func(c faulty.Call) error {
 		if c.Kind == faulty.Sync {
@@ -193,7 +193,7 @@ func TestFlushAtTheEndOfASegment(t *testing.T) {
 	w := newWorld(t, fs, newHistory())
 	defer w.j.Close()
 	w.j.queue.mu.Lock()
-	w.j.write.quick = time.Hour
+	w.j.opts.QuickDisk = time.Hour
 	w.j.queue.mu.Unlock()
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func openWorld(fs disk.FS, h *history) (*world, error) {
 		return nil, err
 	}
 	j.queue.mu.Lock()
-	j.write.quick = time.Hour // Flush waits for the disk, however long the test takes to write
+	j.opts.QuickDisk = time.Hour // Flush waits for the disk, however long the test takes to write
 	j.queue.mu.Unlock()
 	return &world{j: j, h: h, logs: map[string]engine.Log{}}, nil
 }

@@ -23,6 +23,10 @@ type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 
+	// QuickDisk is a time; default 300 µs. While a write and its sync take less on average, Flush
+	// itself waits for them.
+	QuickDisk time.Duration
+
 	Compress bool // compress the segments into which the reclaimer copies long-lived entries
 
 	holdMore bool // for tests with little data: the reclaimer ignores the limit in mayHold, and so uses cold segments (see cold.go)
@@ -111,7 +115,7 @@ func (j *Journal) serve() {
 
 // newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
-	o.SegmentSize, o.ReclaimRate = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate)
+	o.SegmentSize, o.ReclaimRate, o.QuickDisk = cmp.Or(o.SegmentSize, defaultSegment), cmp.Or(o.ReclaimRate, defaultRate), cmp.Or(o.QuickDisk, quick)
 	o.ScrubEvery = cmp.Or(o.ScrubEvery, 24*time.Hour)
 	j := &Journal{dir: directory.Directory{FS: fs, Size: o.SegmentSize, Compress: o.Compress}, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.queue.init()

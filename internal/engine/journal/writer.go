@@ -28,14 +28,13 @@ type writer struct {
 	average int           // moving average of the bytes per group
 	bulky   atomic.Bool   // groups are so large on average that filling segments with zeros is not worthwhile
 	took    time.Duration // moving average of the time that a write and its sync take
-	quick   time.Duration // if took is below this value, Flush writes and syncs in the goroutine of its caller
 	idling  *time.Timer   // fires when no group was written for a while
 	settled chan []op     // ops whose effects are in memory and whose callers must be woken
 	reuse   chan []op     // emptied slices from settled, for reuse
 }
 
 func (w *writer) init(j *Journal) {
-	w.j, w.next, w.took, w.quick = j, 1, quick, quick
+	w.j, w.next, w.took = j, 1, j.opts.QuickDisk
 	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 }
 
