@@ -26,7 +26,7 @@ type key struct {
 // may make the key older, and no change makes it younger, because the clock by which keys revoke
 // themselves never goes back.
 func (k *key) mayBeRefused(w *world) bool {
-	return k.revoking || k.after > 0 && time.Since(k.from)+max(w.moved, w.swing(k.from)) >= k.after
+	return k.revoking || k.after > 0 && time.Since(k.from)+max(w.moved, w.swing(k.from))+millis >= k.after
 }
 
 // mustBeRefused reports whether the process g must refuse the key at the given time. Another node
@@ -37,7 +37,7 @@ func (k *key) mustBeRefused(w *world, g *server, at time.Time) bool {
 	if w.isCluster() && k.by != g {
 		late = leaseFor
 	}
-	return !k.revoked.IsZero() && k.revoked.Add(late).Before(at) || k.after > 0 && at.Sub(k.to)-w.swing(k.from) >= k.after
+	return !k.revoked.IsZero() && k.revoked.Add(late).Before(at) || k.after > 0 && at.Sub(k.to)-w.swing(k.from)-millis >= k.after
 }
 
 // manageKeys makes, uses, lists or revokes a key.
