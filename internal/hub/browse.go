@@ -41,8 +41,8 @@ func Browse(ctx context.Context, s *Stream, w Window, reserve func(bytes int) er
 		return Browsed{}, err
 	}
 	defer f.release()
-	low, end, dropped := extent(f)
-	if dropped {
+	low, end, gone := extent(f)
+	if gone {
 		return Browsed{}, notFound(s.ID)
 	}
 	w.From, w.Below = max(w.From, low), min(w.Below, end)
@@ -77,7 +77,7 @@ func Browse(ctx context.Context, s *Stream, w Window, reserve func(bytes int) er
 		}
 		return Browsed{}, fmt.Errorf("read stream %s from %d: %w", s.ID, first, err)
 	}
-	if done.Low, _, dropped = extent(f); dropped {
+	if done.Low, _, gone = extent(f); gone {
 		return Browsed{}, notFound(s.ID)
 	}
 	return done, nil
@@ -91,8 +91,8 @@ func FirstSince(ctx context.Context, s *Stream, t weir.Time) (weir.Seq, error) {
 		return 0, err
 	}
 	defer f.release()
-	low, end, dropped := extent(f)
-	if dropped {
+	low, end, gone := extent(f)
+	if gone {
 		return 0, notFound(s.ID)
 	}
 	return firstSince(f.log, low, end, t), nil
@@ -100,11 +100,11 @@ func FirstSince(ctx context.Context, s *Stream, t weir.Time) (weir.Seq, error) {
 
 // extent returns the range of sequences that may have stored batches: low is the first of them, and
 // end is the one after the last.
-func extent(f *feed) (low, end weir.Seq, dropped bool) {
+func extent(f *feed) (low, end weir.Seq, gone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.evict(f.hub.now())
-	return f.state.Low(), f.state.Resolve(Head), f.dropped
+	return f.state.Low(), f.state.Resolve(Head), isGone(f)
 }
 
 // isStored reports whether an entry is a batch that can be read.

@@ -20,7 +20,7 @@ import (
 const appendLongest = 20 * time.Second
 
 // seemsLapsed guesses whether a deleted stream was deleted because its lifetime had ended. The hub
-// guesses only if it has missed the deletion itself, which has the reason. On a shared store, the
+// guesses only if it has missed the deletion, which has the reason, and finds a new stream in its place. On a shared store, the
 // node that deleted the stream may not have known of the last uses on this node. So there it is
 // enough if the lifetime has ended according to the uses in the document.
 func seemsLapsed(s *Stream) bool {
@@ -63,7 +63,7 @@ func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 func (l *life) lapse(ctx context.Context) error {
 	if l.until > l.s.hub.now() && l.used.Load() != dead {
 		c, err := l.s.Cursor(ctx)
-		if err != nil && l.used.Load() != dead {
+		if err != nil && l.used.Load() != dead && !(l.s.hub.shared && hinders(err)) {
 			return err
 		}
 		l.touch(c.UpdatedAt)
@@ -91,7 +91,7 @@ func (l *life) isDue(spec *Spec) bool {
 // false if the lifetime has not ended. Only streams of a shared store need such an entry.
 //
 // The entry cannot be stored if there is no space, if the clock of this node is wrong, if another node
-// runs a version that could not read it, or if the log cannot be opened. Then finish fails at first.
+// runs a version that could not read it, or if the log is damaged. Then finish fails at first.
 // It returns true without the entry once no node can acknowledge a batch any more that it admitted
 // before the end of the lifetime, even if that node knew of a later use.
 func (l *life) finish(ctx context.Context) (bool, error) {
@@ -116,7 +116,7 @@ func (l *life) finish(ctx context.Context) (bool, error) {
 	switch {
 	case errors.Is(err, engine.ErrDropped) || errors.Is(err, engine.ErrNotFound):
 		return true, nil
-	case slices.ContainsFunc(hindrances, func(h error) bool { return errors.Is(err, h) }):
+	case hinders(err):
 		if l.end().Add(l.saveEvery()+appendLongest) > l.s.hub.now() {
 			return false, clientError(l.s.ID, fmt.Errorf("%w: cannot end the lifetime of the stream: %v", engine.ErrUnavailable, err))
 		}
@@ -129,8 +129,11 @@ func (l *life) finish(ctx context.Context) (bool, error) {
 	return stream.Ended(f.state) && l.isOver(l.s.hub.now()), nil // a stream that was closed before needs no entry
 }
 
-// hindrances are the errors after which a stream is deleted without the entry that ends its log.
-var hindrances = []error{engine.ErrFull, engine.ErrClock, engine.ErrOlder, engine.ErrDamaged, engine.ErrTooNew}
+// hinders reports whether a stream is deleted, after a while, without the entry that ends its log. A log
+// that only newer versions can read is left to a node with such a version.
+func hinders(err error) bool {
+	return slices.ContainsFunc([]error{engine.ErrFull, engine.ErrClock, engine.ErrOlder, engine.ErrDamaged}, func(h error) bool { return errors.Is(err, h) })
+}
 
 // lapsedTag is the tag of the entry that ends a log because the lifetime of its stream has ended.
 const lapsedTag = "expired"

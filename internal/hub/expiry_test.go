@@ -297,16 +297,44 @@ func (unreadable) Open(context.Context, engine.LogID, engine.Judge) (engine.Log,
 	return nil, engine.ErrDamaged
 }
 
-// A stream with a fixed end is deleted even if its log cannot be opened.
+// An expired stream is deleted even if its log is damaged.
 func TestExpiredStreamThatCannotBeOpened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := open(t, unreadable{memory.New()}, Options{})
-		defer h.Close()
-		s := made(t, h, func(s *Spec) { s.ExpiresAt = h.now().Add(10 * time.Second) })
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if h.catalog.lookup(s.ID) != nil {
-			t.Error("the stream has not been deleted")
-		}
-	})
+	for name, limit := range map[string]func(*Spec, *Hub){
+		"fixed end":    func(s *Spec, h *Hub) { s.ExpiresAt = h.now().Add(10 * time.Second) },
+		"time to live": func(s *Spec, _ *Hub) { s.TTLSeconds = 10 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := open(t, unreadable{memory.New()}, Options{})
+				defer h.Close()
+				s := made(t, h, func(s *Spec) { limit(s, h) })
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if h.catalog.lookup(s.ID) != nil {
+					t.Error("the stream has not been deleted")
+				}
+			})
+		})
+	}
+}
+
+// Once a stream has expired, it cannot be closed, looked at or browsed, even if its document still
+// exists.
+func TestExpiredStreamIsGoneForAll(t *testing.T) {
+	here, there, clock := expiring(t, shared(t))
+	publish(t, here, keyed(1))
+	clock.forward(2000 * time.Second)
+	lifeOf(here).touch(here.hub.now())
+	if over, err := lifeOf(there).finish(ctx); err != nil || !over {
+		t.Fatal(over, err)
+	}
+	if _, _, err := here.CloseBy(ctx, &Writer{Producer: "p"}); !isNotFound(err) {
+		t.Errorf("close: %v", err)
+	}
+	if _, err := here.Look(ctx, 10, func(Mark) {}); !isNotFound(err) {
+		t.Errorf("look: %v", err)
+	}
+	if _, err := Browse(ctx, here, Window{Below: 10, Limit: 1, Bytes: 100}, func(int) error { return nil }, func(*weir.Batch) {}); !isNotFound(err) {
+		t.Errorf("browse: %v", err)
+	}
 }

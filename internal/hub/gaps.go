@@ -187,6 +187,9 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 		m, due = stream.CloseGaps(f.ahead, now)
 	case c != nil && c.life != nil && !c.life.isOver(now):
 		return false // another node has used the stream
+	case c != nil && c.life == nil && lifeEnded(f.s):
+		c.verdict = stream.Verdict{Outcome: stream.Refused, Err: notFound(f.s.ID)}
+		return false
 	case c != nil:
 		c.verdict = stream.Closing(f.ahead, c.writer, now)
 		m, due = c.verdict.Header, c.verdict.Outcome == stream.Stored

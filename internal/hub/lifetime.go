@@ -36,7 +36,8 @@ import (
 // On a shared store, another node may store a batch after lapse has asked the log. So lapse first
 // stores an entry that ends the log, which the judge admits only if the lifetime has ended according
 // to everything before this entry. No batch can follow it, so no acknowledged batch is deleted
-// before its time.
+// before its time. A read that another node answers at the moment of this entry does not prolong the
+// life: by then, the stream had not been used for longer than its time to live.
 
 // life is the lifetime of one stream.
 type life struct {

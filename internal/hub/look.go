@@ -87,7 +87,7 @@ func (s *Stream) Look(ctx context.Context, n int, visit func(Mark)) (Standing, e
 	defer f.release()
 	f.refresh(ctx)
 	f.mu.Lock()
-	if f.dropped {
+	if isGone(f) {
 		f.mu.Unlock()
 		return Standing{}, notFound(s.ID)
 	}
