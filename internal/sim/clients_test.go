@@ -309,6 +309,7 @@ func (c *client) subscribe(g *server) {
 		c.w.model.endsSoon(x)
 	}
 	sub := s.subscriber(c)
+	x.sub = sub
 	c.subscribeTo(g, x, s.id, secret, sub.from, sub.resume, sub.receive)
 }
 

@@ -60,7 +60,8 @@ type subscriber struct {
 	pos     weir.Seq // the next sequence that the subscriber wants
 	got     map[weir.Seq]bool
 	ended   bool
-	low     weir.Seq // the field low of the stream at the beginning of the request
+	low     weir.Seq  // the field low of the stream at the beginning of the request
+	heard   time.Time // when the request began, or the last frame arrived
 }
 
 // subscriber returns a new subscriber, or one that resumes.
@@ -68,11 +69,11 @@ func (s *stream) subscriber(c *client) *subscriber {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sub := c.subs[s.n]; sub != nil && sub.id != "" && c.rng.IntN(3) > 0 {
-		sub.resume, sub.low = sub.id, s.low
+		sub.resume, sub.low, sub.heard = sub.id, s.low, time.Now()
 		return sub
 	}
 	s.subs = slices.DeleteFunc(s.subs, func(o *subscriber) bool { return o == c.subs[s.n] })
-	sub := &subscriber{s: s, from: "0", got: map[weir.Seq]bool{}, low: s.low}
+	sub := &subscriber{s: s, from: "0", got: map[weir.Seq]bool{}, low: s.low, heard: time.Now()}
 	switch c.rng.IntN(4) {
 	case 0:
 		sub.from = "head"
@@ -91,6 +92,7 @@ func (sub *subscriber) receive(frame string) {
 	s := sub.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	sub.heard = time.Now()
 	var event, data, id string
 	for line := range strings.Lines(frame) {
 		switch name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); name {
@@ -117,6 +119,22 @@ func (sub *subscriber) receive(frame string) {
 	default:
 		s.w.violation("stream %s: unexpected frame %q", s.id, frame)
 	}
+}
+
+// starves reports whether a subscription has waited for more than two seconds since its next batch was
+// acknowledged. In a cluster, another node may have stored the batch.
+func (s *stream) starves(x *exchange) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := x.sub
+	if x.of != s || sub == nil || !sub.started || sub.ended || x.gone || s.w.isCluster() {
+		return false
+	}
+	at, acked := s.when[sub.pos]
+	if at.Before(sub.heard) {
+		at = sub.heard
+	}
+	return acked && time.Since(at) > 2*time.Second
 }
 
 // hello reads the position from the first frame.

@@ -27,8 +27,9 @@ type exchange struct {
 	server  *server
 	cancel  context.CancelFunc
 	body    []byte
-	lacks   int       // how many bytes the body is shorter than its Content-Length
-	of      *stream   // the shared stream to which the client subscribes
+	lacks   int     // how many bytes the body is shorter than its Content-Length
+	of      *stream // the shared stream to which the client subscribes
+	sub     *subscriber
 	piece   []byte    // the part of the body that has arrived and was not read yet
 	at      time.Time // when the request began
 	begun   bool      // the server has asked for the body
