@@ -121,20 +121,20 @@ func (sub *subscriber) receive(frame string) {
 	}
 }
 
-// starves reports whether a subscription has waited for more than two seconds since its next batch was
-// acknowledged. In a cluster, another node may have stored the batch.
+// starves reports whether a subscription has waited for more than two seconds, or longer in a cluster,
+// since its next batch was acknowledged.
 func (s *stream) starves(x *exchange) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := x.sub
-	if x.of != s || sub == nil || !sub.started || sub.ended || x.gone || s.w.isCluster() {
+	if x.of != s || sub == nil || !sub.started || sub.ended || x.gone {
 		return false
 	}
 	at, acked := s.when[sub.pos]
 	if at.Before(sub.heard) {
 		at = sub.heard
 	}
-	return acked && time.Since(at) > 2*time.Second
+	return acked && time.Since(at) > 2*time.Second+s.w.slack()
 }
 
 // hello reads the position from the first frame.
