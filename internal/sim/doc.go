@@ -7,6 +7,9 @@
 // It may also let time pass, cut the power, fail the call or fill the disk. A model of the contract,
 // written from the decisions in docs/decisions.md, checks every response and every delivery.
 //
+// In most simulations of a single server, an event loop without connections begins publishes and
+// holds subscriptions, as package server/loop does in a real server.
+//
 // In one out of four simulations, two or three nodes share a store: the real JetStream engine on
 // simulated NATS servers. Then every message between a node and a server waits at a gate. The
 // scheduler may lose the message, cut off a node or a server, replace a leader, or set the clock of
