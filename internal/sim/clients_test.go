@@ -205,6 +205,10 @@ func (c *client) publishAt(g *server) {
 
 // publishKeyed publishes a batch under the next sequence, with an idempotency key or without one.
 func (c *client) publishKeyed(g *server) {
+	if c.w.has("produce") && c.rng.IntN(3) == 0 {
+		c.produce(g)
+		return
+	}
 	s := c.stream()
 	if c.rng.IntN(12) == 0 {
 		publishPart(c, g, s)

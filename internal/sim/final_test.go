@@ -67,6 +67,7 @@ func (c *client) inspect() (objects []weir.Stream) {
 			}
 		}
 	}
+	c.checkProducers(g)
 	if v := c.w.model.venture; v != nil {
 		for _, k := range v.keys {
 			v.use(c, g, k)

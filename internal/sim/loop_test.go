@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -134,7 +135,7 @@ func (l *loop) ends() bool {
 // takes reports whether a client sends a request to the event loop. The others go to a goroutine, as
 // if their bodies had arrived slowly.
 func (l *loop) takes(x *exchange, r *http.Request) bool {
-	return l != nil && x.client.n != watcher && (r.Method == http.MethodPost && x.lacks == 0 && len(x.body) <= 64<<10 || x.onData != nil) && x.client.rng.IntN(4) > 0
+	return l != nil && x.client.n != watcher && ((r.Method == http.MethodPost || r.Method == http.MethodPut) && x.lacks == 0 && len(x.body) <= 64<<10 || x.onData != nil) && x.client.rng.IntN(4) > 0
 }
 
 // serve answers a request whose whole body has arrived. If it returns false, a goroutine must answer
@@ -145,15 +146,15 @@ func (l *loop) serve(x *exchange, r *http.Request) bool {
 		return true
 	}
 	e := &looped{l: l, x: x, left: x.body, header: http.Header{}, done: make(chan bool, 1)}
-	r.Body = e
-	l.post(func() { l.begin(e, r) })
+	whole := r.WithContext(context.Background()) // a real loop does not notice that the client hangs up
+	whole.Body = e
+	l.post(func() { l.begin(e, whole) })
 	if l.w.has("hangups") && strings.HasPrefix(r.URL.Path, "/v1/streams/stream") && x.client.rng.IntN(20) == 0 {
 		_ = x.client.step("leaves without a response") // the loop goes on with the request
 		x.leave()
 		return true
 	}
 	if !<-e.done {
-		r.Body = io.NopCloser(x)
 		return false
 	}
 	x.begun, x.status, x.header, x.gone = e.begun, e.status, e.header, x.gone || e.aborted
@@ -164,7 +165,13 @@ func (l *loop) serve(x *exchange, r *http.Request) bool {
 // begin begins a request.
 func (l *loop) begin(e *looped, r *http.Request) {
 	var taken, done bool
-	e.guard(func() { taken, done = l.g.handler.ServeLater(e, r) })
+	e.guard(func() {
+		if isDurable(r) {
+			taken, done = l.g.durable.ServeLater(e, r)
+		} else {
+			taken, done = l.g.handler.ServeLater(e, r)
+		}
+	})
 	if taken && !done && !e.aborted {
 		l.open++
 		l.flush = true

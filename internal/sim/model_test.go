@@ -13,11 +13,12 @@ import (
 // model is what clients may expect of the service. It is written from docs/decisions.md, not from
 // the code.
 type model struct {
-	w       *world
-	streams []*stream
-	mu      sync.Mutex
-	owns    map[int]*own
-	venture *venture // nil: there is none
+	w         *world
+	streams   []*stream
+	mu        sync.Mutex
+	owns      map[int]*own
+	producers map[int]*producer // by number of the client
+	venture   *venture          // nil: there is none
 }
 
 // grace is the time for which a gap stays open (D4).
@@ -35,7 +36,7 @@ func (w *world) slack() time.Duration {
 // newModel chooses the streams. In every other stream the clients choose all sequences, so that the
 // model knows exactly when a gap can open.
 func newModel(w *world) *model {
-	m := &model{w: w, owns: map[int]*own{}}
+	m := &model{w: w, owns: map[int]*own{}, producers: map[int]*producer{}}
 	strict := w.rng.IntN(2)
 	for i := range 1 + w.rng.IntN(4) {
 		s := &stream{

@@ -130,6 +130,7 @@ func (n *node) assemble(ctx context.Context, g *server) (err error) {
 	}
 	g.hub.Lead(g.members.First)
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: n.w.logger(), Lease: g.engine.Lease})
+	g.serveDurable()
 	n.w.graves.Go(g.expireKeys)
 	n.w.graves.Go(g.watchLease)
 	if n.n > 0 {

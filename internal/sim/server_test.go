@@ -17,6 +17,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/budget"
 	"weir/internal/disk/faulty"
+	"weir/internal/durable"
 	"weir/internal/engine/jetstream"
 	peers "weir/internal/engine/jetstream/nodes"
 	"weir/internal/engine/journal"
@@ -41,6 +42,7 @@ type server struct {
 	hub      *hub.Hub
 	access   *access.Access
 	handler  *api.Handler
+	durable  *durable.Handler
 	loop     *loop         // nil if the process has no event loop
 	quit     chan struct{} // closed when the process ends
 }
@@ -90,6 +92,7 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 		return fmt.Errorf("open access: %w", err)
 	}
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: w.logger()})
+	g.serveDurable()
 	if w.hasLoop() {
 		w.startLoop(g)
 	}

@@ -73,11 +73,11 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 	}).WithContext(ctx)
 	switch l := g.loop; {
 	case !l.takes(x, r):
-		x.serve(g.handler, r)
+		x.serve(g.handles(r), r)
 	case onData != nil:
 		l.follow(x, g.handler, r)
 	case !l.serve(x, r):
-		x.serve(g.handler, r)
+		x.serve(g.handles(r), r)
 	}
 	if x.status == 0 {
 		x.status = 200
