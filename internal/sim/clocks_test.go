@@ -28,12 +28,23 @@ func (w *cluster) skew(n *node) {
 // isWrong reports whether the clock of the node is wrong by much.
 func (n *node) isWrong() bool { return time.Duration(n.ahead.Load()).Abs() > 5*time.Second }
 
-// watchClocks notes when the nodes cannot tell which clock is wrong: without the third node, the clock
-// that is ahead of the other counts as wrong.
+// watchClocks notes when a node cannot tell which clock is wrong, because it has not heard all others
+// since it started.
 func (w *cluster) watchClocks() {
-	if slices.ContainsFunc(w.nodes, (*node).isWrong) && !(w.allUp() && w.allMet()) {
-		w.unsure = time.Now()
+	wrong := slices.ContainsFunc(w.nodes, (*node).isWrong)
+	for _, n := range w.nodes {
+		if g := n.process(); g != nil && !g.met {
+			g.met = len(g.members.Names()) == len(w.nodes)
+		}
+		if g := n.process(); wrong && (g == nil || !g.met) {
+			w.unsure = time.Now()
+		}
 	}
+}
+
+// isUnsure reports whether a node could not tell a short time ago which clock is wrong.
+func (w *world) isUnsure() bool {
+	return w.isCluster() && !w.cluster.unsure.IsZero() && time.Since(w.cluster.unsure) < leaseFor
 }
 
 // setClock sets how far the clock of the node is ahead.

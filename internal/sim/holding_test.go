@@ -72,10 +72,7 @@ func (h *holding) mayHaveExpired(w *world) bool {
 // cluster, a stream expires late, because other nodes may have used it.
 func (h *holding) mustHaveExpired(w *world, at time.Time) bool {
 	late := min(max(h.ttl/8, 5*time.Second), h.ttl/2) + 2*time.Second
-	if time.Since(w.cluster.unsure) < leaseFor {
-		return false
-	}
-	return h.exists && h.ttl > 0 && h.starting == 0 && at.Sub(h.to)-w.swing(h.from)-millis >= h.ttl+late
+	return !w.isUnsure() && h.exists && h.ttl > 0 && h.starting == 0 && at.Sub(h.to)-w.swing(h.from)-millis >= h.ttl+late
 }
 
 // millis allows for the precision of the times that the service stores.

@@ -37,7 +37,7 @@ func (k *key) mustBeRefused(w *world, g *server, at time.Time) bool {
 	if w.isCluster() && k.by != g {
 		late = leaseFor
 	}
-	return !k.revoked.IsZero() && k.revoked.Add(late).Before(at) || k.after > 0 && at.Sub(k.to)-w.swing(k.from)-millis >= k.after
+	return !k.revoked.IsZero() && k.revoked.Add(late).Before(at) || k.after > 0 && !w.isUnsure() && at.Sub(k.to)-w.swing(k.from)-millis >= k.after
 }
 
 // manageKeys makes, uses, lists or revokes a key.

@@ -26,7 +26,7 @@ type cluster struct {
 	troubles []trouble
 	looked   int       // the node that the final check looks at
 	righted  time.Time // when a clock was last seen to be wrong by much
-	unsure   time.Time // when the nodes were last unable to tell which clock is wrong
+	unsure   time.Time // when a node was last unable to tell which clock is wrong
 }
 
 // node is one of the processes that share a store, and the NATS server inside the process. After a

@@ -16,6 +16,7 @@ import (
 type producer struct {
 	path       string
 	name       string
+	tried      bool   // the outcome of an attempt to create the stream is unknown
 	made       bool   // the stream exists
 	epoch, seq uint64 // of the next append
 	started    bool   // an append is known to be stored
@@ -84,6 +85,8 @@ func (p *producer) create(c *client, g *server) {
 	x := c.send(g, &exchange{judged: true}, "PUT", p.path, nil, "Content-Type", "application/json")
 	switch {
 	case x == nil || x.status == 503:
+		p.tried = true
+	case x.status == 409 && p.tried: // another node may still be creating it
 	case x.status != 201 && x.status != 200:
 		c.w.violation("%s: create: %s", p.name, x)
 	default:

@@ -37,6 +37,7 @@ type server struct {
 	journal  *journal.Journal
 	engine   *jetstream.Engine // the engine of a node; nil if the process has a journal
 	members  *peers.Nodes
+	met      bool // the process has heard all other nodes; for the scheduler
 	link     *link
 	away     atomic.Int64 // since when the node is cut off, as a duration since the start of the history; 0: it is not
 	hub      *hub.Hub

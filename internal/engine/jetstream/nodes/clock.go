@@ -26,6 +26,9 @@ const (
 	// takes long makes the clock of its sender look late. So only the fastest of the remembered
 	// heartbeats is used.
 	clockSamples = 8
+	// witnessFor is how long the clock of a silent node is remembered. While only two nodes are
+	// present, it tells which of them has the wrong clock.
+	witnessFor = 10 * time.Minute
 )
 
 // clock compares the clock of this node with those of the other nodes. All times are measured as
@@ -35,10 +38,11 @@ type clock struct {
 	wall  func() time.Time // the clock that is checked
 	begun time.Time        // when the steady clock began; see the method steady
 
-	mu     sync.Mutex
-	peers  map[string]*peerClock
-	others []time.Duration // offsets of the other nodes' clocks, sorted
-	first  chan struct{}   // closed when another node's clock is known
+	mu        sync.Mutex
+	peers     map[string]*peerClock
+	others    []time.Duration // offsets of the other nodes' clocks, sorted
+	witnesses []time.Duration // the last known offsets of nodes that are silent
+	first     chan struct{}   // closed when another node's clock is known
 }
 
 // peerClock is what is known about the clock of another node.
@@ -46,6 +50,9 @@ type peerClock struct {
 	heard   time.Time
 	offsets []time.Duration // of the last heartbeats
 }
+
+// isPresent reports whether the node was heard a short time ago.
+func (p *peerClock) isPresent() bool { return time.Since(p.heard) <= goneAfter }
 
 func (c *clock) init(wall func() time.Time) {
 	c.wall, c.begun, c.peers, c.first = wall, time.Now(), map[string]*peerClock{}, make(chan struct{})
@@ -59,7 +66,7 @@ func (c *clock) steady() time.Time { return c.begun.Add(time.Since(c.begun)) }
 func (c *clock) offset(at time.Time) time.Duration { return at.Round(0).Sub(c.steady().Round(0)) }
 
 // hear takes note of the time that a heartbeat of another node carries. A node that has been silent
-// for a while no longer counts. If all other nodes are silent, their last known offsets stay valid:
+// for a while counts only as a witness. If all other nodes are silent, their last known offsets stay valid:
 // this node is cut off, and its own clock may be the wrong one. If the other node has just started,
 // its earlier heartbeats do not count any more: its clock may have been set in the meantime.
 func (c *clock) hear(node string, at time.Time, started bool) {
@@ -74,13 +81,16 @@ func (c *clock) hear(node string, at time.Time, started bool) {
 		p.offsets = p.offsets[1:]
 	}
 	p.offsets = append(p.offsets, c.offset(at))
-	c.others = nil
+	c.others, c.witnesses = nil, nil
 	for name, p := range c.peers {
-		if time.Since(p.heard) > goneAfter {
+		switch {
+		case p.isPresent():
+			c.others = append(c.others, slices.Max(p.offsets))
+		case time.Since(p.heard) < witnessFor:
+			c.witnesses = append(c.witnesses, slices.Max(p.offsets))
+		default:
 			delete(c.peers, name)
-			continue
 		}
-		c.others = append(c.others, slices.Max(p.offsets))
 	}
 	slices.Sort(c.others)
 	select {
@@ -93,7 +103,8 @@ func (c *clock) hear(node string, at time.Time, started bool) {
 // read returns the current time and by how much this node's clock is ahead of the median of all
 // clocks. The current time is that of this node's clock or, if that clock is wrong, the median. If
 // the number of nodes is even, the earlier of the two middle clocks is the median, because only a
-// clock that is ahead destroys data.
+// clock that is ahead destroys data. But if only two nodes are present and their clocks differ, that
+// clock is right with which more witnesses agree.
 func (c *clock) read() (now time.Time, ahead time.Duration) {
 	now = c.wall()
 	own := c.offset(now)
@@ -107,10 +118,28 @@ func (c *clock) read() (now time.Time, ahead time.Duration) {
 	case i > middle:
 		median = c.others[middle]
 	}
+	if len(c.others) == 1 && (own-c.others[0]).Abs() > maxSkew {
+		switch trust := c.agreeing(own) - c.agreeing(c.others[0]); {
+		case trust > 0:
+			median = own
+		case trust < 0:
+			median = c.others[0]
+		}
+	}
 	if ahead = own - median; ahead.Abs() > maxSkew {
 		now = c.steady().Round(0).Add(median)
 	}
 	return now, ahead
+}
+
+// agreeing returns how many witnesses agree with a clock. The caller holds c.mu.
+func (c *clock) agreeing(offset time.Duration) (n int) {
+	for _, w := range c.witnesses {
+		if (w - offset).Abs() <= maxSkew {
+			n++
+		}
+	}
+	return n
 }
 
 // aheads returns by how much the clock of each other node that is present is ahead of the median of
@@ -125,7 +154,9 @@ func (c *clock) aheads() map[string]time.Duration {
 	defer c.mu.Unlock()
 	all := map[string]time.Duration{}
 	for name, p := range c.peers {
-		all[name] = slices.Max(p.offsets) - median
+		if p.isPresent() {
+			all[name] = slices.Max(p.offsets) - median
+		}
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package nodes
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -31,6 +32,44 @@ func TestMedianClock(t *testing.T) {
 			if _, got := k.read(); (got - c.ahead).Abs() > time.Minute {
 				t.Errorf("%v ahead, want %v", got, c.ahead)
 			}
+		})
+	}
+}
+
+// While the third node is silent, its last known time shows which of the other two clocks is wrong.
+func TestClockOfASilentNode(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct{ other, silent, ahead time.Duration }{
+		"the other is behind":           {-day, 0, 0},
+		"the other is ahead":            {day, 0, 0},
+		"this node is ahead":            {-day, -day, day},
+		"this node is behind":           {day, day, -day},
+		"all differ, the other is late": {-day, day, day},
+		"all differ, this node is late": {day, -day, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var k clock
+				k.init(time.Now)
+				for _, later := range []time.Duration{0, goneAfter / 2, goneAfter} { // c is silent from the second turn on
+					time.Sleep(later)
+					if later == 0 {
+						k.hear("c", time.Now().Add(c.silent), false)
+					}
+					k.hear("b", time.Now().Add(c.other), false)
+				}
+				if _, got := k.read(); got != c.ahead {
+					t.Errorf("%v ahead, want %v", got, c.ahead)
+				}
+				if _, present := k.aheads()["c"]; present {
+					t.Error("a silent node counts as present")
+				}
+				time.Sleep(witnessFor)
+				k.hear("b", time.Now().Add(c.other), false)
+				if _, got := k.read(); got != max(0, -c.other) {
+					t.Errorf("much later: %v ahead, want %v", got, max(0, -c.other))
+				}
+			})
 		})
 	}
 }
