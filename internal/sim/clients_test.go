@@ -132,7 +132,7 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 	case x.status == 500 && g.hurt.Load():
 		return nil // a disk call failed
 	case x.status == 503 && code == weir.StorageUnavailable && (g.hurt.Load() || g.limited.Load() || g.stopping.Load()):
-	case x.status == 503 && code == weir.Overloaded && (len(body) > 4<<10 || g.stopping.Load()):
+	case x.status == 503 && code == weir.Overloaded && (len(body) > 4<<10 || g.stopping.Load() || x.busy):
 	case x.status == 503 && method == "HEAD" && g.limited.Load(): // the response has no body that says why
 	case x.judged && x.status < 500:
 	case x.status >= 500 || x.status == 401 || x.status == 403 || x.status == 400 || x.status == 413 || x.status == 415 || x.status == 429:
@@ -205,7 +205,7 @@ func (c *client) publishAt(g *server) {
 
 // publishKeyed publishes a batch under the next sequence, with an idempotency key or without one.
 func (c *client) publishKeyed(g *server) {
-	if c.w.has("produce") && c.rng.IntN(3) == 0 {
+	if c.w.has("produce") && c.rng.IntN(2) == 0 {
 		c.produce(g)
 		return
 	}

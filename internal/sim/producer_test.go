@@ -23,6 +23,7 @@ type producer struct {
 	repeats    bool   // the outcome of the last append is unknown, and it will be sent again
 	count      int
 	sent       []message
+	fork       *fork // nil before the first attempt to create it
 }
 
 // message is an append that was stored, or whose outcome is unknown.
@@ -64,8 +65,10 @@ func (c *client) produce(g *server) {
 	switch {
 	case !p.made:
 		p.create(c, g)
-	case r < 3:
+	case r < 2:
 		p.read(c, g)
+	case r == 2 && p.started, r == 7 && p.seq > 2:
+		p.forks(c, g)
 	case r == 3 && p.seq > 0: // a number that leaves a gap
 		p.append(c, g, p.epoch, p.seq+2+c.rng.Uint64N(3), "gap", 409)
 	case r == 3 && p.epoch > 0 && !p.repeats && p.started: // an epoch that does not begin with 0
@@ -182,6 +185,9 @@ func (c *client) checkProducers(g *server) {
 	for n := range c.w.config.clients {
 		if p := c.w.model.producers[n]; p != nil && p.made {
 			for c.w.faulty == "" && !p.read(c, g) {
+				_ = c.step("reads again")
+			}
+			for c.w.faulty == "" && p.fork != nil && p.fork.made && !p.fork.read(c, g) {
 				_ = c.step("reads again")
 			}
 		}

@@ -37,6 +37,7 @@ type exchange struct {
 	late    bool      // the body or the response missed a deadline
 	overdue int       // number of the step at which the request should have ended; 0: none
 	judged  bool      // the caller itself checks refusals
+	busy    bool      // the service may still work on an earlier request for the same
 	key     *key      // the key of the subscription
 	held    *holding  // the stream of another client, if several nodes share a store
 	reached weir.Seq  // the last batch that a subscription to the stream of another client got; guarded by model.mu
