@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/disk"
 	"weir/internal/engine/jetstream/embedded"
 )
 
@@ -37,5 +38,26 @@ func TestRestartFails(t *testing.T) {
 	}
 	if s.stopped() == nil {
 		t.Error("the engine does not learn that the server has stopped")
+	}
+}
+
+// The space that a NATS server may use depends on the size of the disk, and not on what is free when
+// the server starts: a server that starts on a full disk must accept data when the disk has space again.
+func TestSpaceOfTheNATSServer(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	_, size, err := disk.Space(data)
+	if err != nil {
+		t.Skip(err)
+	}
+	s := &store{settings: loadSettings(t, "--data", data, "--engine", "nats", "--cluster-listen", "127.0.0.1:0"), logger: slog.New(slog.DiscardHandler)}
+	c, err := s.startNATS(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	defer s.server.Stop()
+	if _, limit := s.server.Room(); limit != size/4*3 {
+		t.Errorf("the server may store %d bytes on a disk of %d", limit, size)
 	}
 }

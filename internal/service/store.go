@@ -187,6 +187,11 @@ func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
 	if slices.Contains(o.Refused, s.node) {
 		return nil, s.errRemoved()
 	}
+	// Without Most, NATS would measure what is free. A server that started on a full disk would count as
+	// full for good, and so the other nodes would refuse entries too.
+	if _, size, err := disk.Space(s.settings.Data); err == nil {
+		o.Most = size / 4 * 3
+	}
 	if s.server, err = embedded.Start(o); err != nil {
 		return nil, err
 	}
