@@ -99,9 +99,9 @@ func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out i
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	collectMore := service.CollectLess()
-	svc, err := service.Start(ctx, service.Options{Settings: s, Logger: logger, Commands: commandsForManual()})
+	svc, err := service.StartUntil(ctx, signals, service.Options{Settings: s, Logger: logger, Commands: commandsForManual()})
 	collectMore()
-	if err != nil {
+	if err != nil || svc == nil { // nil: a signal has ended the start
 		return err
 	}
 	svc.FollowHangups(hangups)
