@@ -206,7 +206,7 @@ func (c *client) publishAt(g *server) {
 // publishKeyed publishes a batch under the next sequence, with an idempotency key or without one.
 func (c *client) publishKeyed(g *server) {
 	if c.w.has("produce") && c.rng.IntN(2) == 0 {
-		c.produce(g)
+		produce(c, g)
 		return
 	}
 	s := c.stream()

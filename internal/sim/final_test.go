@@ -67,7 +67,7 @@ func (c *client) inspect() (objects []weir.Stream) {
 			}
 		}
 	}
-	c.checkProducers(g)
+	c.w.model.checkProducers(c, g)
 	if v := c.w.model.venture; v != nil {
 		for _, k := range v.keys {
 			v.use(c, g, k)

@@ -40,7 +40,7 @@ type loop struct {
 func (w *world) hasLoop() bool { return w.has("loops") && !w.isCluster() && w.seed%3 > 0 }
 
 // startLoop starts the event loop of a process.
-func (w *world) startLoop(g *server) {
+func startLoop(w *world, g *server) {
 	g.loop = &loop{w: w, g: g, name: "loop " + strconv.Itoa(len(w.servers)), some: make(chan struct{}, 1)}
 	w.graves.Go(g.loop.run)
 }

@@ -343,7 +343,7 @@ func (w *world) overdue(list []*waiter) {
 			why = "a subscription goes on, although its stream has expired or its key is revoked"
 		case slices.ContainsFunc(w.model.streams, func(s *stream) bool { return s.sleeps(x) }):
 			why = "a long poll still waits, two seconds after its batch was acknowledged"
-		case slices.ContainsFunc(w.model.streams, func(s *stream) bool { return s.starves(x) }):
+		case x.sub != nil && x.sub.starves(x):
 			why = "a subscription still waits, two seconds after its next batch was acknowledged"
 		}
 		if why == "" {

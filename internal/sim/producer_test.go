@@ -59,7 +59,7 @@ func (m *model) producer(n int) *producer {
 }
 
 // produce creates the stream of the client's producer, appends to it, or reads it.
-func (c *client) produce(g *server) {
+func produce(c *client, g *server) {
 	p := c.w.model.producer(c.n)
 	r := c.rng.IntN(16)
 	switch {
@@ -181,9 +181,9 @@ func (p *producer) read(c *client, g *server) bool {
 }
 
 // checkProducers reads the streams of all producers.
-func (c *client) checkProducers(g *server) {
+func (m *model) checkProducers(c *client, g *server) {
 	for n := range c.w.config.clients {
-		if p := c.w.model.producers[n]; p != nil && p.made {
+		if p := m.producers[n]; p != nil && p.made {
 			for c.w.faulty == "" && !p.read(c, g) {
 				_ = c.step("reads again")
 			}

@@ -83,7 +83,7 @@ func (w *world) start() {
 }
 
 func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
-	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize, Compress: true, QuickDisk: w.quickDisk()}); err != nil {
+	if g.journal, err = journal.Open(fs, journal.Options{SegmentSize: segmentSize, Compress: true, QuickDisk: quickDisk(w.seed)}); err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
 	if g.hub, err = hub.Open(context.Background(), g.journal, hub.Options{Now: w.tick, Frame: api.Frame, TrimAfter: trimAfter(w.seed)}); err != nil {
@@ -95,7 +95,7 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: w.logger()})
 	g.serveDurable()
 	if w.hasLoop() {
-		w.startLoop(g)
+		startLoop(w, g)
 	}
 	w.graves.Go(g.expireKeys)
 	return w.bootstrap(context.Background(), g)
@@ -103,8 +103,8 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 
 // quickDisk returns the option of the journal with that name. With the default, a simulated disk is
 // never quick.
-func (w *world) quickDisk() time.Duration {
-	if w.seed/3%2 == 0 {
+func quickDisk(seed uint64) time.Duration {
+	if seed/3%2 == 0 {
 		return time.Hour
 	}
 	return 0

@@ -123,11 +123,11 @@ func (sub *subscriber) receive(frame string) {
 
 // starves reports whether a subscription has waited for more than two seconds, or longer in a cluster,
 // since its next batch was acknowledged.
-func (s *stream) starves(x *exchange) bool {
+func (sub *subscriber) starves(x *exchange) bool {
+	s := sub.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := x.sub
-	if x.of != s || sub == nil || !sub.started || sub.ended || x.gone {
+	if !sub.started || sub.ended || x.gone {
 		return false
 	}
 	at, acked := s.when[sub.pos]
