@@ -115,7 +115,12 @@ func (s *storm) supervise() {
 	})
 }
 
+// lastLine returns the last line of a log, or the line with the reason if the process panicked.
 func lastLine(text string) string {
+	if _, why, ok := strings.Cut(text, "panic: "); ok {
+		why, _, _ = strings.Cut(why, "\n")
+		return "panic: " + why
+	}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
