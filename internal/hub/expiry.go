@@ -20,9 +20,9 @@ import (
 const appendLongest = 20 * time.Second
 
 // seemsLapsed guesses whether a deleted stream was deleted because its lifetime had ended. The hub
-// guesses only if it has missed the deletion, which has the reason, and finds a new stream in its place. On a shared store, the
-// node that deleted the stream may not have known of the last uses on this node. So there it is
-// enough if the lifetime has ended according to the uses in the document.
+// guesses only if it has missed the deletion, which has the reason, and finds a new stream with the
+// same id. On a shared store, the node that deleted the stream may not have known of the last uses on
+// this node. So there it is enough if the lifetime has ended according to the uses in the document.
 func seemsLapsed(s *Stream) bool {
 	now, l := s.hub.now(), lifeOf(s)
 	if l == nil {

@@ -187,7 +187,7 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 		m, due = stream.CloseGaps(f.ahead, now)
 	case c != nil && c.life != nil && !c.life.isOver(now):
 		return false // another node has used the stream
-	case c != nil && c.life == nil && lifeEnded(f.s):
+	case c != nil && c.life == nil && lifeEnded(f.s): // the stream no longer exists, so it cannot be closed
 		c.verdict = stream.Verdict{Outcome: stream.Refused, Err: notFound(f.s.ID)}
 		return false
 	case c != nil:

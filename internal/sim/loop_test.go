@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	eventloop "weir/internal/server/loop"
 )
 
 // loop is the event loop of a process with a journal. It does what package server/loop does for a
@@ -269,17 +271,8 @@ type seat struct {
 	woken atomic.Bool
 }
 
-// parked is a parked subscription; see Parked in package server/loop.
-type parked = interface {
-	Enter(by interface {
-		Wake()
-		Cut()
-	})
-	Times() (idle, accept time.Duration)
-	Continue(b []byte, idle bool) (_ []byte, leaves, ends bool)
-	Resume(w http.ResponseWriter)
-	Left(err error)
-}
+// parked is a parked subscription.
+type parked = eventloop.Parked
 
 // mail is one thing that the client of a parked subscription must do.
 type mail struct {

@@ -23,9 +23,7 @@ type Options struct {
 	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 
-	// QuickDisk is a time; default 300 µs. While a write and its sync take less on average, Flush
-	// itself waits for them.
-	QuickDisk time.Duration
+	QuickDisk time.Duration // Flush waits for a disk that writes and syncs in less than this time on average; default 300 µs
 
 	Compress bool // compress the segments into which the reclaimer copies long-lived entries
 

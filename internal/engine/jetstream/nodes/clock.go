@@ -66,9 +66,9 @@ func (c *clock) steady() time.Time { return c.begun.Add(time.Since(c.begun)) }
 func (c *clock) offset(at time.Time) time.Duration { return at.Round(0).Sub(c.steady().Round(0)) }
 
 // hear takes note of the time that a heartbeat of another node carries. A node that has been silent
-// for a while counts only as a witness. If all other nodes are silent, their last known offsets stay valid:
-// this node is cut off, and its own clock may be the wrong one. If the other node has just started,
-// its earlier heartbeats do not count any more: its clock may have been set in the meantime.
+// for a while counts only as a witness. If all other nodes are silent, their last known offsets stay
+// valid: this node is cut off, and its own clock may be the wrong one. If the other node has just
+// started, its earlier heartbeats do not count any more: its clock may have been set in the meantime.
 func (c *clock) hear(node string, at time.Time, started bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +103,8 @@ func (c *clock) hear(node string, at time.Time, started bool) {
 // read returns the current time and by how much this node's clock is ahead of the median of all
 // clocks. The current time is that of this node's clock or, if that clock is wrong, the median. If
 // the number of nodes is even, the earlier of the two middle clocks is the median, because only a
-// clock that is ahead destroys data. But if only two nodes are present and their clocks differ, that
-// clock is right with which more witnesses agree.
+// clock that is ahead destroys data. But if only two nodes are present and their clocks differ, the
+// clock that more witnesses agree with is right.
 func (c *clock) read() (now time.Time, ahead time.Duration) {
 	now = c.wall()
 	own := c.offset(now)
