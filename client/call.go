@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -253,7 +252,7 @@ func backoff(n int, longest time.Duration) time.Duration {
 	if n < 20 {
 		d = min(longest, 100*time.Millisecond<<(n-1))
 	}
-	return d/2 + rand.N(d/2+1)
+	return d/2 + weir.Jitter(d/2)
 }
 
 // wait sleeps for d. If the context ends first, it returns the context's error.

@@ -94,3 +94,38 @@ func (n notify) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return resp, err
 }
+
+// A subscriber that resumes at the end of an empty stream reads what was stored since, up to Until.
+// It yields nothing beyond Until, and its position stays below the batches that it did not yield.
+func TestSubscriberUntil(t *testing.T) {
+	c := startService(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	until := func(from client.From, seq weir.Seq) (seqs []weir.Seq, at client.Position) {
+		s := c.Subscriber(id, client.SubscriberOptions{From: from, Until: &seq})
+		for b, err := range s.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seqs = append(seqs, b.Seq)
+		}
+		at, _ = s.Position()
+		return seqs, at
+	}
+	seqs, empty := until(client.Oldest, 0)
+	if len(seqs) != 0 || !empty.Empty {
+		t.Fatalf("an empty stream: got %d, and the position %v", seqs, empty)
+	}
+	publishNumbers(t, c, id, 1, 3)
+	if seqs, at := until(client.Resume(empty), 3); !slices.Equal(seqs, []weir.Seq{1, 2, 3}) || at.Seq != 3 {
+		t.Errorf("after three batches: got %d, and the position %v", seqs, at)
+	}
+	if seqs, _ := until(client.Resume(empty), 0); len(seqs) != 0 {
+		t.Errorf("until 0: got %d", seqs)
+	}
+	if _, err := c.PublishAt(t.Context(), id, 6, client.Events(6)); err != nil {
+		t.Fatal(err)
+	}
+	if seqs, at := until(client.After(2), 5); !slices.Equal(seqs, []weir.Seq{3}) || at.Seq != 3 { // once the gap is closed
+		t.Errorf("until a number without a batch: got %d, and the position %v", seqs, at)
+	}
+}

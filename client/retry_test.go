@@ -357,3 +357,23 @@ func TestPublisherFlushAfterClose(t *testing.T) {
 		}
 	})
 }
+
+// The response to a create is lost, and the service cannot be reached when the client asks whether its
+// first attempt has created the stream. So the name may be taken by the client itself.
+func TestCreateStreamThatCannotBeLookedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakes{answer: func(n int, r *http.Request) (*http.Response, error) {
+			switch {
+			case n == 1 || r.Method == "GET":
+				return nil, io.ErrUnexpectedEOF
+			default:
+				return respond(409, `{"error":{"type":"conflict_error","code":"stream_name_taken","message":"taken"}}`, ""), nil
+			}
+		}}
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: f})
+		_, err := c.CreateStream(t.Context(), client.NewStream{Name: "x", ID: "aaaaaaaaaaaaaaaaaaaaaa"})
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("the error is %v, want the reason why the service could not be asked", err)
+		}
+	})
+}

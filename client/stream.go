@@ -23,7 +23,8 @@ type NewStream struct {
 }
 
 // CreateStream creates a stream. If the id already exists, the error has the code
-// [weir.StreamNameTaken].
+// [weir.StreamNameTaken]. If the service cannot be reached, the stream may have been created: call
+// CreateStream again with the same id.
 func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, error) {
 	if n.ID == "" {
 		n.ID = weir.NewStreamID()
@@ -37,8 +38,11 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	if unsure && CodeOf(err) == weir.StreamNameTaken {
 		// An earlier attempt may have created the stream although the response to that attempt was
 		// lost.
-		if made, err := c.Stream(ctx, n.ID); err == nil && made.Name == n.Name {
+		switch made, asking := c.Stream(ctx, n.ID); {
+		case asking == nil && made.Name == n.Name:
 			return made, nil
+		case asking != nil && c.transient(asking):
+			return weir.Stream{}, asking
 		}
 	}
 	return s.Stream, err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -86,6 +85,7 @@ type Subscriber struct {
 	retry   time.Duration // the delay before a reconnect, as sent by the service
 	created weir.Time     // when the stream was created; 0 until the subscriber knows (D39)
 	opened  bool          // at least one connection was opened
+	bare    bool          // nothing was ever stored in the stream when the last connection was opened
 
 	mu    sync.Mutex
 	from  From // where to continue; advances with every yielded batch
@@ -236,7 +236,7 @@ func (s *Subscriber) pause(failures int, err error) time.Duration {
 			d = min(2*d, max(maxReconnect, s.retry))
 		}
 	}
-	return d + rand.N(d/2+1)
+	return d + weir.Jitter(d/2)
 }
 
 var errSilent = errors.New("the connection was silent for too long: no data, not even a heartbeat")
@@ -368,14 +368,19 @@ func (s *Subscriber) stand(d *decoder) {
 	if seq, err := weir.ParseSeq(d.at); err == nil {
 		s.move(From{after, Position{Seq: seq, Created: s.created}})
 	} else {
+		s.bare = true
 		s.move(From{oldest, Position{Created: s.created, Empty: true}})
 	}
 }
 
-// arrived reports whether the subscriber has reached SubscriberOptions.Until.
+// arrived reports whether the subscriber has reached SubscriberOptions.Until. The cursor of a stream
+// in which nothing was ever stored is 0, so a subscriber of such a stream has reached 0.
 func (s *Subscriber) arrived() bool {
-	return s.o.Until != nil && (s.from.at.Empty || s.from.start == after && s.from.at.Seq >= *s.o.Until)
+	return s.o.Until != nil && (s.bare && *s.o.Until == 0 || s.from.start == after && s.from.at.Seq >= *s.o.Until)
 }
+
+// passes reports whether a batch or a gap that begins at seq lies beyond SubscriberOptions.Until.
+func (s *Subscriber) passes(seq weir.Seq) bool { return s.o.Until != nil && seq > *s.o.Until }
 
 // reach moves the position of the subscriber past a batch or a gap.
 func (s *Subscriber) reach(seq weir.Seq) { s.move(From{after, Position{Seq: seq, Created: s.created}}) }
@@ -419,8 +424,8 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 		if err := json.Unmarshal(e.data, &gap); err != nil || gap.To < gap.From {
 			return nil, false, permanent{fmt.Errorf("decode a gap: invalid data %.100q", e.data)}
 		}
-		if s.seen(gap.To) {
-			return nil, false, nil
+		if s.seen(gap.To) || s.passes(gap.From) {
+			return nil, s.passes(gap.From), nil
 		}
 		s.reach(gap.To)
 		return &Batch{Gap: &gap}, false, nil
@@ -429,8 +434,8 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 		if err != nil {
 			return nil, false, permanent{err}
 		}
-		if s.seen(b.Seq) {
-			return nil, false, nil
+		if s.seen(b.Seq) || s.passes(b.Seq) {
+			return nil, s.passes(b.Seq), nil
 		}
 		s.reach(b.Seq)
 		return &b, false, nil

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -182,7 +181,7 @@ func endFrame(err error) []byte {
 	case errors.Is(err, hub.ErrEnded):
 		return closedFrame
 	case errors.Is(err, hub.ErrStopping):
-		return retryFrame(500 + rand.IntN(4501))
+		return retryFrame(500 + int(weir.Jitter(4500*time.Millisecond)/time.Millisecond))
 	}
 	return nil
 }

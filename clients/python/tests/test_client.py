@@ -157,6 +157,15 @@ class ClientTest(TestCase):
                 server.client().create_stream("n", id=STREAM)
             self.assertEqual((caught.exception.code, answers), ("stream_name_taken", []))
 
+    def test_taken_unknown(self) -> None:
+        """If the client cannot find out whether it has created the stream, it does not say that the name is taken."""
+        answers: List[Optional[bytes]] = [None, refused(409, "stream_name_taken")]
+        busy = refused(503, "storage_unavailable")
+        server = Scripted(self, lambda request: answers.pop(0) if answers else busy)
+        with self.assertRaises(weir.Refused) as caught:
+            server.client(give_up=0.5).create_stream("n", id=STREAM)
+        self.assertEqual(caught.exception.code, "storage_unavailable")
+
     def test_deleted_before(self) -> None:
         """A delete is a success if the stream is gone because an earlier attempt got through."""
         gone = refused(404, "stream_not_found")

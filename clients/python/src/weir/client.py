@@ -81,7 +81,9 @@ class Client:
                 raise
             try:
                 found = self.stream(chosen)
-            except Refused:
+            except Refused as failed:
+                if failed.status == 429 or failed.status >= 500:  # the name may be taken by this client itself
+                    raise
                 raise error
             if found.name != name:
                 raise
