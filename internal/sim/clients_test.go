@@ -32,18 +32,18 @@ const (
 )
 
 // roleCount is the number of roles of clients.
-const roleCount = 8
+const roleCount = 9
 
 // newClient starts a client. Its number and the seed decide what it does. Any four clients with
 // consecutive numbers include a publisher.
 func (w *world) newClient(n int) {
-	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, uint64(n)+2)), subs: map[int]*subscriber{}}
+	c := w.clientOf(n)
 	roles := [roleCount]struct {
 		name string
 		act  func(*server)
 	}{
-		{"publishAt", c.publishAt}, {"subscribe", c.subscribe}, {"manage", c.manage}, {"publishAt", c.publishAt},
-		{"publishKeyed", c.publishKeyed}, {"read", c.read}, {"subscribe", c.subscribe}, {"backup", c.backup},
+		{"publishAt", c.publishAt}, {"subscribe", c.subscribe}, {"manage", c.manage}, {"publishAt", c.publishAt}, {"read", c.read},
+		{"library", c.useLibrary}, {"publishKeyed", c.publishKeyed}, {"subscribe", c.subscribe}, {"backup", c.backup},
 	}
 	role := roles[(n+w.turn)%len(roles)]
 	if !w.has(role.name) {
@@ -79,7 +79,7 @@ func (w *world) firstManager() int { return (roleCount + 2 - w.turn) % roleCount
 // server returns the process to which the client sends its next request, or nil if that process is
 // down.
 func (c *client) server() *server {
-	if c.w.isCluster() {
+	if c.w.isCluster() && c.n < watcher {
 		nodes := c.w.cluster.nodes
 		return nodes[c.rng.IntN(len(nodes))].process()
 	}
@@ -125,12 +125,21 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 	if err := x.unzip(asked); err != nil && method == "GET" {
 		c.w.violation("client %d: %s %s: %v", c.n, method, path, err)
 	}
+	if !c.judge(g, x, method, path, body) {
+		return nil
+	}
+	return x
+}
+
+// judge checks the status of a response, as far as it does not depend on what the request is for. It
+// returns false if the response does not count, because a disk call failed.
+func (c *client) judge(g *server, x *exchange, method, path string, body []byte) bool {
 	if x.status != 503 && c.w.isCutOff(g, x.at) {
 		c.w.violation("client %d: %s %s: a node that is cut off answers with %s", c.n, method, path, x)
 	}
 	switch code := x.code(); {
 	case x.status == 500 && g.hurt.Load():
-		return nil // a disk call failed
+		return false
 	case x.status == 503 && code == weir.StorageUnavailable && (g.hurt.Load() || g.limited.Load() || g.stopping.Load()):
 	case x.status == 503 && code == weir.Overloaded && (len(body) > 4<<10 || g.stopping.Load() || x.busy):
 	case x.status == 503 && method == "HEAD" && g.limited.Load(): // the response has no body that says why
@@ -138,7 +147,7 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 	case x.status >= 500 || x.status == 401 || x.status == 403 || x.status == 400 || x.status == 413 || x.status == 415 || x.status == 429:
 		c.w.violation("client %d: %s %s: %d %s", c.n, method, path, x.status, x.got.String())
 	}
-	return x
+	return true
 }
 
 func (c *client) stream() *stream {

@@ -7,6 +7,8 @@
 // It may also let time pass, cut the power, fail the call or fill the disk. A model of the contract,
 // written from the decisions in docs/decisions.md, checks every response and every delivery.
 //
+// Some clients are real Go clients (package client), whose requests pass the same gates.
+//
 // In most simulations of a single server, an event loop without connections begins publishes and
 // holds subscriptions, as package server/loop does in a real server.
 //

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,12 +11,12 @@ import (
 
 // watcher is the number of the client that makes the final checks. This client goes on when the
 // other clients stop.
-const watcher = 1000
+const watcher = 10_000
 
 // finish checks the server, restarts it, and checks it again: what the server had in memory must
 // agree with what it reads from the store.
 func (w *world) finish(done *atomic.Bool) {
-	c := &client{w: w, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
+	c := w.clientOf(watcher)
 	w.until("the server is up, and has answered all requests", func() bool {
 		g := w.current()
 		return g != nil && g.loop.isAtRest()
@@ -68,6 +67,7 @@ func (c *client) inspect() (objects []weir.Stream) {
 		}
 	}
 	c.w.model.checkProducers(c, g)
+	c.w.model.checkLibraries(c)
 	if v := c.w.model.venture; v != nil {
 		for _, k := range v.keys {
 			v.use(c, g, k)

@@ -284,15 +284,14 @@ type mail struct {
 // follow serves a subscription, in an event loop if the handler parks it.
 func (l *loop) follow(x *exchange, h http.Handler, r *http.Request) {
 	s := &seat{exchange: x, l: l, mail: make(chan mail, 8)}
-	cancel := x.cancel
-	x.cancel = func() {
-		cancel()
+	stop := context.AfterFunc(x.ctx, func() {
 		why := net.ErrClosed
 		if x.late {
 			why = os.ErrDeadlineExceeded
 		}
 		l.post(func() { s.drop(why) })
-	}
+	})
+	defer stop()
 	s.guard(func() { h.ServeHTTP(s, r) })
 	for over := !s.moved; !over; {
 		over = s.sit(<-s.mail)
@@ -331,7 +330,7 @@ func (s *seat) Park(p parked) bool {
 		s.l.seats = append(s.l.seats, s)
 		s.rest()
 		p.Enter(s)
-		if s.gone {
+		if s.ctx.Err() != nil { // the client has hung up meanwhile
 			s.drop(net.ErrClosed)
 		}
 		s.l.proceed(s, false)

@@ -18,6 +18,7 @@ type model struct {
 	mu        sync.Mutex
 	owns      map[int]*own
 	producers map[int]*producer // by number of the client
+	libraries map[int]*library  // by number of the client
 	venture   *venture          // nil: there is none
 }
 
@@ -36,7 +37,7 @@ func (w *world) slack() time.Duration {
 // newModel chooses the streams. In every other stream the clients choose all sequences, so that the
 // model knows exactly when a gap can open.
 func newModel(w *world) *model {
-	m := &model{w: w, owns: map[int]*own{}, producers: map[int]*producer{}}
+	m := &model{w: w, owns: map[int]*own{}, producers: map[int]*producer{}, libraries: map[int]*library{}}
 	strict := w.rng.IntN(2)
 	for i := range 1 + w.rng.IntN(4) {
 		s := &stream{

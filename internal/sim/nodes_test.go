@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -425,7 +424,7 @@ func (w *cluster) allUp() bool {
 // and while the streams are deleted, the scheduler decides when each message arrives. Otherwise
 // requests arrive at once, because the client that checks the nodes does one thing after another.
 func (w *cluster) finishNodes(done *atomic.Bool) {
-	c := &client{w: w.world, n: watcher, rng: rand.New(rand.NewPCG(w.seed, watcher)), subs: map[int]*subscriber{}}
+	c := w.clientOf(watcher)
 	w.until("all nodes are up", w.allUp)
 	go func() {
 		defer done.Store(true)

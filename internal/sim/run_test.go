@@ -44,7 +44,7 @@ var (
 )
 
 // features can be left out of a simulation. The function shrink tries to leave out each of them.
-var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "loops", "publishAt", "publishKeyed", "produce", "read", "pages", "close", "change", "ttl", "gzip", "keys", "subscribe", "manage", "backup"}
+var features = []string{"crashes", "restarts", "faults", "clock", "hangups", "loops", "publishAt", "publishKeyed", "produce", "library", "read", "pages", "close", "change", "ttl", "gzip", "keys", "subscribe", "manage", "backup"}
 
 // simulate runs one simulation. It returns the violation and a checksum of the history.
 func simulate(t *testing.T, c config) (violation string, sum uint64) {

@@ -276,7 +276,7 @@ func (g *server) requests() []*exchange {
 // opened adds a request. Its context ends when the client hangs up.
 func (g *server) opened(c *client) (context.Context, *exchange) {
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &exchange{client: c, server: g, cancel: cancel, header: http.Header{}}
+	x := &exchange{client: c, server: g, ctx: ctx, cancel: cancel, header: http.Header{}}
 	g.enter(x)
 	return ctx, x
 }

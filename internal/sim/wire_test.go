@@ -25,6 +25,7 @@ var errVanished = errors.New("the client has hung up")
 type exchange struct {
 	client  *client
 	server  *server
+	ctx     context.Context // ends when the client hangs up
 	cancel  context.CancelFunc
 	body    []byte
 	lacks   int     // how many bytes the body is shorter than its Content-Length
@@ -58,9 +59,11 @@ type exchange struct {
 
 // do sends a request to a server and returns when the handler has returned.
 func (c *client) do(g *server, x *exchange, method, path string, header http.Header, body []byte, onData func([]byte) bool) *exchange {
-	ctx, cancel := context.WithCancel(context.Background())
+	if x.ctx == nil {
+		x.ctx, x.cancel = context.WithCancel(context.Background())
+	}
 	x.at = time.Now()
-	x.client, x.server, x.cancel, x.header, x.body, x.onData = c, g, cancel, http.Header{}, body, onData
+	x.client, x.server, x.header, x.body, x.onData = c, g, http.Header{}, body, onData
 	g.enter(x)
 	c.x = x
 	defer func() { c.x = nil; g.closed(x) }()
@@ -71,7 +74,7 @@ func (c *client) do(g *server, x *exchange, method, path string, header http.Hea
 	r := (&http.Request{
 		Method: method, URL: u, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
 		Host: "sim", RemoteAddr: "10.0.0." + strconv.Itoa(c.n%250+1) + ":1", ContentLength: int64(len(body) + x.lacks), Body: io.NopCloser(x),
-	}).WithContext(ctx)
+	}).WithContext(x.ctx)
 	switch l := g.loop; {
 	case !l.takes(x, r):
 		x.serve(g.handles(r), r)
@@ -147,7 +150,7 @@ func (x *exchange) waits(writing bool) {
 // Read returns the next piece of the request's body.
 func (x *exchange) Read(p []byte) (int, error) {
 	x.begun = true
-	if x.gone {
+	if x.gone || x.ctx.Err() != nil {
 		return 0, errVanished
 	}
 	if len(x.piece) == 0 {
