@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,9 @@ var (
 	errRevokedToken = weir.Errorf(weir.KeyRevoked, "this management token was revoked")
 )
 
+// ErrMustWait says that Admit cannot tell without waiting.
+var ErrMustWait = errors.New("the key is unknown on this node, so the other nodes must be asked")
+
 const scheme = "Bearer "
 
 // Authenticate returns the caller for the values of the Authorization header fields (D19). The
@@ -39,7 +43,7 @@ const scheme = "Bearer "
 // node may have just been created on another node. In this case Authenticate first waits until this
 // node has caught up with the others. It returns StorageUnavailable if that fails.
 func (a *Access) Authenticate(authorization []string) (*Grant, error) {
-	return a.Admit(ReadCredentials(authorization))
+	return a.Admit(ReadCredentials(authorization), true)
 }
 
 // Credentials are the digest of the key in the Authorization header fields of a request, or the
@@ -65,12 +69,12 @@ func ReadCredentials(authorization []string) (c Credentials) {
 
 // Admit does the same as Authenticate, for fields that ReadCredentials has read. Reading the fields
 // takes most of the time, so a caller that gets the same fields many times should read them only
-// once.
-func (a *Access) Admit(c Credentials) (*Grant, error) {
+// once. If the parameter wait is false, Admit never waits, and returns ErrMustWait where it would.
+func (a *Access) Admit(c Credentials, wait bool) (*Grant, error) {
 	if c.refusal != nil {
 		return nil, c.refusal
 	}
-	g, err := a.grantOf(c.digest)
+	g, err := a.grantOf(c.digest, wait)
 	switch {
 	case err != nil:
 		return nil, err
@@ -115,12 +119,15 @@ func Bearer(authorization []string) (secret string, kind Kind, err error) {
 }
 
 // grantOf returns the grant of a key or token, or nil if it does not exist. The error is
-// StorageUnavailable if this node could not catch up with the other nodes. The lookup time reveals
-// nothing about existing keys: it depends on the digest alone, and two keys that differ in one digit
-// have unrelated digests.
-func (a *Access) grantOf(d digest) (*Grant, error) {
+// StorageUnavailable if this node could not catch up with the other nodes, and ErrMustWait if it
+// would have to but must not wait. The lookup time reveals nothing about existing keys: it depends
+// on the digest alone, and two keys that differ in one digit have unrelated digests.
+func (a *Access) grantOf(d digest, wait bool) (*Grant, error) {
 	e := a.withDigest(d)
 	if e == nil && a.docs.Shared() {
+		if !wait {
+			return nil, ErrMustWait
+		}
 		if a.catchUp.wait(a.docs) != nil {
 			return nil, errUnsure
 		}

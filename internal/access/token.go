@@ -101,7 +101,7 @@ func (a *Access) AuthenticateToken(authorization []string) (*Grant, error) {
 	case kind != Management:
 		return nil, errNotAToken
 	}
-	g, err := a.grantOf(digestOf(secret))
+	g, err := a.grantOf(digestOf(secret), true)
 	switch {
 	case err != nil:
 		return nil, err

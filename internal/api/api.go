@@ -142,15 +142,38 @@ func (c *call) serve() error {
 		c.peek()
 		return errCutOff
 	}
-	if err := c.identify(); err != nil {
+	switch err := c.identify(); {
+	case err == access.ErrMustWait:
+		return c.wait(c.serve)
+	case err != nil:
 		return err
 	}
+	return c.act()
+}
+
+// act calls the endpoint.
+func (c *call) act() error {
 	endpoint := c.endpoint()
 	if endpoint == nil {
 		return errNoRoute
 	}
 	err := endpoint(c)
-	if err == nil || err == errPending || c.known == nil || code(err) != weir.StreamNotFound {
+	switch {
+	case err == nil || err == errPending || code(err) != weir.StreamNotFound:
+		return err
+	case c.mayWait():
+		return c.missing(err)
+	case hub.IsShared(c.h.Hub):
+		c.known, c.created, c.proposed = nil, nil, hub.Publish{}
+		return c.wait(c.act)
+	}
+	return err
+}
+
+// missing returns err, which says that the stream does not exist, unless a new stream has its id by
+// now. Then missing calls the endpoint again.
+func (c *call) missing(err error) error {
+	if c.known == nil {
 		return err
 	}
 	switch replaced, failure := hub.Replaced(c.r.Context(), c.known, err); {
@@ -161,8 +184,9 @@ func (c *call) serve() error {
 	case c.read:
 		return errReplaced // the body cannot be read again
 	}
+	c.proposed.Release()
 	c.known, c.created, c.proposed = nil, nil, hub.Publish{}
-	return endpoint(c)
+	return c.endpoint()(c)
 }
 
 // identify authenticates the request and counts it in a rate window. Requests without a valid key,
@@ -174,6 +198,9 @@ func (c *call) identify() error {
 		c.grant, refusal = c.h.Access.AuthenticateToken(c.r.Header["Authorization"])
 	} else if !c.route.public() {
 		c.grant, refusal = c.authenticate()
+		if refusal == access.ErrMustWait {
+			return refusal // before the request is counted
+		}
 		if refusal != nil && c.reads(access.DemoStream) && code(refusal) == weir.MissingAPIKey {
 			if c.grant = c.h.Access.DemoReader(); c.grant != nil {
 				refusal = nil
@@ -232,7 +259,12 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	if err != nil {
 		return nil, errStreamID
 	}
-	s, err := c.h.Hub.Find(c.r.Context(), id)
+	var s *hub.Stream
+	if c.mayWait() {
+		s, err = c.h.Hub.Find(c.r.Context(), id)
+	} else {
+		s, err = c.h.Hub.Stream(id)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func lacks(h http.Header, names ...string) bool {
 // authenticate returns the grant of the key in the header fields.
 func (c *call) authenticate() (*access.Grant, error) {
 	if c.facts != nil {
-		return c.h.Access.Admit(c.facts.credentials)
+		return c.h.Access.Admit(c.facts.credentials, c.mayWait())
 	}
 	return c.h.Access.Authenticate(c.r.Header["Authorization"])
 }
@@ -91,14 +91,17 @@ var errPending = errors.New("the outcome is pending")
 //
 //   - all requests other than publishes and creations
 //   - publishes of more than 64 KiB, and creations of more than 4 KiB
-//   - all requests on a node of a cluster, which may have to ask other nodes about a key or a stream
+//   - creations on a node of a cluster
+//
+// A publish on a node of a cluster continues in a goroutine if the node does not know the key or the
+// stream, because then it must ask the other nodes.
 func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
 	later, ok := w.(laterWriter)
-	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > secondRead || hub.IsShared(h.Hub) {
+	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > secondRead {
 		return false, false
 	}
 	at := parseRoute(r.URL)
-	if k := at.kind; k != nextRoute && k != atRoute && (k != streamsRoute || r.ContentLength > firstRead) {
+	if k := at.kind; k != nextRoute && k != atRoute && (k != streamsRoute || r.ContentLength > firstRead || hub.IsShared(h.Hub)) {
 		return false, false
 	}
 	c := calls.Get().(*call)
@@ -134,17 +137,15 @@ func (c *call) begin(serve func() error) (pending bool) {
 func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
 	needsBody, err := s.Foresee(p)
 	if err == nil && !needsBody {
-		c.storeBeside(func() (weir.Ack, error) { return c.store(s, p) })
-		return errPending
+		return c.storeBeside(func() (weir.Ack, error) { return c.store(s, p) })
 	}
 	if err == nil && !c.borrowNow(c.r.ContentLength) {
-		c.storeBeside(func() (weir.Ack, error) {
+		return c.storeBeside(func() (weir.Ack, error) {
 			if err := c.readBatch(s, p); err != nil { // waits for memory
 				return weir.Ack{}, err
 			}
 			return s.Publish(context.Background(), p)
 		})
-		return errPending
 	}
 	if err == nil {
 		err = c.readBatch(s, p)
@@ -158,17 +159,23 @@ func (c *call) publishLater(s *hub.Stream, p *hub.Publish) error {
 }
 
 // storeBeside calls a function that stores a batch, in a goroutine of its own.
-func (c *call) storeBeside(store func() (weir.Ack, error)) {
-	go func() {
-		defer c.arrive()
-		c.ack, c.failure = store()
-	}()
+func (c *call) storeBeside(store func() (weir.Ack, error)) error {
+	return c.wait(func() error {
+		ack, err := store()
+		switch {
+		case err == nil:
+			return c.acknowledge(&ack)
+		case code(err) == weir.StreamNotFound:
+			return c.missing(err)
+		}
+		return err
+	})
 }
 
 // create creates a stream, notes that in the audit log, and calls the function respond with the
 // outcome. In an event loop it does not wait: the loop calls respond later.
 func (c *call) create(spec hub.Spec, respond func(weir.Stream, error) error) error {
-	if c.later == nil || c.waits {
+	if c.mayWait() {
 		s, err := c.h.Hub.Create(c.r.Context(), spec)
 		if err == nil {
 			c.note(StreamCreated, s.Name+" "+string(s.ID))
@@ -196,6 +203,9 @@ const (
 	StreamCreated = "stream created"
 	StreamClosed  = "stream closed"
 )
+
+// mayWait reports whether the goroutine that serves the call may wait.
+func (c *call) mayWait() bool { return c.later == nil || c.waits }
 
 // wait calls the function serve in a goroutine, where serve may wait.
 func (c *call) wait(serve func() error) error {
@@ -230,10 +240,16 @@ func (c *call) Published(ack weir.Ack, err error) {
 		c.panicked(p.Value, p.Stack)
 		err = errPanic
 	}
-	if c.ack, c.failure = ack, err; c.inLoop {
+	if c.inLoop {
+		c.ack, c.failure = ack, err
 		c.Finish()
 		return
 	}
+	if err != nil && code(err) == weir.StreamNotFound { // missing may have to ask other nodes
+		c.wait(func() error { return c.missing(err) })
+		return
+	}
+	c.ack, c.failure = ack, err
 	c.later.Ready(c)
 }
 

@@ -19,7 +19,7 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	if err := c.checkDeclared(s, p); err != nil {
 		return err
 	}
-	if c.later != nil {
+	if !c.mayWait() {
 		return c.publishLater(s, p)
 	}
 	defer p.Release()

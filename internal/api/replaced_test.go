@@ -2,9 +2,14 @@ package api_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
+	"weir/internal/access"
 	"weir/internal/engine"
 	"weir/internal/engine/memory"
 	"weir/internal/hub"
@@ -96,6 +101,88 @@ func TestReplacedStream(t *testing.T) {
 			a := svc.do(noListener, svc.request(c.method, "/v1/streams/{replaced}"+c.path, []string{jsonBody}, c.body))
 			if a.status != c.status {
 				t.Errorf("got %d %s, want %d", a.status, a.body, c.status)
+			}
+		})
+	}
+}
+
+// memoWriter is a response writer of an event loop that keeps what the API has learned.
+type memoWriter struct {
+	loopWriter
+	memo any
+}
+
+func (w *memoWriter) Memo() *any { return &w.memo }
+
+// On a node of a cluster, an event loop begins publishes too. If the node does not know the key or the
+// stream, a goroutine asks the other nodes, and not the loop.
+func TestServeLaterInACluster(t *testing.T) {
+	store := &distant{Engine: memory.New()}
+	svc := startServiceWith(t, servicetest.Options{Engine: store})
+	const key, stream, both = "key", "stream", "key and stream"
+	for _, c := range []struct {
+		name   string
+		gone   string // the document that this node knows to be deleted
+		lost   string // the document that another node deletes
+		made   string // the document that another node creates again
+		fails  error
+		status int
+	}{
+		{name: "all is known", status: 202},
+		{name: "a new stream", gone: stream, made: stream, status: 202},
+		{name: "a stream that was replaced", lost: stream, made: stream, status: 503},
+		{name: "a stream that was deleted", lost: stream, status: 404},
+		{name: "a stream that does not exist", gone: stream, status: 404},
+		{name: "a stream that may exist", gone: stream, fails: engine.ErrUnavailable, status: 503},
+		{name: "a new key", gone: key, made: key, status: 202},
+		{name: "a key that does not exist", gone: key, status: 401},
+		{name: "a key that may exist", gone: key, fails: engine.ErrUnavailable, status: 503},
+		{name: "a new key and a new stream", gone: both, made: both, status: 202},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer store.set(false, nil)
+			id := string(svc.NewStream(hub.Spec{}))
+			svc.ids["published"] = id
+			svc.publish("published", "1")
+			_, secret, err := svc.Access.CreateKey(t.Context(), access.KeySpec{Project: svc.Project, Kind: access.Live})
+			if err != nil {
+				t.Fatal(err)
+			}
+			digest := sha256.Sum256([]byte(secret.Reveal()))
+			docs := map[string]*engine.Document{stream: {Key: hub.DocumentKind + "/" + id}, key: {Key: "key/" + hex.EncodeToString(digest[:])}}
+			remove := func(what string) {
+				for name, d := range docs {
+					if !strings.Contains(what, name) {
+						continue
+					}
+					if *d, err = store.Get(t.Context(), d.Key); err == nil {
+						err = store.Delete(t.Context(), d.Key, d.Revision)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			remove(c.gone)
+			store.set(true, c.fails)
+			remove(c.lost)
+			for name, d := range docs {
+				if strings.Contains(c.made, name) {
+					if _, err := store.Create(t.Context(), d.Key, d.Value); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+
+			body := `{"events":["x"]}`
+			req := svc.request("POST", "/v1/streams/"+id+"/publish", []string{"Authorization: Bearer " + secret.Reveal(), jsonBody}, body)
+			req.RemoteAddr, req.Body = "127.0.0.1:1", arrived{strings.NewReader(body)}
+			w := &memoWriter{loopWriter: loopWriter{httptest.NewRecorder(), make(chan interface{ Finish() }, 1)}}
+			if taken, done := svc.API.ServeLater(w, req); !taken || done {
+				t.Fatalf("taken %v, done %v; want a request that is pending", taken, done)
+			}
+			if (<-w.ready).Finish(); w.Code != c.status {
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, c.status)
 			}
 		})
 	}

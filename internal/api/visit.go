@@ -55,7 +55,7 @@ func (c *call) visit(open *access.Grant, serve func(*Visit) error) error {
 
 // Waits reports whether the function that serves the visit may wait. If not, that function
 // must return an error, or the result of Create, Wait, Send or Refuse.
-func (v *Visit) Waits() bool { return v.c.later == nil || v.c.waits }
+func (v *Visit) Waits() bool { return v.c.mayWait() }
 
 // Wait calls serve in a goroutine of its own, where serve may wait before it answers the visit.
 func (v *Visit) Wait(serve func() error) error { return v.c.wait(serve) }

@@ -90,9 +90,10 @@ func begin(f *feed, p *Publish, outcome Outcome, deferred bool) {
 // completed takes the outcome of the entry from the engine, and makes Finish report the outcome of
 // the publish.
 func (p *proposal) completed(err error) {
+	outcome := p.verdict.Outcome
 	switch p.failure = err; {
-	case err == nil && p.verdict.Outcome != stream.Stored && (p.verdict.Outcome != stream.Refused || p.feed.hub.shared):
-		go p.Finish() // conclude may read the disk or ask other nodes
+	case p.feed.hub.shared && (err != nil || outcome != stream.Stored), err == nil && outcome == stream.Duplicate:
+		go p.Finish() // what follows may read the disk or ask other nodes
 	case p.settle != nil:
 		p.settle.Settle(p)
 	default:

@@ -17,7 +17,7 @@ import (
 	eventloop "weir/internal/server/loop"
 )
 
-// loop is the event loop of a process with a journal. It does what package server/loop does for a
+// loop is the event loop of a process. It does what package server/loop does for a
 // real process, but without connections: it begins publishes and creations without waiting for
 // their outcome, and holds parked subscriptions. Only its goroutine uses the fields without a lock.
 type loop struct {
@@ -37,9 +37,8 @@ type loop struct {
 	over  bool // the loop has ended
 }
 
-// hasLoop reports whether the processes have an event loop. In a cluster, event loops pass all
-// requests to goroutines, so they would change nothing.
-func (w *world) hasLoop() bool { return w.has("loops") && !w.isCluster() && w.seed%3 > 0 }
+// hasLoop reports whether the processes have an event loop.
+func (w *world) hasLoop() bool { return w.has("loops") && w.seed%3 > 0 }
 
 // startLoop starts the event loop of a process.
 func startLoop(w *world, g *server) {
@@ -197,8 +196,14 @@ type looped struct {
 	memo   any
 }
 
-// guard calls a function of the handler.
-func (e *looped) guard(f func()) { e.aborted = !unlessAborted(f) || e.aborted }
+// guard calls a function of the handler, which must not wait.
+func (e *looped) guard(f func()) {
+	begun := time.Now()
+	e.aborted = !unlessAborted(f) || e.aborted
+	if waited := time.Since(begun); waited > 0 {
+		e.l.w.violation("%s waited %v for a handler", e.l.name, waited)
+	}
+}
 
 // unlessAborted calls a function of the handler. It returns false if the function cuts off the
 // response.
