@@ -77,46 +77,22 @@ type Options struct {
 }
 
 func (o *Options) defaults() {
-	if o.Name == "" {
-		o.Name = "weir"
-	}
+	o.Name = cmp.Or(o.Name, "weir")
 	o.Replicas = max(o.Replicas, 1)
-	if o.Shards == 0 {
-		o.Shards = streams.DefaultShards
-	}
-	if o.Patience == 0 {
-		o.Patience = 10 * time.Second
-	}
-	if o.attempt == 0 {
-		o.attempt = wire.Timeout
-	}
-	if o.hearing == 0 {
-		o.hearing = 2 * wire.Beat
-	}
-	if o.turn == 0 {
-		o.turn = turnMost
-	}
-	if o.sure == 0 {
-		o.sure = sureFor
-	}
-	if o.lease == 0 {
-		o.lease = leaseFor
-	}
-	if o.reads == 0 {
-		o.reads = record.Newest
-	}
-	if o.format == 0 {
-		o.format = streams.Grown
-	}
-	if o.rivalry == 0 {
-		o.rivalry = rivalry
-	}
+	o.Shards = cmp.Or(o.Shards, streams.DefaultShards)
+	o.Patience = cmp.Or(o.Patience, 10*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.attempt = cmp.Or(o.attempt, wire.Timeout)
+	o.hearing = cmp.Or(o.hearing, 2*wire.Beat)
+	o.turn = cmp.Or(o.turn, turnMost)
+	o.sure = cmp.Or(o.sure, sureFor)
+	o.lease = cmp.Or(o.lease, leaseFor)
+	o.rivalry = cmp.Or(o.rivalry, rivalry)
+	o.reads = cmp.Or(o.reads, record.Newest)
+	o.format = cmp.Or(o.format, streams.Grown)
 }
 
 // Engine is one process's view of a store that other processes share.
