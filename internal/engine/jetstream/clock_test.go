@@ -29,6 +29,9 @@ func TestWrongClock(t *testing.T) {
 		}
 		t.Cleanup(n.Leave)
 	}
+	for _, e := range []*Engine{right, wrong} { // with one other clock, no node could tell which of two is wrong
+		awaitTrue(t, func() bool { return len(e.Nodes.Peers()) == 3 })
+	}
 	doc, err := right.Create(ctx, "a", nil)
 	if err != nil {
 		t.Fatal(err)
