@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,8 +19,7 @@ const watcher = 10_000
 func (w *world) finish(done *atomic.Bool) {
 	c := w.clientOf(watcher)
 	w.until("the server is up, and has answered all requests", func() bool {
-		g := w.current()
-		return g != nil && g.loop.isAtRest()
+		return w.current() != nil && !slices.ContainsFunc(w.processes(), func(g *server) bool { return !g.loop.isAtRest() })
 	})
 	go func() {
 		defer done.Store(true)

@@ -40,9 +40,12 @@ type loop struct {
 // hasLoop reports whether the processes have an event loop.
 func (w *world) hasLoop() bool { return w.has("loops") && w.seed%3 > 0 }
 
-// startLoop starts the event loop of a process.
-func startLoop(w *world, g *server) {
-	g.loop = &loop{w: w, g: g, name: "loop " + strconv.Itoa(len(w.servers)), some: make(chan struct{}, 1)}
+// startLoop starts the event loop of a process, if it has one.
+func startLoop(w *world, g *server, name string) {
+	if !w.hasLoop() {
+		return
+	}
+	g.loop = &loop{w: w, g: g, name: name, some: make(chan struct{}, 1)}
 	w.graves.Go(g.loop.run)
 }
 

@@ -130,6 +130,7 @@ func (n *node) assemble(ctx context.Context, g *server) (err error) {
 	g.hub.Lead(g.members.First)
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: n.w.logger(), Lease: g.engine.Lease})
 	g.serveDurable()
+	startLoop(n.w.world, g, fmt.Sprintf("loop of node %d.%d", n.n, n.starts))
 	n.w.graves.Go(g.expireKeys)
 	n.w.graves.Go(g.watchLease)
 	if n.n > 0 {
@@ -162,6 +163,9 @@ func (g *server) endNode() {
 	}
 	if g.engine != nil {
 		g.engine.Close()
+	}
+	if g.loop != nil {
+		g.loop.stop()
 	}
 	g.link.Close()
 }

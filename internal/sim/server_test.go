@@ -94,9 +94,7 @@ func (w *world) assemble(fs *faulty.FS, g *server) (err error) {
 	}
 	g.handler = api.New(api.Options{Hub: g.hub, Access: g.access, Bodies: g.bodies, Logger: w.logger()})
 	g.serveDurable()
-	if w.hasLoop() {
-		startLoop(w, g)
-	}
+	startLoop(w, g, "loop "+strconv.Itoa(len(w.servers)))
 	w.graves.Go(g.expireKeys)
 	return w.bootstrap(context.Background(), g)
 }
