@@ -22,7 +22,7 @@ var testArrows = map[string][]string{
 	"engine/journal":   {"engine/journal/repair"},
 	"engine/jetstream": {"engine/jetstream/embedded"}, "engine/jetstream/nodes": {"engine/jetstream/embedded"}, "engine/jetstream/wire": {"engine/jetstream/embedded"},
 	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "disk", "engine/journal", "weir"},
-	"sim": {"access", "api", "budget", "durable", "hub", "engine/journal", "engine/journal/repair", "weir", "engine", "engine/jetstream", "engine/jetstream/embedded", "engine/jetstream/nodes", "engine/jetstream/wire", "server/loop"},
+	"sim": {"client", "access", "api", "budget", "durable", "hub", "engine/journal", "engine/journal/repair", "weir", "engine", "engine/jetstream", "engine/jetstream/embedded", "engine/jetstream/nodes", "engine/jetstream/wire", "server/loop"},
 }
 
 // table maps each room to other rooms: to those that it imports (read from the source files), or to

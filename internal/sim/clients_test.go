@@ -37,13 +37,13 @@ const roleCount = 9
 // newClient starts a client. Its number and the seed decide what it does. Any four clients with
 // consecutive numbers include a publisher.
 func (w *world) newClient(n int) {
-	c := w.clientOf(n)
+	c := clientOf(w, n)
 	roles := [roleCount]struct {
 		name string
 		act  func(*server)
 	}{
 		{"publishAt", c.publishAt}, {"subscribe", c.subscribe}, {"manage", c.manage}, {"publishAt", c.publishAt}, {"read", c.read},
-		{"library", c.useLibrary}, {"publishKeyed", c.publishKeyed}, {"subscribe", c.subscribe}, {"backup", c.backup},
+		{"library", func(*server) { useLibrary(c) }}, {"publishKeyed", c.publishKeyed}, {"subscribe", c.subscribe}, {"backup", c.backup},
 	}
 	role := roles[(n+w.turn)%len(roles)]
 	if !w.has(role.name) {
@@ -125,7 +125,7 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 	if err := x.unzip(asked); err != nil && method == "GET" {
 		c.w.violation("client %d: %s %s: %v", c.n, method, path, err)
 	}
-	if !c.judge(g, x, method, path, body) {
+	if !judge(c, g, x, method, path, body) {
 		return nil
 	}
 	return x
@@ -133,7 +133,7 @@ func (c *client) send(g *server, x *exchange, method, path string, body []byte, 
 
 // judge checks the status of a response, as far as it does not depend on what the request is for. It
 // returns false if the response does not count, because a disk call failed.
-func (c *client) judge(g *server, x *exchange, method, path string, body []byte) bool {
+func judge(c *client, g *server, x *exchange, method, path string, body []byte) bool {
 	if x.status != 503 && c.w.isCutOff(g, x.at) {
 		c.w.violation("client %d: %s %s: a node that is cut off answers with %s", c.n, method, path, x)
 	}

@@ -17,7 +17,7 @@ const watcher = 10_000
 // finish checks the server, restarts it, and checks it again: what the server had in memory must
 // agree with what it reads from the store.
 func (w *world) finish(done *atomic.Bool) {
-	c := w.clientOf(watcher)
+	c := clientOf(w, watcher)
 	w.until("the server is up, and has answered all requests", func() bool {
 		return w.current() != nil && !slices.ContainsFunc(w.processes(), func(g *server) bool { return !g.loop.isAtRest() })
 	})

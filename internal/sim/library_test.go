@@ -94,7 +94,7 @@ func newLibrary(c *client) *library {
 }
 
 // useLibrary publishes with a Go client to its own stream, or subscribes to such a stream.
-func (c *client) useLibrary(*server) {
+func useLibrary(c *client) {
 	l := c.w.model.library(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

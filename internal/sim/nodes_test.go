@@ -428,7 +428,7 @@ func (w *cluster) allUp() bool {
 // and while the streams are deleted, the scheduler decides when each message arrives. Otherwise
 // requests arrive at once, because the client that checks the nodes does one thing after another.
 func (w *cluster) finishNodes(done *atomic.Bool) {
-	c := w.clientOf(watcher)
+	c := clientOf(w.world, watcher)
 	w.until("all nodes are up", w.allUp)
 	go func() {
 		defer done.Store(true)

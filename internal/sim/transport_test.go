@@ -41,7 +41,7 @@ func (t *transport) connection() *client {
 	if t.made >= connections {
 		panic("a Go client has too many requests in flight")
 	}
-	return t.c.w.clientOf(connections*(1+t.c.n) + t.made)
+	return clientOf(t.c.w, connections*(1+t.c.n)+t.made)
 }
 
 // connections is more than the number of requests that a Go client ever has in flight. The numbers of
@@ -133,7 +133,7 @@ func (t *transport) carry(c *client, p *reply, body []byte) error {
 	if !streams {
 		p.take(p.x.got.Bytes())
 	}
-	c.judge(g, &p.x, p.request.Method, path, body)
+	judge(c, g, &p.x, p.request.Method, path, body)
 	return io.EOF
 }
 
@@ -218,6 +218,6 @@ func (p *reply) Close() error {
 }
 
 // clientOf returns a client with its own source of chance.
-func (w *world) clientOf(n int) *client {
+func clientOf(w *world, n int) *client {
 	return &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, uint64(n)+2)), subs: map[int]*subscriber{}}
 }
