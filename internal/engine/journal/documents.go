@@ -80,7 +80,7 @@ func (o *documentOp) stage(g *group) {
 		r.Kind, r.Payload, r.PayloadSum, r.Count = segments.KindDeleted, nil, segments.Sum(0, nil), birth
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.Seq), birth: birth}
 		o.deleted.at = index.Extent{Place: g.add(&r), Bytes: r.Bytes()}
-		o.log, o.handle = o.j.store.doom(o.j, created)
+		o.log, o.handle = o.j.store.doom(created)
 		g.setDocument(o.key, nil)
 		return
 	}
@@ -122,7 +122,7 @@ func (o *documentOp) announce(a *announcer, err error) {
 	if err == nil {
 		a.tell(o.changed())
 		if o.log != nil {
-			o.log.drop(o.handle)
+			o.log.drop(o.j, o.handle)
 		}
 	}
 	o.done(err)

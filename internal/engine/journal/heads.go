@@ -20,22 +20,22 @@ const headItems = 1024
 const keptNote = 256
 
 // readNote returns the note of the last trim, from memory or from its record.
-func (l *log) readNote(ctx context.Context) ([]byte, error) {
-	l.mu.RLock()
-	m := l.mark
+func (h *handle) readNote(ctx context.Context) ([]byte, error) {
+	h.mu.RLock()
+	m := h.mark
 	if m == nil || m.note != nil {
-		defer l.mu.RUnlock()
-		return l.lastMark().note, nil
+		defer h.mu.RUnlock()
+		return h.lastMark().note, nil
 	}
 	at, low := m.at, m.low
-	s := l.spot(index.Item{Place: at.Place})
-	l.mu.RUnlock()
+	s := h.spot(index.Item{Place: at.Place})
+	h.mu.RUnlock()
 	defer s.seg.release()
-	if err := l.j.reads.begin(ctx); err != nil {
+	if err := h.j.reads.begin(ctx); err != nil {
 		return nil, err
 	}
-	defer l.j.reads.end()
-	sl := segments.Slot{Off: at.Off, Size: uint32(at.Bytes - segments.SlotSize), Kind: segments.KindMark, Log: uint64(l.id), Seq: uint64(low)}
+	defer h.j.reads.end()
+	sl := segments.Slot{Off: at.Off, Size: uint32(at.Bytes - segments.SlotSize), Kind: segments.KindMark, Log: uint64(h.id), Seq: uint64(low)}
 	r, err := (&segments.Window{Seg: &s.seg.Segment, Ahead: 1}).Record(sl)
 	if err != nil {
 		return nil, err
@@ -47,17 +47,17 @@ func (l *log) readNote(ctx context.Context) ([]byte, error) {
 // hold: the ranges of closed gaps, the tags, and for each key the digest and the event count that
 // the judge needs. It adds the sizes of the keys that it reads to the index, which then knows the
 // size of every key.
-func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge, since weir.Time) error {
-	l.mu.RLock()
-	empty := l.index.Len() == 0
-	l.mu.RUnlock()
+func (h *handle) restore(ctx context.Context, note []byte, judge engine.Judge, since weir.Time) error {
+	h.mu.RLock()
+	empty := h.index.Len() == 0
+	h.mu.RUnlock()
 	if empty { // as most logs that an event loop opens
 		return judge.Restore(note, func(func(*engine.Header) bool) {})
 	}
 	var fault error
 	entries := func(yield func(*engine.Header) bool) {
-		h := &heads{l: l, reader: index.HeadReader{Log: l.id, Since: since}}
-		fault = h.pass(ctx, yield)
+		r := &heads{log: h, reader: index.HeadReader{Log: h.id, Since: since}}
+		fault = r.pass(ctx, yield)
 	}
 	err := judge.Restore(note, entries)
 	if fault != nil {
@@ -76,7 +76,7 @@ func keysSince(judge engine.Judge) weir.Time {
 
 // heads reads what a judge needs to know about a log's entries, in increasing order of sequence.
 type heads struct {
-	l      *log
+	log    *handle
 	next   weir.Seq   // sequence at which the next call of read begins
 	held   []*segment // segments that hold the entries of the current call, in their order
 	reader index.HeadReader
@@ -148,10 +148,10 @@ func (h *heads) read(ctx context.Context, into []index.Head) batch {
 	found, missing := h.look(into)
 	defer h.release()
 	if missing {
-		if err := h.l.j.reads.begin(ctx); err != nil {
+		if err := h.log.j.reads.begin(ctx); err != nil {
 			return batch{err: err}
 		}
-		defer h.l.j.reads.end()
+		defer h.log.j.reads.end()
 	}
 	rest := h.held
 	err := h.reader.Complete(found, func(uint32) *segments.Segment {
@@ -163,9 +163,9 @@ func (h *heads) read(ctx context.Context, into []index.Head) batch {
 		return batch{err: err}
 	}
 	if len(h.reader.Sizes) > 0 {
-		h.l.mu.Lock()
-		h.l.index.Learn(h.reader.Sizes)
-		h.l.mu.Unlock()
+		h.log.mu.Lock()
+		h.log.index.Learn(h.reader.Sizes)
+		h.log.mu.Unlock()
 	}
 	return batch{heads: found, tags: h.reader.Tags}
 }
@@ -174,17 +174,17 @@ func (h *heads) read(ctx context.Context, into []index.Head) batch {
 // anything must be read from the disk.
 func (h *heads) look(into []index.Head) (found []index.Head, missing bool) {
 	h.held = h.held[:0]
-	h.l.mu.RLock()
-	defer h.l.mu.RUnlock()
+	h.log.mu.RLock()
+	defer h.log.mu.RUnlock()
 	if cap(into) == 0 {
-		into = make([]index.Head, 0, min(headItems, h.l.index.Len()))
+		into = make([]index.Head, 0, min(headItems, h.log.index.Len()))
 	}
-	found, missing = h.reader.Fill(&h.l.index, h.next, into[:0])
+	found, missing = h.reader.Fill(&h.log.index, h.next, into[:0])
 	number := uint32(0)
 	for i := range found {
 		if it := &found[i]; i == 0 || it.Place.Segment != number {
 			number = it.Place.Segment
-			seg := h.l.j.store.segment(number)
+			seg := h.log.j.store.segment(number)
 			seg.acquire()
 			h.held = append(h.held, seg)
 		}

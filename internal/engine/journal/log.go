@@ -16,8 +16,10 @@ import (
 
 // log is the in-memory state of one log. It exists once the log was opened, has entries, or has a
 // mark (the record of its last trim).
+//
+// A journal may have a million logs, so every field counts: a log takes 96 bytes, including its entry
+// if it has only one.
 type log struct {
-	j  *Journal
 	id engine.LogID
 
 	mu      sync.RWMutex
@@ -55,6 +57,7 @@ var doomed = &handle{}
 // handle is an open log, as returned to callers of the engine.
 type handle struct {
 	*log
+	j      *Journal
 	judge  engine.Judge
 	closed atomic.Bool
 	ops    atomic.Int64 // appends and trims in flight, including those whose callers have left
@@ -157,12 +160,12 @@ func (h *handle) Close() error {
 
 // drop removes all entries after the deletion of the document is durable, and notifies the judge.
 // The announcer calls it.
-func (l *log) drop(h *handle) {
+func (l *log) drop(j *Journal, h *handle) {
 	l.mu.Lock()
 	gone, old := l.index, l.lastMark().at
 	l.index, l.mark, l.dropped = index.Entries{}, nil, true
 	l.mu.Unlock()
-	l.j.reclaim.forget(gone, old)
+	j.reclaim.forget(gone, old)
 	if h != nil && h.judge != nil {
 		h.judge.Dropped()
 	}
@@ -416,7 +419,7 @@ func (o *trimOp) settle(g *group) {
 		g.live += o.at.Bytes
 	}
 	l.mu.Unlock()
-	l.j.reclaim.forget(gone, old)
+	o.h.j.reclaim.forget(gone, old)
 }
 
 func (o *trimOp) finish(err error) {

@@ -66,9 +66,10 @@ func TestLongNotesStayOnDisk(t *testing.T) {
 	j.Close()
 }
 
-// A journal may have a million logs, so every field of a log counts. DESIGN.md states its size.
+// A journal may have a million logs, so every field of a log counts. DESIGN.md states its size, which
+// includes the only entry of a log.
 func TestLogSize(t *testing.T) {
-	if size := unsafe.Sizeof(log{}); size > 80 {
+	if size := unsafe.Sizeof(log{}); size > 96 {
 		t.Errorf("a log takes %d bytes", size)
 	}
 }

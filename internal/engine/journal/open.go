@@ -22,7 +22,7 @@ func (j *Journal) OpenNow(id engine.LogID, judge engine.Judge) engine.Log {
 	if !j.store.mu.TryLock() { // a reader of all documents may hold the lock for long
 		return nil
 	}
-	l := j.store.logOf(j, id)
+	l := j.store.logOf(id)
 	j.store.mu.Unlock()
 	since := keysSince(judge)
 	if l == nil || !l.isAtHand(since) {
@@ -51,14 +51,14 @@ func (j *Journal) open(ctx context.Context, l *log, judge engine.Judge, since we
 		panic(fmt.Sprintf("log %d is already open", l.id))
 	}
 	l.open = true
-	h := &handle{log: l, judge: judge, staged: l.lastMark().low}
+	h := &handle{log: l, j: j, judge: judge, staged: l.lastMark().low}
 	l.mu.Unlock()
 	// Appends need an attached judge, so no entry is added before the judge is attached. By then,
 	// restore has shown every entry to the judge. If the log was open before, Close has waited for
 	// all ops of the earlier handle, so the mark includes all trims.
-	note, err := l.readNote(ctx)
+	note, err := h.readNote(ctx)
 	if err == nil {
-		err = l.restore(ctx, note, judge, since)
+		err = h.restore(ctx, note, judge, since)
 	}
 	if err == nil && !l.attached.CompareAndSwap(nil, h) {
 		if err = engine.ErrDropped; wait {
@@ -94,14 +94,14 @@ func (h *handle) awaitDeletion() error {
 func (j *Journal) logOf(id engine.LogID) *log {
 	j.store.mu.Lock()
 	defer j.store.mu.Unlock()
-	return j.store.logOf(j, id)
+	return j.store.logOf(id)
 }
 
 // logOf is the same as Journal.logOf. Called with s.mu held.
-func (s *store) logOf(j *Journal, id engine.LogID) *log {
+func (s *store) logOf(id engine.LogID) *log {
 	l, ok := s.logs.Lookup(id)
 	if ok && l == nil {
-		l = &log{j: j, id: id}
+		l = &log{id: id}
 		s.logs.Set(id, l)
 	}
 	return l

@@ -56,15 +56,14 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (segment
 	if err := h.usable(); err != nil {
 		return segments.Record{}, err
 	}
-	l := h.log
-	l.mu.RLock()
-	it, ok := l.index.Find(seq)
-	dropped := l.dropped
+	h.mu.RLock()
+	it, ok := h.index.Find(seq)
+	dropped := h.dropped
 	var s spot
 	if ok {
-		s = l.spot(it)
+		s = h.spot(it)
 	}
-	l.mu.RUnlock()
+	h.mu.RUnlock()
 	if dropped {
 		return segments.Record{}, engine.ErrDropped
 	}
@@ -72,39 +71,39 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (segment
 		return segments.Record{}, engine.ErrNotFound
 	}
 	defer s.seg.release()
-	return l.load(ctx, s, payload)
+	return h.load(ctx, s, payload)
 }
 
 // spot returns the spot of an item and keeps its segment from being recycled. The caller must hold
 // the log's lock, because the segment is certain to exist only while the index points to it.
-func (l *log) spot(it index.Item) spot {
-	seg := l.j.store.segment(it.Place.Segment)
+func (h *handle) spot(it index.Item) spot {
+	seg := h.j.store.segment(it.Place.Segment)
 	seg.acquire()
 	return spot{it, seg}
 }
 
 // load reads the record at a spot, either whole or only the part before its payload. A closed gap
 // is always read whole: it is short, and its payload holds the first sequence of the gap.
-func (l *log) load(ctx context.Context, s spot, payload bool) (segments.Record, error) {
+func (h *handle) load(ctx context.Context, s spot, payload bool) (segments.Record, error) {
 	payload = payload || s.Kind == segments.KindGapClosed
 	n := int(s.Head)
 	if payload {
 		n = s.Length()
 	}
-	if err := l.j.reads.begin(ctx); err != nil {
+	if err := h.j.reads.begin(ctx); err != nil {
 		return segments.Record{}, err
 	}
 	buf := make([]byte, n)
 	err := s.seg.Read(buf, int64(s.Place.Off))
-	l.j.reads.end()
+	h.j.reads.end()
 	if err != nil {
 		return segments.Record{}, err
 	}
 	var r segments.Record
 	if payload {
-		err = s.Decode(buf, &s.seg.Segment, l.id, &r)
+		err = s.Decode(buf, &s.seg.Segment, h.id, &r)
 	} else {
-		err = s.Verify(&s.seg.Segment, l.id, &r, r.DecodeHead(buf, s.seg.Seed))
+		err = s.Verify(&s.seg.Segment, h.id, &r, r.DecodeHead(buf, s.seg.Seed))
 	}
 	return r, err
 }
@@ -196,19 +195,19 @@ func (l *log) trimmed(seq weir.Seq) bool {
 // ahead looks up the entries from sequence start on, until they have about as many bytes as the
 // parameter budget says, and appends them to spots, which must be empty. It keeps their segments
 // from being recycled until the function release is called with all of these spots.
-func (l *log) ahead(start weir.Seq, budget int, spots []spot) (_ []spot, dropped bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+func (h *handle) ahead(start weir.Seq, budget int, spots []spot) (_ []spot, dropped bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
 	var seg *segment
-	l.index.Ascend(start, func(it index.Item) bool {
+	h.index.Ascend(start, func(it index.Item) bool {
 		if seg == nil || uint32(seg.Number) != it.Place.Segment {
-			seg = l.spot(it).seg
+			seg = h.spot(it).seg
 		}
 		spots = append(spots, spot{it, seg})
 		budget -= it.Length()
 		return budget > 0 && len(spots) < runItems
 	})
-	return spots, l.dropped
+	return spots, h.dropped
 }
 
 // reads limits how many client reads are in progress at once.
@@ -234,11 +233,11 @@ func (r reads) end() { <-r }
 // visit reads the records at the spots and releases the spots. It reads neighbouring records
 // together, and at most about as many bytes at a time as the parameter run says. It decodes all
 // records into *r. It returns false if the visitor wants no more.
-func (l *log) visit(ctx context.Context, spots []spot, run int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
+func (h *handle) visit(ctx context.Context, spots []spot, run int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
 	defer release(spots)
 	for len(spots) > 0 {
 		n, length := near(spots, min(max(run, segments.ShortRun), segments.LongRun))
-		if more, err := l.visitNear(ctx, spots[:n], length, r, visit); err != nil || !more {
+		if more, err := h.visitNear(ctx, spots[:n], length, r, visit); err != nil || !more {
 			return false, err
 		}
 		spots = spots[n:]
@@ -248,21 +247,21 @@ func (l *log) visit(ctx context.Context, spots []spot, run int, r *segments.Reco
 
 // visitNear reads the records at the spots in one read. length is the number of bytes from the
 // first record to the end of the last.
-func (l *log) visitNear(ctx context.Context, spots []spot, length int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
-	if err := l.j.reads.begin(ctx); err != nil {
+func (h *handle) visitNear(ctx context.Context, spots []spot, length int, r *segments.Record, visit func(*segments.Record) bool) (more bool, err error) {
+	if err := h.j.reads.begin(ctx); err != nil {
 		return false, err
 	}
 	buf, done := segments.Buffer(length)
 	defer done()
 	start := spots[0].Place.Off
 	err = spots[0].seg.Read(buf, int64(start))
-	l.j.reads.end()
+	h.j.reads.end()
 	if err != nil {
 		return false, err
 	}
 	for i := range spots {
 		s := &spots[i]
-		if err := s.Decode(buf[s.Place.Off-start:][:s.Length()], &s.seg.Segment, l.id, r); err != nil {
+		if err := s.Decode(buf[s.Place.Off-start:][:s.Length()], &s.seg.Segment, h.id, r); err != nil {
 			return false, err
 		}
 		if !visit(r) {

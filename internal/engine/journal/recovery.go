@@ -267,7 +267,7 @@ func (r *recovery) log(id uint64) *log {
 	s := &r.j.store
 	l := s.logs.Get(engine.LogID(id))
 	if l == nil {
-		l = &log{j: r.j, id: engine.LogID(id)}
+		l = &log{id: engine.LogID(id)}
 		s.logs.Set(l.id, l)
 		r.logs = append(r.logs, l)
 	}

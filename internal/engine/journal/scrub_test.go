@@ -46,14 +46,14 @@ func openScrubbed(t *testing.T, fs *faulty.FS, o Options) *world {
 // spotOf returns where the record of an entry is stored.
 func spotOf(t *testing.T, w *world, key string, seq weir.Seq) spot {
 	t.Helper()
-	l := w.logs[key].(*handle).log
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	it, ok := l.index.Find(seq)
+	h := w.logs[key].(*handle)
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	it, ok := h.index.Find(seq)
 	if !ok {
 		t.Fatalf("no entry %d of %s", seq, key)
 	}
-	s := l.spot(it)
+	s := h.spot(it)
 	s.seg.release()
 	return s
 }

@@ -222,12 +222,12 @@ func (s *store) log(id engine.LogID) *log {
 // open the log before the deletion is settled, and even before the creation of the document is
 // settled. doom returns the log and its handle, which is nil if the log is not open. The committer
 // calls doom. If the deletion cannot be written, log.spare undoes what doom did.
-func (s *store) doom(j *Journal, id engine.LogID) (*log, *handle) {
+func (s *store) doom(id engine.LogID) (*log, *handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.logs.Get(id)
 	if l == nil {
-		l = &log{j: j, id: id}
+		l = &log{id: id}
 		s.logs.Set(id, l)
 	}
 	return l, l.attached.Swap(doomed)

@@ -3,18 +3,21 @@ package index
 import "weir"
 
 // Entries finds the entries of one log by sequence. Of a million logs, most have one entry or none,
-// so a single entry has a form of its own, which takes 32 bytes.
+// so a single entry has a form of its own, without further memory.
 type Entries struct {
-	one  *single // the only entry
+	one  single  // the only entry
 	many *chunks // the entries, if the log has or had more than one
 }
 
-// single is the item of a log that has only one.
+// single is the item of a log that has only one. It is zero if there is none.
 type single struct {
 	seq  weir.Seq
 	time weir.Time
 	fact
 }
+
+// exists reports whether there is an item. Every item has a kind, so the packed size is not zero.
+func (s *single) exists() bool { return s.size != 0 }
 
 func (s *single) item() Item {
 	it := Item{Seq: s.seq, Time: s.time}
@@ -25,7 +28,7 @@ func (s *single) item() Item {
 // Len returns the number of items.
 func (x *Entries) Len() int {
 	switch {
-	case x.one != nil:
+	case x.one.exists():
 		return 1
 	case x.many != nil:
 		return x.many.len()
@@ -36,7 +39,7 @@ func (x *Entries) Len() int {
 // Find returns the item with this sequence, if there is one.
 func (x *Entries) Find(seq weir.Seq) (Item, bool) {
 	switch {
-	case x.one != nil:
+	case x.one.exists():
 		return x.one.item(), x.one.seq == seq
 	case x.many != nil:
 		return x.many.find(seq)
@@ -51,16 +54,16 @@ func (x *Entries) Insert(it Item) (old Item, replaced bool) {
 	switch {
 	case x.many != nil:
 		return x.many.insert(it)
-	case x.one == nil:
-		x.one = &single{it.Seq, it.Time, pack(&it)}
+	case !x.one.exists():
+		x.one = single{it.Seq, it.Time, pack(&it)}
 		return Item{}, false
 	}
 	if old = x.one.item(); old.Seq == it.Seq {
 		it.Key = max(it.Key, old.Key)
-		*x.one = single{it.Seq, it.Time, pack(&it)}
+		x.one = single{it.Seq, it.Time, pack(&it)}
 		return old, true
 	}
-	x.one, x.many = nil, new(chunks)
+	x.one, x.many = single{}, new(chunks)
 	x.many.insert(old)
 	return x.many.insert(it)
 }
@@ -80,7 +83,7 @@ func (x *Entries) Learn(sizes []KeySize) {
 		x.many.learn(sizes)
 	}
 	for _, s := range sizes {
-		if x.one != nil && x.one.seq == s.Seq {
+		if x.one.exists() && x.one.seq == s.Seq {
 			x.one.key = s.Size
 		}
 	}
@@ -90,7 +93,7 @@ func (x *Entries) Learn(sizes []KeySize) {
 func (x *Entries) Ascend(seq weir.Seq, visit func(Item) bool) {
 	if x.many != nil {
 		x.many.ascend(seq, visit)
-	} else if x.one != nil && x.one.seq >= seq {
+	} else if x.one.exists() && x.one.seq >= seq {
 		visit(x.one.item())
 	}
 }
@@ -100,7 +103,7 @@ func (x *Entries) Ascend(seq weir.Seq, visit func(Item) bool) {
 func (x *Entries) Fill(seq weir.Seq, next func() *Item) {
 	if x.many != nil {
 		x.many.fill(seq, next)
-	} else if x.one != nil && x.one.seq >= seq {
+	} else if x.one.exists() && x.one.seq >= seq {
 		if it := next(); it != nil {
 			*it = x.one.item()
 		}
@@ -111,8 +114,8 @@ func (x *Entries) Fill(seq weir.Seq, next func() *Item) {
 // change the returned index.
 func (x *Entries) Cut(low weir.Seq) (out Entries) {
 	switch {
-	case x.one != nil && x.one.seq < low:
-		out.one, x.one = x.one, nil
+	case x.one.exists() && x.one.seq < low:
+		out.one, x.one = x.one, single{}
 	case x.many != nil:
 		if gone := x.many.cut(low); len(gone.list) > 0 {
 			out.many = &gone
