@@ -22,7 +22,7 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			s.mu.Unlock()
 			return nil, notFound(s.ID)
 		}
-		if f := s.feed; f != nil {
+		if f := s.traffic.open(); f != nil {
 			if s.hub.shared && f.isBehind() {
 				s.mu.Unlock()
 				s.hub.closeFeed(s, true)
@@ -69,7 +69,7 @@ func enter(s *Stream, open func(*feed) (engine.Log, error)) (f *feed, err error)
 		s.mu.Lock()
 		if way.busy = nil; err == nil {
 			f.users = 1
-			s.feed, s.summary = f, summary{}
+			way.feed, s.summary = f, summary{}
 		} else if way.idle() {
 			s.traffic = nil
 		}
@@ -145,5 +145,5 @@ func (f *feed) release() {
 func (s *Stream) openFeed() *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.feed
+	return s.traffic.open()
 }

@@ -17,7 +17,12 @@ type sharedBounds struct {
 }
 
 // Name returns the current name of the stream.
-func (s *Stream) Name() string { return *s.name.Load() }
+func (s *Stream) Name() string {
+	c := &s.hub.catalog
+	c.names.RLock()
+	defer c.names.RUnlock()
+	return s.name
+}
 
 // MaxBytes returns the current limit of the stream's size.
 func (s *Stream) MaxBytes() int64 { return s.bounds.Load().maxBytes }

@@ -45,14 +45,13 @@ type Stream struct {
 	CreatedAt weir.Time
 
 	// These fields change with the document of the stream. Only documentChanged sets them.
-	name   atomic.Pointer[string]
+	name   string // guarded by catalog.names
 	bounds atomic.Pointer[bounds]
 
 	log  engine.LogID
 	work work // batches that this node stored since the last call of Hub.TakeWork
 
 	mu      sync.Mutex
-	feed    *feed    // set while the log is open; otherwise nil
 	traffic *traffic // set while the log is open, being opened or being closed, or a publish is in progress; otherwise nil
 	used    int64    // bytes of memory for the stream's batches and keys, as last measured
 	summary summary  // cursor and size to answer with while no feed is open
@@ -91,10 +90,19 @@ func (t *traffic) transition() *transition {
 // traffic describes the publishes to one stream that are in progress. It survives when the log is
 // reopened.
 type traffic struct {
+	feed *feed       // set while the log is open; otherwise nil; guarded by Stream.mu
 	busy *transition // set while the feed is being opened or closed; otherwise nil; guarded by Stream.mu
 
 	holds holds // see gaps.go; has its own lock, which may be taken while holding any other lock
 	order order // see order.go; has its own lock, like the field holds
+}
+
+// open returns the feed, or nil if the log is not open. Called with Stream.mu held.
+func (t *traffic) open() *feed {
+	if t == nil {
+		return nil
+	}
+	return t.feed
 }
 
 // idle reports whether no publish is in progress.
@@ -122,7 +130,8 @@ type catalog struct {
 	byID     *shrink.Table[weir.StreamID, Stream]
 	projects map[weir.ProjectID]*projectStreams
 	bounds   map[bounds]*sharedBounds
-	opened   []*Stream // streams with a feed; not a map, because a map has a random order
+	opened   []*Stream    // streams with a feed; not a map, because a map has a random order
+	names    sync.RWMutex // guards Stream.name; code that holds it takes no other lock
 
 	loaded     atomic.Bool // Open has read all documents
 	unreadable error       // the error about the first document that Open could not read
@@ -211,9 +220,7 @@ func (h *Hub) cannotRead(key string, err error) {
 // is empty: only callers on this node could have written to it, and they cannot open a stream that
 // is not in the catalog yet.
 func (h *Hub) streamOf(log engine.LogID, spec *Spec, created weir.Time) *Stream {
-	name := spec.Name // a copy, because a pointer to a field would keep the whole spec in memory
-	s := &Stream{ID: spec.ID, CreatedAt: created, log: log}
-	s.name.Store(&name)
+	s := &Stream{ID: spec.ID, CreatedAt: created, name: spec.Name, log: log}
 	h.catalog.equip(s, spec)
 	if h.catalog.loaded.Load() && !h.shared {
 		s.summary = empty(created)

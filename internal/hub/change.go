@@ -158,8 +158,9 @@ func trimEvicted(ctx context.Context, f *feed) error {
 // the sweeper's next round. If the log is closed, the sweeper opens it soon.
 func (h *Hub) settingsChanged(s *Stream, spec *Spec) {
 	if spec.Name != s.Name() {
-		name := spec.Name // a copy, because a pointer to a field would keep the whole spec in memory
-		s.name.Store(&name)
+		h.catalog.names.Lock()
+		s.name = spec.Name
+		h.catalog.names.Unlock()
 	}
 	old, limits := s.bounds.Load(), spec.bounds()
 	if *limits == *old {

@@ -85,7 +85,7 @@ type admitted struct {
 // closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
-	f := s.feed
+	f := s.traffic.open()
 	if f == nil || s.traffic.transition() != nil || (f.users > 0 && !force) {
 		s.mu.Unlock()
 		return
@@ -98,7 +98,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		return
 	}
 	busy := new(transition)
-	s.feed, f.way.busy = nil, busy
+	f.way.feed, f.way.busy = nil, busy
 	s.mu.Unlock()
 
 	var left engine.Log

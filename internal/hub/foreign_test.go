@@ -132,7 +132,7 @@ func TestIdleCheckOnLeadingNodeOnly(t *testing.T) {
 	h.sweeper.checkBy(st, 0)
 	h.Lead(func() bool { return false })
 	h.sweeper.checkIdle()
-	if st.feed != nil || len(h.sweeper.queue) != 1 || st.checkAt < h.now() {
+	if st.traffic.open() != nil || len(h.sweeper.queue) != 1 || st.checkAt < h.now() {
 		t.Error("a node that does not lead opened the stream, or did not postpone the check")
 	}
 	h.sweeper.mu.Lock()
@@ -145,7 +145,7 @@ func TestIdleCheckOnLeadingNodeOnly(t *testing.T) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.feed == nil {
+	if st.traffic.open() == nil {
 		t.Error("the leading node did not open the stream")
 	}
 }

@@ -247,7 +247,7 @@ func (f *feed) closeGaps() {
 	default:
 	}
 	f.s.mu.Lock()
-	if f.s.feed != f {
+	if f.s.traffic.open() != f {
 		f.s.mu.Unlock()
 		return
 	}

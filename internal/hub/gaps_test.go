@@ -223,9 +223,9 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 				missing[seq] = passed
 			}
 			const late = 10 * time.Millisecond // tolerance, because the hub's timer is not exact
-			s.feed.mu.Lock()
-			open := s.feed.ahead.Awaits(seq)
-			s.feed.mu.Unlock()
+			s.traffic.open().mu.Lock()
+			open := s.traffic.open().ahead.Awaits(seq)
+			s.traffic.open().mu.Unlock()
 			if over := passed - h.opts.GapGrace; !open && over < -late || open && over > late {
 				t.Fatalf("sequence %d is open: %v, after %v of its grace", seq, open, passed)
 			}

@@ -392,7 +392,7 @@ func TestIdleFeedIsClosed(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s.mu.Lock()
-		closed := s.feed == nil
+		closed := s.traffic.open() == nil
 		s.mu.Unlock()
 		if !closed {
 			t.Error("the feed is still open")

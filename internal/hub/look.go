@@ -26,7 +26,7 @@ func (h *Hub) Streams() []*Stream {
 func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 	now := s.hub.now()
 	s.mu.Lock()
-	f, r := s.feed, s.summary
+	f, r := s.traffic.open(), s.summary
 	s.mu.Unlock()
 	switch {
 	case f != nil:

@@ -146,7 +146,7 @@ func (p *Publish) report(f *feed, to Outcome, ack weir.Ack, err error) {
 func (s *Stream) acquireNow() *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.feed
+	f := s.traffic.open()
 	switch {
 	case s.deleted || f != nil && s.hub.shared && f.isBehind():
 		return nil

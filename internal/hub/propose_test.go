@@ -156,11 +156,11 @@ func TestProposeNeedsNoGoroutine(t *testing.T) {
 			p := at(weir.Seq(i+2), fmt.Sprint("batch ", i))
 			if i >= n/2 {
 				p.Contiguous = true
-				p.enter(s.feed)
+				p.enter(s.traffic.open())
 			}
 			if i == n/2 { // the entry of the batch below is in the log's queue
-				s.feed.way.order.enter(p.Seq - 1)
-				s.feed.way.order.queue(p.Seq - 1)
+				s.traffic.open().way.order.enter(p.Seq - 1)
+				s.traffic.open().way.order.queue(p.Seq - 1)
 			}
 			s.Propose(p, results)
 		}

@@ -30,7 +30,7 @@ func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
 func (s *Stream) current(ctx context.Context) (summary, error) {
 	now := s.hub.now()
 	s.mu.Lock()
-	if r := s.summary; s.feed == nil && !s.deleted && now < r.until && !s.hub.shared {
+	if r := s.summary; s.traffic.open() == nil && !s.deleted && now < r.until && !s.hub.shared {
 		s.mu.Unlock()
 		return r, nil
 	}

@@ -297,7 +297,7 @@ func (k *acknowledged) verify(t *testing.T, s *Stream) (lost int, err error) {
 		return 0, fmt.Errorf("the next publish after the repair: got %+v, %v; want a sequence above the old cursor", ack, err)
 	}
 	left[ack.Seq] = "new"
-	low := s.feed.state.Low() // the new batch may have evicted others
+	low := s.traffic.open().state.Low() // the new batch may have evicted others
 	maps.DeleteFunc(left, func(seq weir.Seq, _ string) bool { return seq < low })
 	return lost, k.verifySubscription(s, ack.Seq, left)
 }
@@ -338,7 +338,7 @@ func (k *acknowledged) verifySubscription(s *Stream, last weir.Seq, left map[wei
 		return fmt.Errorf("batch %d did not arrive", seq)
 	}
 	for seq := range k.stored {
-		if _, err := s.Batch(ctx, seq); err != nil && seq >= s.feed.state.Low() && !slices.ContainsFunc(gaps, func(g Gap) bool { return g.From <= seq && seq <= g.To }) {
+		if _, err := s.Batch(ctx, seq); err != nil && seq >= s.traffic.open().state.Low() && !slices.ContainsFunc(gaps, func(g Gap) bool { return g.From <= seq && seq <= g.To }) {
 			c, _ := s.Cursor(ctx)
 			return fmt.Errorf("batch %d is lost, but no gap reported it (cursor %d)", seq, c.Cursor)
 		}

@@ -41,7 +41,7 @@ func (h *Hub) measureClosed(s *Stream) {
 	bytes := h.engine.Held(s.log)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.feed == nil {
+	if s.traffic.open() == nil {
 		s.setUse(bytes)
 	}
 }
@@ -56,7 +56,7 @@ func (f *feed) measure() {
 	f.mu.Unlock()
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	if f.s.feed == f {
+	if f.s.traffic.open() == f {
 		f.s.setUse(bytes)
 	}
 }

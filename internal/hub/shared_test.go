@@ -161,12 +161,12 @@ func TestBehind(t *testing.T) {
 		t.Errorf("a subscriber of a feed that fell behind got %v, want %v", err, ErrStopping)
 	}
 	sub.Close()
-	if ack := put(t, st, 0); ack.Seq != 2 || st.feed == sub.f {
-		t.Errorf("published as %d, same feed: %v; want 2 with a new feed", ack.Seq, st.feed == sub.f)
+	if ack := put(t, st, 0); ack.Seq != 2 || st.traffic.open() == sub.f {
+		t.Errorf("published as %d, same feed: %v; want 2 with a new feed", ack.Seq, st.traffic.open() == sub.f)
 	}
-	st.feed.Behind()
+	st.traffic.open().Behind()
 	h.sweeper.sweep()
-	if st.feed != nil {
+	if st.traffic.open() != nil {
 		t.Error("the sweeper did not close an unused feed that fell behind")
 	}
 }

@@ -128,7 +128,7 @@ func (h *Hub) Stats() Stats {
 	s.Open = len(open)
 	for _, e := range open {
 		e.mu.Lock()
-		f := e.feed
+		f := e.traffic.open()
 		e.mu.Unlock()
 		if f != nil {
 			f.lags(&s)

@@ -278,11 +278,11 @@ func TestSubscribersAndPublishersDoNotMeet(t *testing.T) {
 		return 0, err
 	}
 	publish(t, s, at(1, "one"))
-	s.feed.mu.Lock()
+	s.traffic.open().mu.Lock()
 	if seq, err := next(); seq != 1 || err != nil {
 		t.Errorf("while a publisher holds the feed's lock: got batch %d, %v; want batch 1", seq, err)
 	}
-	s.feed.mu.Unlock()
+	s.traffic.open().mu.Unlock()
 
 	sub.row.mu.Lock() // now the waker cannot wake this row
 	publish(t, s, at(2, "two"))
