@@ -242,14 +242,14 @@ func (r *recovery) keepDocuments(sorted []index.ByKey) {
 		c := sorted[i].Doc
 		for i++; i < len(sorted) && sorted[i].Doc.Name() == c.Name(); i++ {
 			older := sorted[i].Doc
-			if older.Revision > c.Revision {
+			if older.Revision() > c.Revision() {
 				c, older = older, c
 			}
 			c.First = min(c.First, older.First)
 		}
-		r.j.commit.next = max(r.j.commit.next, uint64(c.Revision)+1)
+		r.j.commit.next = max(r.j.commit.next, uint64(c.Revision())+1)
 		if t := r.deleted[c.Name()]; t != nil {
-			if t.first = older(t.first, c.First); t.revision > c.Revision {
+			if t.first = older(t.first, c.First); t.revision > c.Revision() {
 				continue // the method settle keeps the deletion
 			}
 			c.First = t.first
@@ -261,8 +261,8 @@ func (r *recovery) keepDocuments(sorted []index.ByKey) {
 		} else {
 			s.logs.Set(c.Created, nil)
 		}
-		s.keep(index.Extent{Place: c.At, Bytes: int64(c.Bytes)})
-		s.revision = max(s.revision, c.Revision)
+		s.keep(c.Extent())
+		s.revision = max(s.revision, c.Revision())
 	}
 	r.adopt(owned)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // Documents holds the documents in the order of their keys. A server may have a million streams,
@@ -29,18 +30,44 @@ type Document struct {
 	First uint32 // number of the oldest segment that may hold a record of this document key
 }
 
-// Compact is a document in a form that takes little memory. It never changes once it is in the map.
+// Compact is a document in a form that takes little memory: 48 bytes and its text. It never changes
+// once it is in the map.
 type Compact struct {
-	text     string  // the key, followed by the middle of the value
-	like     *string // another value, with the same beginning and end; nil if the whole value is in text
-	Created  engine.LogID
-	Revision engine.Revision
-	At       Place
-	Bytes    uint32 // the same as Bytes of Extent
-	First    uint32 // the same as First of Document
-	key      uint16 // length of the key
-	head     uint16 // number of bytes shared at the beginning
-	tail     uint16 // number of bytes shared at the end
+	text    string  // the key, the middle of the value, and the revision if it is not the value of Created
+	like    *string // another value, with the same beginning and end; nil if the whole value is in text
+	Created engine.LogID
+	At      Place
+	First   uint32 // the same as First of Document
+	parts   parts
+}
+
+// parts holds the lengths of the parts of a document: of its key (10 bits), of the bytes that its
+// value shares with another one at the beginning (10 bits) and at the end (11 bits). The highest bit is
+// set if the text ends with the revision.
+type parts uint32
+
+const (
+	mostKey  = 1<<10 - 1
+	mostHead = 1<<10 - 1
+	mostTail = 1<<11 - 1
+	updated  = parts(1 << 31)
+
+	_ = uint(mostKey - engine.MaxKey)
+)
+
+func (p parts) key() int  { return int(p & mostKey) }
+func (p parts) head() int { return int(p >> 10 & mostHead) }
+func (p parts) tail() int { return int(p >> 20 & mostTail) }
+
+// shared returns how many bytes two values have in common at their beginning and at their end.
+func shared(a string, b []byte) (head, tail int) {
+	for most := min(len(a), len(b), mostHead); head < most && a[head] == b[head]; {
+		head++
+	}
+	for most := min(len(a)-head, len(b)-head, mostTail); tail < most && a[len(a)-1-tail] == b[len(b)-1-tail]; {
+		tail++
+	}
+	return head, tail
 }
 
 // mostKinds limits the number of kinds in Documents.like. The values of further kinds are stored
@@ -57,63 +84,89 @@ func (m *Documents) Init() {
 func (c *Compact) before(o *Compact) bool { return c.Name() < o.Name() }
 
 // Name returns the key of the document.
-func (c *Compact) Name() string { return c.text[:c.key] }
+func (c *Compact) Name() string { return c.text[:c.parts.key()] }
+
+// Revision returns the revision of the document. Most documents were never updated, so their revision
+// is the one at which they were created.
+func (c *Compact) Revision() engine.Revision {
+	if c.parts&updated == 0 {
+		return engine.Revision(c.Created)
+	}
+	return engine.Revision(binary.LittleEndian.Uint64([]byte(c.text[len(c.text)-8:])))
+}
+
+// middle returns the part of the value that is in the text.
+func (c *Compact) middle() string {
+	end := len(c.text)
+	if c.parts&updated != 0 {
+		end -= 8
+	}
+	return c.text[c.parts.key():end]
+}
+
+// Extent returns where the record of the document is.
+func (c *Compact) Extent() Extent {
+	n := segments.RecordSize + c.parts.key() + c.parts.head() + len(c.middle()) + c.parts.tail()
+	return Extent{c.At, int64(segments.Padded(n) + segments.SlotSize)}
+}
 
 // Pack returns the compact form of a document.
 func (m *Documents) Pack(key string, value []byte, d *Document) *Compact {
-	c := &Compact{
-		Created: d.Created, Revision: d.Revision, At: d.At.Place, Bytes: uint32(d.At.Bytes), First: d.First, key: uint16(len(key)),
-	}
 	kind, _, _ := strings.Cut(key, "/")
-	like := m.like[kind]
+	like, head, tail := m.like[kind], 0, 0
 	if like != nil {
-		most := min(len(*like), len(value), 1<<16-1)
-		for int(c.head) < most && (*like)[c.head] == value[c.head] {
-			c.head++
-		}
-		for most -= int(c.head); int(c.tail) < most && (*like)[len(*like)-1-int(c.tail)] == value[len(value)-1-int(c.tail)]; {
-			c.tail++
-		}
+		head, tail = shared(*like, value)
 	}
-	if shared := int(c.head) + int(c.tail); shared < len(value)/2 {
+	if head+tail < min(len(value)/2, mostHead) {
 		known := like != nil
-		c.head, c.tail, like = 0, 0, nil
+		head, tail, like = 0, 0, nil
 		if len(value) < 1<<16 && (known || len(m.like) < mostKinds) {
 			like = new(string)
-			*like, c.head = string(value), uint16(len(value))
+			*like = string(value)
 			m.like[strings.Clone(kind)] = like
+			head, tail = shared(*like, value)
 		}
 	}
-	c.like = like
+	c := &Compact{like: like, Created: d.Created, At: d.At.Place, First: d.First, parts: parts(len(key) | head<<10 | tail<<20)}
+	var revision []byte
+	if d.Revision != engine.Revision(d.Created) {
+		c.parts |= updated
+		revision = binary.LittleEndian.AppendUint64(nil, uint64(d.Revision))
+	}
 	var b strings.Builder
-	b.Grow(len(key) + len(value) - int(c.head) - int(c.tail))
+	b.Grow(len(key) + len(value) - head - tail + len(revision))
 	b.WriteString(key)
-	b.Write(value[c.head : len(value)-int(c.tail)])
+	b.Write(value[head : len(value)-tail])
+	b.Write(revision)
 	c.text = b.String()
 	return c
 }
 
 // document returns the full document and where its record is, as the methods of Documents return it.
 func (c *Compact) document() *Document {
-	return &Document{At: Extent{c.At, int64(c.Bytes)}, First: c.First, Document: c.Full()}
+	return &Document{At: c.Extent(), First: c.First, Document: c.Full()}
 }
 
 // Full returns the document as the callers of the engine see it.
 func (c *Compact) Full() engine.Document {
-	value := make([]byte, 0, int(c.head)+len(c.text)-int(c.key)+int(c.tail))
-	if c.head > 0 {
-		value = append(value, (*c.like)[:c.head]...)
+	middle, head, tail := c.middle(), c.parts.head(), c.parts.tail()
+	value := make([]byte, 0, head+len(middle)+tail)
+	if head > 0 {
+		value = append(value, (*c.like)[:head]...)
 	}
-	value = append(value, c.text[c.key:]...)
-	if c.tail > 0 {
-		value = append(value, (*c.like)[len(*c.like)-int(c.tail):]...)
+	value = append(value, middle...)
+	if tail > 0 {
+		value = append(value, (*c.like)[len(*c.like)-tail:]...)
 	}
-	return engine.Document{Key: c.Name(), Value: value, Created: c.Created, Revision: c.Revision}
+	return engine.Document{Key: c.Name(), Value: value, Created: c.Created, Revision: c.Revision()}
 }
 
 // probe returns an element that compares equal to the document with this key, for lookups in the
-// tree.
-func probe(key string) *Compact { return &Compact{text: key, key: uint16(len(key))} }
+// tree. No document has a key that is longer than mostKey, so the rest of such a key does not matter.
+func probe(key string) *Compact {
+	key = key[:min(len(key), mostKey)]
+	return &Compact{text: key, parts: parts(len(key))}
+}
 
 // Get returns a copy of the document with this key.
 func (m *Documents) Get(key string) (*Document, bool) {
@@ -132,7 +185,7 @@ func (m *Documents) Set(d *Document) (old Extent, replaced bool) {
 	before, replaced := m.tree.Set(c)
 	if replaced {
 		c.First, d.First = before.First, before.First
-		old = Extent{before.At, int64(before.Bytes)}
+		old = before.Extent()
 	}
 	return old, replaced
 }
@@ -168,7 +221,7 @@ func (m *Documents) Chosen(of engine.Prefixes) []*Compact {
 				return false
 			}
 			if !of[:i].Match(c.Name()) {
-				all = append(all, element{c.Revision, c})
+				all = append(all, element{c.Revision(), c})
 			}
 			return true
 		})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weir/internal/engine"
+	"weir/internal/engine/journal/segments"
 )
 
 // TestDocumentMap compares a Documents with a plain map. Many values share their beginning and
@@ -39,7 +40,8 @@ func TestDocumentMap(t *testing.T) {
 			delete(want, key)
 			continue
 		}
-		d := &Document{Document: engine.Document{Key: key, Value: value(), Created: 7, Revision: engine.Revision(i)}, At: Extent{Place{1, uint32(i)}, 99}, First: 3}
+		d := &Document{Document: engine.Document{Key: key, Value: value(), Created: engine.LogID(i - rng.IntN(2)), Revision: engine.Revision(i)}, First: 3}
+		d.At = Extent{Place{1, uint32(i)}, (&segments.Record{Key: key, Payload: d.Value}).Bytes()}
 		want[key] = d.Document
 		m.Set(d)
 		got, ok := m.Get(key)
@@ -49,7 +51,7 @@ func TestDocumentMap(t *testing.T) {
 	}
 	keys := slices.Sorted(maps.Keys(want))
 	m.Scan(func(key string, d *Document) bool {
-		if len(keys) == 0 || key != keys[0] || d.Key != key || !bytes.Equal(d.Value, want[key].Value) || d.Revision != want[key].Revision || d.Created != 7 {
+		if len(keys) == 0 || key != keys[0] || d.Key != key || !bytes.Equal(d.Value, want[key].Value) || d.Revision != want[key].Revision || d.Created != want[key].Created {
 			t.Fatalf("got document %.200q, want %.200q", fmt.Sprint(d.Document), fmt.Sprint(want[key]))
 		}
 		keys = keys[1:]
@@ -57,6 +59,11 @@ func TestDocumentMap(t *testing.T) {
 	})
 	if len(keys) > 0 {
 		t.Errorf("documents %q are missing", keys)
+	}
+	for key := range want {
+		if _, ok := m.Get(key + strings.Repeat("x", 1<<10)); ok {
+			t.Fatal("found a document by a longer key")
+		}
 	}
 }
 
