@@ -64,7 +64,7 @@ func enter(s *Stream, open func(*feed) (engine.Log, error)) (f *feed, err error)
 	way := s.traffic
 	way.busy = busy
 	s.mu.Unlock()
-	err = errors.New("opening the stream has failed") // if the call of open panics
+	err = errOpening // if the call of open panics
 	defer func() {
 		s.mu.Lock()
 		if way.busy = nil; err == nil {
@@ -81,6 +81,8 @@ func enter(s *Stream, open func(*feed) (engine.Log, error)) (f *feed, err error)
 	}()
 	return s.open(way, open)
 }
+
+var errOpening = errors.New("opening the stream has failed")
 
 // transition represents the opening or closing of a feed. Other callers wait until it has ended.
 type transition struct {

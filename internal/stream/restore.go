@@ -55,45 +55,61 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 // an entry closed the stream, limit is the sequence that the next batch would have got; otherwise it
 // is above every sequence. fold only collects keys; the caller must call keys.index.
 func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, limit weir.Seq, err error) {
-	low := s.low
-	next := low
-	limit = weir.MaxSeq + 1
-	found := false // the entry that closed the stream was read
-	for h := range entries {
-		if h.Seq < low {
-			continue
-		}
-		marker := h.Ends && h.Closed
-		if h.Seq < next || h.Seq > weir.MaxSeq && !marker || h.Lost && h.First > h.Seq {
-			return nil, 0, fmt.Errorf("entry %d is out of order: expected %d or above", h.Seq, next)
-		}
-		if found {
-			return nil, 0, fmt.Errorf("entry %d lies above the entry that closed the stream", h.Seq)
-		}
-		next = h.Seq + 1
-		s.last = max(s.last, h.Time)
-		s.wrote.take(h.Writer, h.Time)
-		if h.Ends {
-			s.ended, limit, found = true, next, true
-		}
-		if marker {
-			limit = h.Seq
-			continue
-		}
-		if h.Closed {
-			markers = append(markers, h.Seq)
-			continue
-		}
-		if h.Lost {
-			s.lose(*h, now)
-			continue
-		}
-		s.extend(h, now)
+	f := folding{s: s, now: now, next: s.low, limit: weir.MaxSeq + 1}
+	entries(f.add) // a loop would allocate each of its variables
+	if f.err != nil {
+		return nil, 0, f.err
+	}
+	return f.markers, f.limit, nil
+}
+
+// folding is the progress of fold.
+type folding struct {
+	s       *State
+	now     weir.Time
+	next    weir.Seq // the next entry is not below this sequence
+	markers []weir.Seq
+	limit   weir.Seq
+	begun   bool // an entry was added; entries below the low mark come before it
+	found   bool // the entry that closed the stream was read
+	err     error
+}
+
+// add adds an entry to the state. It returns false if there was an error.
+func (f *folding) add(h *Header) bool {
+	if !f.begun && h.Seq < f.next {
+		return true
+	}
+	f.begun = true
+	s, marker := f.s, h.Ends && h.Closed
+	if h.Seq < f.next || h.Seq > weir.MaxSeq && !marker || h.Lost && h.First > h.Seq {
+		f.err = fmt.Errorf("entry %d is out of order: expected %d or above", h.Seq, f.next)
+		return false
+	}
+	if f.found {
+		f.err = fmt.Errorf("entry %d lies above the entry that closed the stream", h.Seq)
+		return false
+	}
+	f.next = h.Seq + 1
+	s.last = max(s.last, h.Time)
+	s.wrote.take(h.Writer, h.Time)
+	if h.Ends {
+		s.ended, f.limit, f.found = true, f.next, true
+	}
+	switch {
+	case marker:
+		f.limit = h.Seq
+	case h.Closed:
+		f.markers = append(f.markers, h.Seq)
+	case h.Lost:
+		s.lose(*h, f.now)
+	default:
+		s.extend(h, f.now)
 		s.bytes += int64(h.Size)
 		s.charge += h.charge()
 		if h.Key != (digest{}) {
 			s.keys.collect(h)
 		}
 	}
-	return markers, limit, nil
+	return true
 }
