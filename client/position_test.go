@@ -100,7 +100,7 @@ func (n notify) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSubscriberUntil(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
-	until := func(from client.From, seq weir.Seq) (seqs []weir.Seq, at client.Position) {
+	until := func(id weir.StreamID, from client.From, seq weir.Seq) (seqs []weir.Seq, at client.Position) {
 		s := c.Subscriber(id, client.SubscriberOptions{From: from, Until: &seq})
 		for b, err := range s.Batches(t.Context()) {
 			if err != nil {
@@ -111,21 +111,28 @@ func TestSubscriberUntil(t *testing.T) {
 		at, _ = s.Position()
 		return seqs, at
 	}
-	seqs, empty := until(client.Oldest, 0)
+	seqs, empty := until(id, client.Oldest, 0)
 	if len(seqs) != 0 || !empty.Empty {
 		t.Fatalf("an empty stream: got %d, and the position %v", seqs, empty)
 	}
 	publishNumbers(t, c, id, 1, 3)
-	if seqs, at := until(client.Resume(empty), 3); !slices.Equal(seqs, []weir.Seq{1, 2, 3}) || at.Seq != 3 {
+	if seqs, at := until(id, client.Resume(empty), 3); !slices.Equal(seqs, []weir.Seq{1, 2, 3}) || at.Seq != 3 {
 		t.Errorf("after three batches: got %d, and the position %v", seqs, at)
 	}
-	if seqs, _ := until(client.Resume(empty), 0); len(seqs) != 0 {
+	if seqs, _ := until(id, client.Resume(empty), 0); len(seqs) != 0 {
 		t.Errorf("until 0: got %d", seqs)
 	}
 	if _, err := c.PublishAt(t.Context(), id, 6, client.Events(6)); err != nil {
 		t.Fatal(err)
 	}
-	if seqs, at := until(client.After(2), 5); !slices.Equal(seqs, []weir.Seq{3}) || at.Seq != 3 { // once the gap is closed
+	zero := newStream(t, c, client.NewStream{})
+	if _, err := c.PublishAt(t.Context(), zero, 0, client.Events(0)); err != nil {
+		t.Fatal(err)
+	}
+	if seqs, at := until(zero, client.Oldest, 0); !slices.Equal(seqs, []weir.Seq{0}) || at.Empty {
+		t.Errorf("a stream with batch 0 only: got %d, and the position %v", seqs, at)
+	}
+	if seqs, at := until(id, client.After(2), 5); !slices.Equal(seqs, []weir.Seq{3}) || at.Seq != 3 { // once the gap is closed
 		t.Errorf("until a number without a batch: got %d, and the position %v", seqs, at)
 	}
 }

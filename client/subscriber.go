@@ -53,7 +53,8 @@ type SubscriberOptions struct {
 
 	// Until, if not nil, is the last sequence number to read. The iteration ends without an error
 	// when all batches up to this number were yielded. To read only the batches that are already
-	// stored, set Until to the cursor.
+	// stored, set Until to the cursor. A gap that begins at or below Until is yielded as a whole. After
+	// a [Reset], Until counts in the new stream.
 	Until *weir.Seq
 
 	// Silence is the time after which the subscriber drops a connection without any data, not even
@@ -85,7 +86,7 @@ type Subscriber struct {
 	retry   time.Duration // the delay before a reconnect, as sent by the service
 	created weir.Time     // when the stream was created; 0 until the subscriber knows (D39)
 	opened  bool          // at least one connection was opened
-	bare    bool          // nothing was ever stored in the stream when the last connection was opened
+	bare    bool          // the last connection was opened to read only batch 0, and nothing was ever stored in the stream
 
 	mu    sync.Mutex
 	from  From // where to continue; advances with every yielded batch
@@ -293,7 +294,9 @@ func (s *Subscriber) follow(ctx context.Context, limit time.Duration, yield func
 		if d.retry > 0 {
 			s.retry = d.retry
 		}
-		s.stand(d)
+		if failed := s.stand(ctx, d); failed != nil {
+			return false, failed
+		}
 		if s.arrived() && err != nil {
 			return true, nil
 		}
@@ -359,24 +362,31 @@ func (s *Subscriber) incarnation(h http.Header) error {
 
 // stand takes the position from the first frame of the connection, which comes before any event. If
 // the connection is lost before the first batch, the subscriber resumes at this position. If the
-// first frame has no position, nothing was ever stored in the stream, so the subscriber continues
-// with the oldest batch.
-func (s *Subscriber) stand(d *decoder) {
+// first frame has no position, nothing was ever stored in the stream, or the next batch is batch 0. So
+// the subscriber continues with the oldest batch.
+func (s *Subscriber) stand(ctx context.Context, d *decoder) error {
 	if !d.idle || s.from.start == after {
-		return
+		return nil
 	}
 	if seq, err := weir.ParseSeq(d.at); err == nil {
 		s.move(From{after, Position{Seq: seq, Created: s.created}})
-	} else {
-		s.bare = true
-		s.move(From{oldest, Position{Created: s.created, Empty: true}})
+		return nil
 	}
+	s.move(From{oldest, Position{Created: s.created, Empty: true}})
+	if s.o.Until == nil || *s.o.Until > 0 {
+		return nil
+	}
+	_, err := s.c.Batch(ctx, s.id, 0)
+	if s.bare = CodeOf(err) == weir.StreamNotFound; s.bare {
+		return nil
+	}
+	return err
 }
 
 // arrived reports whether the subscriber has reached SubscriberOptions.Until. The cursor of a stream
 // in which nothing was ever stored is 0, so a subscriber of such a stream has reached 0.
 func (s *Subscriber) arrived() bool {
-	return s.o.Until != nil && (s.bare && *s.o.Until == 0 || s.from.start == after && s.from.at.Seq >= *s.o.Until)
+	return s.o.Until != nil && (s.bare || s.from.start == after && s.from.at.Seq >= *s.o.Until)
 }
 
 // passes reports whether a batch or a gap that begins at seq lies beyond SubscriberOptions.Until.
