@@ -164,10 +164,16 @@ func (c *call) act() error {
 	case c.mayWait():
 		return c.missing(err)
 	case hub.IsShared(c.h.Hub):
-		c.known, c.created, c.proposed = nil, nil, hub.Publish{}
+		c.forget()
 		return c.wait(c.act)
 	}
 	return err
+}
+
+// forget lets an endpoint begin again. The body must not have been read.
+func (c *call) forget() {
+	c.proposed.Release()
+	c.known, c.created, c.proposed = nil, nil, hub.Publish{}
 }
 
 // missing returns err, which says that the stream does not exist, unless a new stream has its id by
@@ -184,8 +190,7 @@ func (c *call) missing(err error) error {
 	case c.read:
 		return errReplaced // the body cannot be read again
 	}
-	c.proposed.Release()
-	c.known, c.created, c.proposed = nil, nil, hub.Publish{}
+	c.forget()
 	return c.endpoint()(c)
 }
 

@@ -75,7 +75,7 @@ func (c *call) authenticate() (*access.Grant, error) {
 	if c.facts != nil {
 		return c.h.Access.Admit(c.facts.credentials, c.mayWait())
 	}
-	return c.h.Access.Authenticate(c.r.Header["Authorization"])
+	return c.h.Access.Admit(access.ReadCredentials(c.r.Header["Authorization"]), c.mayWait())
 }
 
 // errPending is returned by an endpoint whose outcome is still to come.

@@ -182,7 +182,7 @@ func (l *loop) post(m message) {
 	l.mu.Unlock()
 	switch {
 	case over && m.exchange != nil && m.exchange.finisher != nil:
-		m.exchange.finisher.Finish()
+		l.try(m.exchange.finisher.Finish)
 	case over && m.add != nil:
 		m.add.leave(net.ErrClosed)
 		syscall.Close(m.add.fd)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,9 +17,10 @@ import (
 
 // natsServers are real servers behind one connection.
 type natsServers struct {
-	nc    *nats.Conn
-	js    jetstream.JetStream
-	inbox inbox
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	inbox   inbox
+	largest atomic.Int64 // size of the largest message that the servers accept, as far as this node knows
 }
 
 var _ Servers = (*natsServers)(nil)
@@ -29,7 +31,9 @@ func Connect(nc *nats.Conn) (Servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &natsServers{nc: nc, js: js, inbox: inbox{over: make(chan struct{})}}, nil
+	s := &natsServers{nc: nc, js: js, inbox: inbox{over: make(chan struct{})}}
+	s.largest.Store(nc.MaxPayload())
+	return s, nil
 }
 
 // Header fields of JetStream for which nats.go has no constant.
@@ -41,6 +45,7 @@ const (
 
 // Store implements Servers. JetStream answers only the last message of an atomic batch.
 func (s *natsServers) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
+	s.largest.Store(s.nc.MaxPayload()) // may wait for the network, as all that follows
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {
 		id := nats.NewInbox()[len("_INBOX."):]
@@ -396,7 +401,7 @@ func (s *natsServers) Hear(subject string, take func(*nats.Msg)) (stop func(), e
 func (s *natsServers) Flush(within time.Duration) error { return s.nc.FlushTimeout(within) }
 func (s *natsServers) Connected() bool                  { return s.nc.IsConnected() }
 func (s *natsServers) Server() string                   { return s.nc.ConnectedServerName() }
-func (s *natsServers) MaxPayload() int64                { return s.nc.MaxPayload() }
+func (s *natsServers) MaxPayload() int64                { return s.largest.Load() }
 
 func (s *natsServers) Close() {
 	s.nc.Close()

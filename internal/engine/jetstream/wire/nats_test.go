@@ -1,12 +1,16 @@
 package wire
 
 import (
+	"net"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"weir/internal/engine/jetstream/embedded"
+	"weir/internal/natstest"
 )
 
 // acknowledged recognises the usual acknowledgement without decoding JSON, and accepts no other
@@ -56,4 +60,64 @@ func TestAcknowledged(t *testing.T) {
 			t.Errorf("%s: recognised: %v, sequence %d; want %d (0: not recognised)", answer, ok, got, want)
 		}
 	}
+}
+
+// stuck is a connection to a server. Writes wait while a test holds the lock.
+type stuck struct {
+	net.Conn
+	gate  sync.Mutex
+	begun chan struct{} // receives a value when a write begins
+}
+
+func (c *stuck) Write(p []byte) (int, error) {
+	select {
+	case c.begun <- struct{}{}:
+	default:
+	}
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	return c.Conn.Write(p)
+}
+
+// dialer is a nats.CustomDialer.
+type dialer func(network, address string) (net.Conn, error)
+
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
+
+// An event loop asks for the size of the largest message, so that must not wait for the network.
+func TestMaxPayloadDoesNotWait(t *testing.T) {
+	c := &stuck{begun: make(chan struct{}, 1)}
+	nc, err := nats.Connect(natstest.Start(t, false).URL, nats.UserInfo("weir", "one"), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
+		conn, err := net.Dial(network, address)
+		c.Conn = conn
+		return c, err
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers, err := Connect(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer servers.Close()
+	if err := nc.FlushTimeout(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	<-c.begun
+	c.gate.Lock()
+	if err := nc.Publish("subject", nil); err != nil {
+		t.Fatal(err)
+	}
+	<-c.begun
+	size := make(chan int64, 1)
+	go func() { size <- servers.MaxPayload() }()
+	select {
+	case n := <-size:
+		if n != 1<<20 {
+			t.Errorf("the largest message has %d bytes", n)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("MaxPayload waits for the network")
+	}
+	c.gate.Unlock()
 }

@@ -62,7 +62,8 @@ type Servers interface {
 	// Connected reports whether a server is connected, and Server returns its name.
 	Connected() bool
 	Server() string
-	// MaxPayload returns the size in bytes of the largest message that the servers accept.
+	// MaxPayload returns the size in bytes of the largest message that the servers accept. It never
+	// waits, because event loops call it.
 	MaxPayload() int64
 	Close()
 }
