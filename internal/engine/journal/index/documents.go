@@ -168,9 +168,17 @@ func probe(key string) *Compact {
 	return &Compact{text: key, parts: parts(len(key))}
 }
 
+// probes holds elements for Get, which is called before each creation of a stream. Unused ones would
+// lie between the documents, and keep memory in use.
+var probes = sync.Pool{New: func() any { return new(Compact) }}
+
 // Get returns a copy of the document with this key.
 func (m *Documents) Get(key string) (*Document, bool) {
-	c, ok := m.tree.Get(probe(key))
+	p := probes.Get().(*Compact)
+	*p = *probe(key)
+	c, ok := m.tree.Get(p)
+	*p = Compact{}
+	probes.Put(p)
 	if !ok {
 		return nil, false
 	}
