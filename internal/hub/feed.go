@@ -59,11 +59,10 @@ type feed struct {
 
 	// The fields below are for subscriptions, which read without taking mu.
 	view     atomic.Pointer[view] // set while there are subscriptions
-	rows     rows                 // has its own lock
+	hall     atomic.Pointer[hall] // set by the first subscription
 	turn     sync.Mutex           // a subscription takes it before mu, so that at most one subscription competes with publishers for mu
 	trimming bool                 // a trim runs; guarded by sweeper.trims.mu
 	fetching chan struct{}        // shared stores only: has an element while a subscription reads batches of other nodes into the tail
-	audience audience             // has its own lock
 }
 
 // admitted is an entry between Admit and Commit.

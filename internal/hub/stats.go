@@ -147,9 +147,10 @@ func (f *feed) lags(to *Stats) {
 	if !watched {
 		return
 	}
-	f.audience.mu.Lock()
-	defer f.audience.mu.Unlock()
-	for s := f.audience.first; s != nil; s = s.after {
+	a := &f.hall.Load().audience
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s := a.first; s != nil; s = s.after {
 		lag := s.lag(low, end)
 		to.SlowestLag = max(to.SlowestLag, lag)
 		to.Backlog += lag

@@ -84,7 +84,7 @@ func TestStats(t *testing.T) {
 		head.Close()
 		late.Close()
 		ahead.Close()
-		if got = h.Stats(); got.SlowestLag != 0 || got.TailBytes != 0 || s.traffic.open().audience.first != nil {
+		if got = h.Stats(); got.SlowestLag != 0 || got.TailBytes != 0 || s.traffic.open().hall.Load().audience.first != nil {
 			t.Errorf("after all subscriptions ended: %+v", got)
 		}
 	})

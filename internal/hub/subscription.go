@@ -144,9 +144,10 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	f.evict(s.hub.now())
 	f.tail.join(f)
 	f.show()
-	sub := &Subscription{f: f, row: f.rows.join(), next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
+	all := openHall(f)
+	sub := &Subscription{f: f, row: all.rows.join(), next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
 	sub.position.Store(uint64(sub.next))
-	f.audience.join(sub)
+	all.audience.join(sub)
 	return sub, nil
 }
 
@@ -176,8 +177,9 @@ func (s *Subscription) Close() {
 	s.freeMemory()
 	s.loan.End()
 	s.Unpark()
-	s.f.audience.leave(s)
-	s.f.rows.leave(s.row)
+	all := s.f.hall.Load()
+	all.audience.leave(s)
+	all.rows.leave(s.row)
 	s.f.turn.Lock()
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)

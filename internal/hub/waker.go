@@ -12,6 +12,20 @@ import (
 // stream do.
 const rowSize = 8
 
+// hall has the subscriptions of a feed. Most streams have none.
+type hall struct {
+	rows     rows     // has its own lock
+	audience audience // has its own lock
+}
+
+// openHall returns the hall of a feed. Called with f.mu held.
+func openHall(f *feed) *hall {
+	if f.hall.Load() == nil {
+		f.hall.Store(new(hall))
+	}
+	return f.hall.Load()
+}
+
 // row is a group of subscriptions that wait on one channel.
 type row struct {
 	members int // guarded by rows.mu
@@ -186,7 +200,7 @@ func (w *waker) init() { w.work.L, w.resting = &w.mu, map[*feed]*time.Timer{} }
 // wake makes the waker's goroutine wake all subscriptions of a feed that are waiting. The method
 // wake itself returns at once.
 func (w *waker) wake(f *feed) {
-	if f.rows.mark() {
+	if all := f.hall.Load(); all != nil && all.rows.mark() {
 		w.push(f)
 	}
 }
@@ -252,7 +266,7 @@ func (w *waker) run() {
 		if f == nil {
 			return
 		}
-		r, members, wait := f.rows.next(hurry)
+		r, members, wait := f.hall.Load().rows.next(hurry)
 		if wait > 0 {
 			w.rest(f, wait)
 		}
