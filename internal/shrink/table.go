@@ -15,16 +15,13 @@ type Table[K ~string, V any] struct {
 
 // tablePart is a hash table with linear probing. A table grows one part at a time, so that it does
 // not hold up its users: with a million values, a part has 4096 of them.
-type tablePart[V any] struct {
-	slots []slot[V]
-	n     int // number of values
-}
-
-// slot holds a value and the part of its hash that says where the search for it begins. A search
+//
+// A slot has a value and the part of its hash that says where the search for it begins. A search
 // compares hashes first, because reading values, which are scattered in memory, is slow.
-type slot[V any] struct {
-	value *V // nil: the slot is free
-	sum   uint32
+type tablePart[V any] struct {
+	sums   []uint32 // hashes, by slot; 0: the slot is free
+	values []*V     // by slot
+	n      int      // number of values
 }
 
 const (
@@ -45,7 +42,7 @@ func (t *Table[K, V]) Len() int { return t.n }
 func (t *Table[K, V]) Get(key K) *V {
 	p, sum := t.part(key)
 	if i, ok := t.find(p, key, sum); ok {
-		return p.slots[i].value
+		return p.values[i]
 	}
 	return nil
 }
@@ -55,13 +52,13 @@ func (t *Table[K, V]) Set(value *V) {
 	p, sum := t.part(t.key(value))
 	i, known := t.find(p, t.key(value), sum)
 	if known {
-		p.slots[i].value = value
+		p.values[i] = value
 		return
 	}
-	if t.n++; p.n+1 > len(p.slots)/5*4 {
-		p.resize(max(leastSlots, len(p.slots)+len(p.slots)/4))
+	if t.n++; p.n+1 > len(p.sums)/5*4 {
+		p.resize(max(leastSlots, len(p.sums)+len(p.sums)/4))
 	}
-	p.put(slot[V]{value, sum})
+	p.put(value, sum)
 	p.n++
 }
 
@@ -74,22 +71,22 @@ func (t *Table[K, V]) Delete(key K) {
 	}
 	t.n--
 	p.n--
-	p.slots[i] = slot[V]{}
+	p.values[i], p.sums[i] = nil, 0
 	// Move the values behind the free slot up, so that a search that begins before the slot still
 	// finds them.
-	for at := p.after(i); p.slots[at].value != nil; at = p.after(at) {
-		s := p.slots[at]
-		p.slots[at] = slot[V]{}
-		p.put(s)
+	for at := p.after(i); p.sums[at] != 0; at = p.after(at) {
+		value, sum := p.values[at], p.sums[at]
+		p.values[at], p.sums[at] = nil, 0
+		p.put(value, sum)
 	}
-	if n := len(p.slots); n > leastSlots && p.n < n/4 {
+	if n := len(p.sums); n > leastSlots && p.n < n/4 {
 		p.resize(max(leastSlots, p.n*2))
 	}
 }
 
 func (t *Table[K, V]) part(key K) (*tablePart[V], uint32) {
 	h := maphash.String(t.seed, string(key))
-	return &t.parts[h>>56], uint32(h)
+	return &t.parts[h>>56], uint32(h) | 1
 }
 
 // find returns the position of the value with a key, if there is one.
@@ -97,8 +94,8 @@ func (t *Table[K, V]) find(p *tablePart[V], key K, sum uint32) (int, bool) {
 	if p.n == 0 {
 		return 0, false
 	}
-	for i := p.start(sum); p.slots[i].value != nil; i = p.after(i) {
-		if s := &p.slots[i]; s.sum == sum && t.key(s.value) == key {
+	for i := p.start(sum); p.sums[i] != 0; i = p.after(i) {
+		if p.sums[i] == sum && t.key(p.values[i]) == key {
 			return i, true
 		}
 	}
@@ -107,30 +104,30 @@ func (t *Table[K, V]) find(p *tablePart[V], key K, sum uint32) (int, bool) {
 
 // start returns the position at which the search for a value begins. The order of the positions is
 // the order of the sums, so that resize reads and writes the memory in order.
-func (p *tablePart[V]) start(sum uint32) int { return int(uint64(sum) * uint64(len(p.slots)) >> 32) }
+func (p *tablePart[V]) start(sum uint32) int { return int(uint64(sum) * uint64(len(p.sums)) >> 32) }
 
 func (p *tablePart[V]) after(i int) int {
-	if i++; i < len(p.slots) {
+	if i++; i < len(p.sums) {
 		return i
 	}
 	return 0
 }
 
 // put puts a value into the first free slot from its start on. There is always one.
-func (p *tablePart[V]) put(s slot[V]) {
-	i := p.start(s.sum)
-	for p.slots[i].value != nil {
+func (p *tablePart[V]) put(value *V, sum uint32) {
+	i := p.start(sum)
+	for p.sums[i] != 0 {
 		i = p.after(i)
 	}
-	p.slots[i] = s
+	p.values[i], p.sums[i] = value, sum
 }
 
 func (p *tablePart[V]) resize(n int) {
-	old := p.slots
-	p.slots = make([]slot[V], n)
-	for _, s := range old {
-		if s.value != nil {
-			p.put(s)
+	values, sums := p.values, p.sums
+	p.values, p.sums = make([]*V, n), make([]uint32, n)
+	for i, sum := range sums {
+		if sum != 0 {
+			p.put(values[i], sum)
 		}
 	}
 }
