@@ -23,7 +23,7 @@ func (s *State) take(h Header, graceStart weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(graceStart)
 	s.keys.forget(s.low, h.Time, s.rules.Keys)
-	s.wrote.take(h.Writer, h.Time)
+	record(s, h.Writer, h.Time)
 	if h.Ends {
 		defer end(s)
 	}
@@ -39,7 +39,7 @@ func (s *State) take(h Header, graceStart weir.Time) {
 	s.bytes += int64(h.Size)
 	s.charge += h.charge()
 	if h.Key != (digest{}) {
-		s.keys.add(h)
+		keysOf(s).add(h)
 	}
 }
 

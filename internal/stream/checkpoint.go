@@ -66,7 +66,7 @@ var errNote = errors.New("checkpoint is damaged")
 // which is s itself or the state that s was forked from.
 func (s *State) Checkpoint(original *State) Checkpoint {
 	return Checkpoint{s.ever, s.zero, s.ended, s.cursor, s.low, s.stored, s.last,
-		original.keys.queue.head(original.keys.evicted(s.low)), s.wrote.clone()}
+		original.keys.below(s.low), s.wrote.clone()}
 }
 
 // Low returns the sequence below which everything is to be trimmed.
@@ -158,7 +158,8 @@ func (s *State) load(note []byte) error {
 		d.keys(s, note[0] == noteKeys)
 	}
 	if note[0] == noteWriters {
-		s.wrote = d.writers()
+		w := d.writers()
+		s.wrote = &w
 	}
 	sound := !d.bad && len(d.b) == 0 && flags <= noteEver|noteZero|noteEnds && s.cursor <= weir.MaxSeq && s.low <= s.next() &&
 		s.low >= s.base() && s.stored <= s.last
@@ -229,7 +230,7 @@ func (d *decoder) keys(s *State, some bool) {
 			d.bad = true
 			return
 		}
-		s.keys.collect(&h)
+		keysOf(s).collect(&h)
 		before = h
 	}
 }

@@ -12,8 +12,11 @@ import (
 // only the durable entries, and clients see the fork.
 func (s *State) Fork() *State {
 	c := *s
-	c.keys = keys{}
-	c.wrote = s.wrote.clone()
+	c.keys = nil
+	if s.wrote != nil {
+		w := s.wrote.clone()
+		c.wrote = &w
+	}
 	c.lost = slices.Clone(s.lost)
 	c.gaps.open, c.gaps.closed = slices.Clone(s.gaps.open), slices.Clone(s.gaps.closed)
 	return &c

@@ -28,27 +28,31 @@ func (s *State) CheckInvariants() error {
 	if len(s.gaps.closed)+len(s.gaps.open) > 0 && next > s.cursor {
 		return fmt.Errorf("a gap ends at %d, the cursor is %d", next-1, s.cursor)
 	}
+	ks := s.keys
+	if ks == nil {
+		return nil
+	}
 	used := 0
-	for _, slot := range s.keys.place.slots {
+	for _, slot := range ks.place.slots {
 		if slot == 0 {
 			continue
 		}
 		used++
-		i := uint32(slot) - s.keys.queue.start()
-		if int(i) >= s.keys.queue.len() || tagOf(s.keys.queue.index(int(i)).digest)>>32 != slot>>32 {
-			return fmt.Errorf("a slot of the hash table points to index %d, which is outside the queue of %d keys or holds another key", i, s.keys.queue.len())
+		i := uint32(slot) - ks.queue.start()
+		if int(i) >= ks.queue.len() || tagOf(ks.queue.index(int(i)).digest)>>32 != slot>>32 {
+			return fmt.Errorf("a slot of the hash table points to index %d, which is outside the queue of %d keys or holds another key", i, ks.queue.len())
 		}
 	}
-	if used != s.keys.place.used {
-		return fmt.Errorf("the hash table has %d used slots, but counts %d", used, s.keys.place.used)
+	if used != ks.place.used {
+		return fmt.Errorf("the hash table has %d used slots, but counts %d", used, ks.place.used)
 	}
-	for i := 1; i < s.keys.queue.len(); i++ {
-		k, before := s.keys.queue.index(i), s.keys.queue.index(i-1)
+	for i := 1; i < ks.queue.len(); i++ {
+		k, before := ks.queue.index(i), ks.queue.index(i-1)
 		if k.seq() <= before.seq() || k.time() < before.time() {
 			return fmt.Errorf("the keys of batches %d and %d are out of order in the queue, by sequence or by time", k.seq(), before.seq())
 		}
 	}
-	if n := s.keys.evicted(s.low); n > s.rules.Keys {
+	if n := ks.evicted(s.low); n > s.rules.Keys {
 		return fmt.Errorf("%d keys of evicted batches are remembered, but the limit is %d", n, s.rules.Keys)
 	}
 	return nil

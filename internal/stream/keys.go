@@ -20,6 +20,14 @@ type keys struct {
 	searched bool   // a search has read through the unplaced keys
 }
 
+// keysOf returns the keys of the state, to which the caller can add some.
+func keysOf(s *State) *keys {
+	if s.keys == nil {
+		s.keys = new(keys)
+	}
+	return s.keys
+}
+
 // placeStep is how many keys of a restored state enter the hash table each time a key is added.
 // Entering them takes about as long as reading through a million keys.
 const placeStep = 1 << 17
@@ -68,6 +76,9 @@ func (k *key) ended(now weir.Time) bool { return k.time().Add(weir.IdempotencyKe
 // find returns the remembered key with this digest. The second result is false if there is none or
 // if its lifetime has ended.
 func (ks *keys) find(d digest, now weir.Time) (key, bool) {
+	if ks == nil {
+		return key{}, false
+	}
 	found := ks.lookUp(d)
 	if found == nil {
 		return key{}, false
@@ -123,6 +134,9 @@ func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 // index is called after the last call of collect. It drops the collected keys that the method forget
 // would drop, and lets lookUp find the others. The parameters have the same meaning as in forget.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
+	if ks == nil {
+		return
+	}
 	ks.queue.pop(ks.over(low, now, most))
 	ks.unplaced = ks.queue.len()
 }
@@ -147,6 +161,9 @@ func (ks *keys) placeMore() {
 
 // evicted returns how many keys belong to batches below low.
 func (ks *keys) evicted(low weir.Seq) int {
+	if ks == nil {
+		return 0
+	}
 	from, to := 0, ks.queue.len()
 	for from < to {
 		if mid := (from + to) / 2; ks.queue.index(mid).seq() < low {
@@ -156,6 +173,14 @@ func (ks *keys) evicted(low weir.Seq) int {
 		}
 	}
 	return from
+}
+
+// below returns the keys of batches below low.
+func (ks *keys) below(low weir.Seq) queue {
+	if ks == nil {
+		return queue{}
+	}
+	return ks.queue.head(ks.evicted(low))
 }
 
 // over returns how many keys at the front of the queue are to be forgotten. These are the keys
@@ -175,6 +200,9 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 // forget drops the keys whose lifetime has ended at the time now. Of the keys of evicted batches
 // (those below low), it keeps only the newest, at most the number given by the parameter most.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
+	if ks == nil {
+		return
+	}
 	n := ks.over(low, now, most)
 	for i := range n {
 		ks.drop(i)
@@ -199,6 +227,9 @@ func (ks *keys) drop(i int) {
 
 // takeBack forgets the newest n keys.
 func (ks *keys) takeBack(n int) {
+	if ks == nil {
+		return
+	}
 	n = min(n, ks.queue.len())
 	for i := ks.queue.len() - n; i < ks.queue.len(); i++ {
 		ks.drop(i)

@@ -13,5 +13,9 @@ func Held(s *State) int64 {
 		key = 32
 	)
 	gaps := cap(s.gaps.open) + cap(s.gaps.closed) + cap(s.lost)
-	return int64(gaps*gap + s.keys.queue.capacity()*key + len(s.keys.place.slots)*8 + s.wrote.size())
+	bytes := gaps*gap + s.wrote.size()
+	if ks := s.keys; ks != nil {
+		bytes += ks.queue.capacity()*key + len(ks.place.slots)*8
+	}
+	return int64(bytes)
 }

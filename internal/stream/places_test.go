@@ -41,9 +41,9 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 		ks.forget(low, 0, 0)
 		names = names[n:]
 		if len(names) > 3 {
-			s := &State{keys: *ks}
+			s := &State{keys: ks}
 			back := s.Back(&State{}, 3)
-			*ks = back.keys
+			*ks = *back.keys
 			for _, name := range names[len(names)-3:] {
 				delete(model, name)
 			}

@@ -92,7 +92,7 @@ func (f *folding) add(h *Header) bool {
 	}
 	f.next = h.Seq + 1
 	s.last = max(s.last, h.Time)
-	s.wrote.take(h.Writer, h.Time)
+	record(s, h.Writer, h.Time)
 	if h.Ends {
 		s.ended, f.limit, f.found = true, f.next, true
 	}
@@ -108,7 +108,7 @@ func (f *folding) add(h *Header) bool {
 		s.bytes += int64(h.Size)
 		s.charge += h.charge()
 		if h.Key != (digest{}) {
-			s.keys.collect(h)
+			keysOf(s).collect(h)
 		}
 	}
 	return true

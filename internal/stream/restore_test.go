@@ -129,12 +129,12 @@ func TestNotesWithAndWithoutKeys(t *testing.T) {
 func TestLongestNote(t *testing.T) {
 	s := New(Rules{MaxBytes: 1 << 40, Retention: time.Hour, Keys: weir.MaxEvictedKeys}, 0)
 	for i := range weir.MaxEvictedKeys + 10 {
-		s.keys.add(Header{Key: weir.DigestKey(fmt.Sprint(i)), Seq: weir.Seq(i+1) << 33, Time: weir.Time(i) << 9, Count: 4 << 20})
+		keysOf(s).add(Header{Key: weir.DigestKey(fmt.Sprint(i)), Seq: weir.Seq(i+1) << 33, Time: weir.Time(i) << 9, Count: 4 << 20})
 	}
 	s.ever, s.cursor, s.low = true, weir.MaxSeq, weir.MaxSeq
 	s.keys.forget(s.low, 0, s.rules.Keys)
 	for i := range MaxProducers {
-		s.wrote.take(&Writer{fmt.Sprintf("%0256d", i), 1<<53 - 1, 1<<53 - 1, strings.Repeat("x", 512)}, 1<<41)
+		record(s, &Writer{fmt.Sprintf("%0256d", i), 1<<53 - 1, 1<<53 - 1, strings.Repeat("x", 512)}, 1<<41)
 	}
 	note := Encoded(s)
 	got := New(s.rules, 0)

@@ -71,8 +71,8 @@ type State struct {
 	charge int64     // total charge of the kept batches (D12)
 	gaps   gaps      // missing sequences from low to cursor
 	lost   []gap     // ranges of lost batches; their graceStart is not used
-	wrote  writers   // producers and the last order mark (writers.go)
-	keys   keys      // idempotency keys, also of some evicted batches (D25)
+	wrote  *writers  // producers and the last order mark (writers.go); nil if there are none
+	keys   *keys     // idempotency keys, also of some evicted batches (D25); nil if there are none
 }
 
 // New returns the state of a stream without batches.

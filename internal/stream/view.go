@@ -13,7 +13,7 @@ type View struct{ s State }
 // View returns a view of the current state. Its cost depends only on the number of open gaps.
 func (s *State) View() View {
 	c := *s
-	c.keys, c.wrote = keys{}, writers{}
+	c.keys, c.wrote = nil, nil
 	// The view needs no closed gaps, because a subscription reads across them.
 	c.gaps = gaps{open: slices.Clone(s.gaps.open)}
 	return View{c}

@@ -51,6 +51,9 @@ type writers struct {
 
 // judge compares a writer with the state. The first result is true if its batch is a duplicate.
 func (w *writers) judge(p *Writer) (duplicate bool, s Standing) {
+	if w == nil {
+		w = &writers{}
+	}
 	if p.Producer != "" {
 		last, known := w.producers.find(p.Producer)
 		s = Standing{Epoch: last.epoch, Seq: last.seq}
@@ -77,23 +80,40 @@ func (w *writers) judge(p *Writer) (duplicate bool, s Standing) {
 	return false, Standing{Epoch: p.Epoch, Seq: p.Seq}
 }
 
-// take records the writer of an entry.
-func (w *writers) take(p *Writer, at weir.Time) {
+// record remembers the writer of an entry. There may be none.
+func record(s *State, p *Writer, at weir.Time) {
 	if p == nil {
 		return
 	}
+	if s.wrote == nil {
+		s.wrote = new(writers)
+	}
+	s.wrote.take(p, at)
+}
+
+func (w *writers) take(p *Writer, at weir.Time) {
 	if p.Producer != "" {
 		w.producers.take(producer{name: p.Producer, epoch: p.Epoch, seq: p.Seq, used: at})
 	}
 	w.order = cmp.Or(p.Order, w.order)
 }
 
-func (w *writers) clone() writers { return writers{w.producers.clone(), w.order} }
+func (w *writers) clone() writers {
+	if w == nil {
+		return writers{}
+	}
+	return writers{w.producers.clone(), w.order}
+}
 
 func (w *writers) empty() bool { return w.producers.len() == 0 && w.order == "" }
 
 // size returns about how many bytes the writers take, in memory and in a note.
-func (w *writers) size() int { return len(w.order) + w.producers.size() }
+func (w *writers) size() int {
+	if w == nil {
+		return 0
+	}
+	return len(w.order) + w.producers.size()
+}
 
 // encode appends the writers to a note.
 func (w *writers) encode(b []byte) []byte { return appendText(w.producers.encode(b), w.order) }
