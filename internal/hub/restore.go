@@ -64,6 +64,9 @@ func proceed(f *feed) {
 // startWith sets the state of a feed whose log is being opened. Called with f.mu held.
 func startWith(f *feed, s *stream.State) {
 	f.ahead, f.state, f.trimmed = s, s.Fork(), s.Low()
+	if !stream.Keeps(s) {
+		f.expiry = never
+	}
 	if l := lifeOf(f.s); l != nil {
 		l.touch(s.Cursor().UpdatedAt)
 	}

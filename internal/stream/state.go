@@ -90,6 +90,9 @@ func (s *State) Bytes() int64 { return s.bytes }
 // Charge returns how many bytes all kept batches together count towards MaxBytes (D12).
 func Charge(s *State) int64 { return s.charge }
 
+// Keeps reports whether the state has any batches that can be evicted. Lost batches count.
+func Keeps(s *State) bool { return s.low < s.next() }
+
 // Low returns the mark below which every sequence was evicted or closed. The log may trim its
 // entries below this mark.
 func (s *State) Low() weir.Seq { return s.low }
