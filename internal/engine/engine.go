@@ -60,6 +60,9 @@ type Flusher interface {
 	OpenNow(id LogID, judge Judge) Log
 }
 
+// Sized is a Log with a method that returns the same as Engine.Held, whether the log is open or not.
+type Sized interface{ Held() int64 }
+
 // LogID names a log: the revision at which its document was created. It is never used twice. A
 // document that is deleted and created again under the same key gets a fresh log without the old
 // entries.

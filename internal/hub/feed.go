@@ -103,7 +103,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	var left engine.Log
 	var size int64
 	if h.shared {
-		left, size = f.log, closedLog+h.engine.Held(s.log)
+		left, size = f.log, closedLog+logBytes(f)
 	}
 	f.log.Close()
 	// The state is final only now: Close has waited for appends whose callers have left.
@@ -135,7 +135,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	busy.end(nil)
 	s.mu.Unlock()
-	h.measureClosed(s)
+	measureClosed(f)
 	if !settled {
 		h.sweeper.checkBy(s, h.now())
 	} else if sum.until != never {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"weir"
+	"weir/internal/engine"
 	"weir/internal/stream"
 )
 
@@ -37,8 +38,8 @@ func (s *Stream) setUse(bytes int64) {
 
 // measureClosed records the memory of a stream whose log is closed. Only the memory of the engine
 // counts: a state that the hub keeps for such a stream counts towards Options.StateBytes instead.
-func (h *Hub) measureClosed(s *Stream) {
-	bytes := h.engine.Held(s.log)
+func measureClosed(f *feed) {
+	bytes, s := logBytes(f), f.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.traffic.open() == nil {
@@ -46,11 +47,19 @@ func (h *Hub) measureClosed(s *Stream) {
 	}
 }
 
+// logBytes returns how many bytes of memory the engine uses for the log of the feed, open or not.
+func logBytes(f *feed) int64 {
+	if l, ok := f.log.(engine.Sized); ok {
+		return l.Held()
+	}
+	return f.hub.engine.Held(f.s.log)
+}
+
 // measure records the memory that the feed's stream uses. It holds no lock while it asks the
 // engine. Otherwise it could deadlock: an engine may hold a lock of its own while it calls
 // documentChanged, which needs Stream.mu.
 func (f *feed) measure() {
-	bytes := f.hub.engine.Held(f.s.log)
+	bytes := logBytes(f)
 	f.mu.Lock()
 	bytes += stream.Held(f.ahead) + stream.Held(f.state)
 	f.mu.Unlock()

@@ -31,6 +31,7 @@ var trimCases = []testCase{
 		"Held returns about how many bytes of memory this process uses for the entries of a log and for the note of its last Trim.",
 		"A log that is not open may use none.",
 		"A log that was dropped, or that holds no entry and was never trimmed, uses none.",
+		"Sized is a Log with a method that returns the same as Engine.Held, whether the log is open or not.",
 	}, memoryHeld},
 	{"an outline of a closed log", []string{
 		"Outline describes the entries of a log that is not open.",
@@ -260,6 +261,9 @@ func memoryHeld(s *store) {
 	}
 	s.append(log, batches(300, 250, 260)...) // out of order
 	few = s.Held(doc.Created)
+	if l, ok := log.(engine.Sized); ok && l.Held() != few {
+		s.Errorf("Sized.Held: %d bytes of memory, want %d", l.Held(), few)
+	}
 	s.reopened(doc.Created, log, func(*judge, engine.Log) {
 		if n := s.Held(doc.Created); n != few {
 			s.Errorf("after reopening, the log takes %d bytes of memory, want %d as before", n, few)

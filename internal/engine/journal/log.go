@@ -67,7 +67,7 @@ type handle struct {
 	staged weir.Seq // value of low after all trims, including those in flight
 }
 
-var _ engine.Log = (*handle)(nil)
+var _ engine.Sized = (*handle)(nil)
 
 // perEntry is the memory that one entry of a long log takes, rounded up; see Costs in DESIGN.md.
 const perEntry = 32
@@ -84,6 +84,13 @@ func (j *Journal) Held(id engine.LogID) int64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.held()
+}
+
+// Held implements engine.Sized.
+func (h *handle) Held() int64 {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.held()
 }
 
 func (l *log) held() int64 { return int64(l.index.Len())*perEntry + int64(len(l.lastMark().note)) }
