@@ -361,9 +361,9 @@ func (s *Subscriber) incarnation(h http.Header) error {
 }
 
 // stand takes the position from the first frame of the connection, which comes before any event. If
-// the connection is lost before the first batch, the subscriber resumes at this position. If the
-// first frame has no position, nothing was ever stored in the stream, or the next batch is batch 0. So
-// the subscriber continues with the oldest batch.
+// the connection is lost before the first batch, the subscriber resumes at this position. A first
+// frame without a position means that nothing was ever stored in the stream, or that batch 0 comes
+// next. In both cases, the subscriber continues with the oldest batch.
 func (s *Subscriber) stand(ctx context.Context, d *decoder) error {
 	if !d.idle || s.from.start == after {
 		return nil

@@ -45,7 +45,7 @@ const (
 
 // Store implements Servers. JetStream answers only the last message of an atomic batch.
 func (s *natsServers) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
-	s.largest.Store(s.nc.MaxPayload()) // may wait for the network, as all that follows
+	s.largest.Store(s.nc.MaxPayload()) // may wait for the network, like the rest of Store
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {
 		id := nats.NewInbox()[len("_INBOX."):]
