@@ -13,12 +13,9 @@ type copier struct {
 	seg    *Segment
 	w      io.Writer
 	report func(error) // called with each damage
+	buf    []byte      // memory for copyStep bytes
 	bad    int64       // end of the unreadable part that was reported last
 	seen   int         // number of damages and unreadable parts so far
-}
-
-func newCopier(s *Segment, w io.Writer, report func(error)) *copier {
-	return &copier{seg: s, w: w, report: report, bad: -1}
 }
 
 // Part says how much of a segment to copy.
@@ -30,31 +27,37 @@ type Part struct {
 
 // Copy writes the segment to w. It checks every record while it copies. It writes damaged data
 // unchanged, and zeros in place of unreadable data, and reports both. It returns the error of w, or
-// engine.ErrClosed.
+// engine.ErrClosed. If the segment is whole, Copy allocates little, however large the segment is.
 func (s *Segment) Copy(w io.Writer, p Part, report func(error)) error {
+	buf, free := Buffer(copyStep)
+	defer free()
 	if x := s.Packed(); x != nil {
-		return s.copyPacked(x, w, report)
+		return s.copyPacked(x, buf, w, report)
 	}
-	return newCopier(s, w, report).run(p)
+	c := copier{seg: s, w: w, report: report, buf: buf, bad: -1}
+	return c.run(p)
 }
 
 // copyPacked copies the stored blocks of a segment, and then checks its content. If the content is
 // damaged, copyPacked reports only the damage to the content. Otherwise a block that cannot be read
 // would be reported twice.
-func (s *Segment) copyPacked(x *blocks.File, w io.Writer, report func(error)) error {
+func (s *Segment) copyPacked(x *blocks.File, buf []byte, w io.Writer, report func(error)) error {
 	size, err := x.File.Size()
 	if err != nil {
 		return err
 	}
 	var stored, content []error
-	file := &Segment{Name: s.Name, File: x.File}
-	if err := newCopier(file, w, func(err error) { stored = append(stored, err) }).raw(0, size); err != nil {
+	file := copier{
+		seg: &Segment{Name: s.Name, File: x.File}, w: w, report: func(err error) { stored = append(stored, err) }, buf: buf, bad: -1,
+	}
+	if err := file.raw(0, size); err != nil {
 		return err
 	}
 	if err := x.Fault(); err != nil {
 		content = append(content, s.Damage(size, "table of blocks", err))
 	}
-	if err := newCopier(s, io.Discard, func(err error) { content = append(content, err) }).run(Part{}); err != nil {
+	c := copier{seg: s, w: io.Discard, report: func(err error) { content = append(content, err) }, buf: buf, bad: -1}
+	if err := c.run(Part{}); err != nil {
 		return err
 	}
 	if len(content) == 0 {
@@ -67,12 +70,12 @@ func (s *Segment) copyPacked(x *blocks.File, w io.Writer, report func(error)) er
 }
 
 // copyStep is the number of bytes copied at once in parts that are not checked.
-const copyStep = 1 << 20
+const copyStep = LongRun
 
 // run copies the segment. It checks the groups if it knows where they end. Everything else is
 // copied unchecked.
 func (c *copier) run(p Part) error {
-	block, size, end := make([]byte, DataStart), c.seg.size, p.End
+	block, size, end := c.buf[:DataStart], c.seg.size, p.End
 	if err := c.read(block, 0); err != nil {
 		return err
 	}
@@ -89,9 +92,9 @@ func (c *copier) run(p Part) error {
 	if end > 0 {
 		return c.groups(end)
 	}
-	f, _, err := c.seg.footer()
+	f, err := c.seg.whole()
 	if err == nil {
-		_, err = c.seg.Index()
+		err = c.index(&f)
 	}
 	if p.Raw && errors.Is(err, ErrChecksum) {
 		return c.raw(DataStart, size)
@@ -102,13 +105,29 @@ func (c *copier) run(p Part) error {
 	if err := c.groups(f.end); err != nil {
 		return err
 	}
-	zeros := make([]byte, copyStep) // zeros replace the previous content of a recycled file
+	clear(c.buf) // zeros replace the previous content of a recycled file
 	for n := f.unused() - f.end; n > 0; n -= copyStep {
-		if _, err := c.w.Write(zeros[:min(n, copyStep)]); err != nil {
+		if _, err := c.w.Write(c.buf[:min(n, copyStep)]); err != nil {
 			return err
 		}
 	}
 	return c.raw(f.unused(), size)
+}
+
+// index checks the index, which ends at the footer.
+func (c *copier) index(f *footer) error {
+	sum, end := c.seg.Seed, c.seg.size-footerSize
+	for off := f.index; off < end; off += copyStep {
+		b := c.buf[:min(copyStep, end-off)]
+		if err := c.seg.Read(b, off); err != nil {
+			return err
+		}
+		sum = Sum(sum, b)
+	}
+	if sum != f.indexSum {
+		return c.seg.Damage(f.index, "index", ErrChecksum)
+	}
+	return nil
 }
 
 // groups copies and checks the groups up to the offset end. A damaged group is copied unchanged.
@@ -150,9 +169,8 @@ func (c *copier) unchecked(from, to, off int64, what string, why error) error {
 
 // raw copies data that needs no check or cannot be checked.
 func (c *copier) raw(from, to int64) error {
-	buf := make([]byte, min(copyStep, max(to-from, 0)))
 	for from < to {
-		b := buf[:min(int64(len(buf)), to-from)]
+		b := c.buf[:min(copyStep, to-from)]
 		if err := c.read(b, from); err != nil {
 			return err
 		}

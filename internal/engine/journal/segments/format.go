@@ -230,16 +230,37 @@ func (r *Record) Decode(b []byte, seed uint32) error {
 	if err := r.DecodeHead(b, seed); err != nil {
 		return err
 	}
-	head := r.HeadLen()
-	if uint64(r.Length) > uint64(len(b)-head) {
-		return errShort
+	var err error
+	r.Payload, err = checkPayload(b, r.HeadLen())
+	return err
+}
+
+// checkPayload verifies and returns the payload of the record at the start of b, whose head is valid
+// and has the given length.
+func checkPayload(b []byte, head int) ([]byte, error) {
+	length := binary.LittleEndian.Uint32(b[8:])
+	if uint64(length) > uint64(len(b)-head) {
+		return nil, errShort
 	}
-	end := head + int(r.Length)
-	r.Payload = b[head:end:end]
-	if crc32.Checksum(r.Payload, castagnoli) != r.PayloadSum {
-		return ErrChecksum
+	end := head + int(length)
+	if payload := b[head:end:end]; crc32.Checksum(payload, castagnoli) == binary.LittleEndian.Uint32(b[4:]) {
+		return payload, nil
 	}
-	return nil
+	return nil, ErrChecksum
+}
+
+// checkRecord does the same as Decode, but keeps nothing of the record, so it allocates nothing. It
+// returns the length of the record, including padding.
+func checkRecord(b []byte, seed uint32) (size int, err error) {
+	_, key, head, err := CheckHead(b, seed)
+	if err != nil {
+		return 0, err
+	}
+	if end, _ := TagOf(b, key, head); end < 0 {
+		return 0, ErrChecksum
+	}
+	payload, err := checkPayload(b, head)
+	return Padded(head + len(payload)), err
 }
 
 // Header converts the record of an entry to an engine.Header.
@@ -297,12 +318,12 @@ func bind(bond uint32, head []byte) uint32 { return Sum(bond, head[:4]) }
 func checkGroup(b []byte, f frame, seed uint32) (int, error) {
 	off, count, bond := FrameSize, uint32(0), uint32(0)
 	for ; off < len(b); count++ {
-		var r Record
-		if err := r.Decode(b[off:], seed); err != nil {
+		size, err := checkRecord(b[off:], seed)
+		if err != nil {
 			return off, err
 		}
 		bond = bind(bond, b[off:])
-		off += r.Size()
+		off += size
 	}
 	if f.old {
 		bond = count

@@ -22,7 +22,8 @@ type storedGroup struct {
 func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Seq[storedGroup] {
 	return func(yield func(storedGroup) bool) {
 		var head [FrameSize]byte
-		var buf []byte
+		buf, free := Buffer(LongRun) // for nearly all groups
+		defer free()
 		for off := from; off < to; {
 			g := storedGroup{off: off, bad: off, err: ErrChecksum}
 			framed := false
@@ -34,8 +35,8 @@ func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Se
 				}
 			}
 			if framed = framed && g.length > FrameSize && off+int64(g.length) <= to; framed {
-				if cap(buf) < g.length {
-					buf = make([]byte, max(g.length, 2*cap(buf)))
+				if len(buf) < g.length {
+					buf = make([]byte, max(g.length, 2*len(buf)))
 				}
 				g.b = buf[:g.length]
 				if g.err = read(g.b, off); g.err == nil {

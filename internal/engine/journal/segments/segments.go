@@ -198,18 +198,24 @@ func (s *Segment) Identity() string {
 	return fmt.Sprintf("%x", f.encode(s.Seed))
 }
 
+// whole reads the footer of a sealed segment. It returns engine.ErrDamaged if the footer is not valid
+// or the index is not where the footer says.
+func (s *Segment) whole() (footer, error) {
+	f, ok, err := s.footer()
+	if err == nil && (!ok || s.size-footerSize-f.index != int64(f.slots)*SlotSize || f.index < f.end) {
+		err = s.Damage(s.size-footerSize, "footer", ErrChecksum)
+	}
+	return f, err
+}
+
 // Index reads the index slots of a sealed segment, and sets the fields Used and table. It returns
 // engine.ErrDamaged if the footer or the index is not valid.
 func (s *Segment) Index() ([]byte, error) {
-	f, ok, err := s.footer()
+	f, err := s.whole()
 	if err != nil {
 		return nil, err
 	}
-	n := s.size - footerSize - f.index
-	if !ok || n != int64(f.slots)*SlotSize || f.index < f.end {
-		return nil, s.Damage(s.size-footerSize, "footer", ErrChecksum)
-	}
-	b := make([]byte, n)
+	b := make([]byte, f.slots*SlotSize)
 	if err := s.Read(b, f.index); err != nil {
 		return nil, err
 	}
