@@ -13,7 +13,7 @@ import (
 // release.
 //
 // Opening a log can take seconds, so acquire opens the log without holding a lock. One caller opens
-// the log, and the other callers wait on traffic.busy. If opening fails, all these callers get the
+// the log, and the other callers wait on traffic.wait. If opening fails, all these callers get the
 // error. If each retried in turn, the last caller would wait for the sum of all attempts.
 func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 	for {
@@ -32,10 +32,11 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			s.mu.Unlock()
 			return f, nil
 		}
-		if busy := s.traffic.transition(); busy != nil {
-			if busy.done == nil {
-				busy.done = make(chan struct{})
+		if s.traffic.inTransition() {
+			if s.traffic.wait == nil {
+				s.traffic.wait = &transition{done: make(chan struct{})}
 			}
+			busy := s.traffic.wait
 			s.mu.Unlock()
 			select {
 			case <-busy.done:
@@ -57,17 +58,16 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 // enter opens the feed of a stream, and acquires it. It calls the function open to open the log.
 // Called with s.mu held, which it unlocks meanwhile.
 func enter(s *Stream, open func(*feed) (engine.Log, error)) (f *feed, err error) {
-	busy := new(transition)
 	if s.traffic == nil {
 		s.traffic = new(traffic)
 	}
 	way := s.traffic
-	way.busy = busy
+	way.busy = true
 	s.mu.Unlock()
 	err = errOpening // if the call of open panics
 	defer func() {
 		s.mu.Lock()
-		if way.busy = nil; err == nil {
+		if err == nil {
 			f.users = 1
 			way.feed, s.summary = f, summary{}
 		} else if way.idle() {
@@ -77,23 +77,25 @@ func enter(s *Stream, open func(*feed) (engine.Log, error)) (f *feed, err error)
 		if err == errNotNow {
 			why = nil // the callers that wait try to open the log themselves
 		}
-		busy.end(why)
+		way.end(why)
 	}()
 	return s.open(way, open)
 }
 
 var errOpening = errors.New("opening the stream has failed")
 
-// transition represents the opening or closing of a feed. Other callers wait until it has ended.
+// transition is the opening or closing of a feed, for callers that wait until it has ended.
 type transition struct {
-	done chan struct{} // closed when the transition ends; nil if no caller waits
+	done chan struct{} // closed when the transition ends
 	err  error         // why opening failed; valid once done is closed
 }
 
-// end ends the transition. Called with Stream.mu held.
-func (t *transition) end(err error) {
-	if t.err = err; t.done != nil {
-		close(t.done)
+// end ends the transition that is in progress. Called with Stream.mu held.
+func (t *traffic) end(err error) {
+	if t.busy = false; t.wait != nil {
+		t.wait.err = err
+		close(t.wait.done)
+		t.wait = nil
 	}
 }
 
@@ -120,10 +122,11 @@ func (s *Stream) open(way *traffic, openLog func(*feed) (engine.Log, error)) (*f
 		}
 		return nil, fmt.Errorf("open stream %s: %w", s.ID, err)
 	}
+	now := s.hub.now()
 	f.mu.Lock()
 	f.log = log
-	f.evict(s.hub.now())
-	f.updateHeld(s.hub.now())
+	f.evict(now)
+	f.updateHeld(now)
 	f.schedule()
 	f.mu.Unlock()
 	f.used.Store(true) // the sweeper measures what the feed needs

@@ -78,20 +78,15 @@ type origin struct {
 	Expires    bool // the stream has a time at which it expires; see life.until
 }
 
-// transition returns the opening or closing of the feed that is in progress, or nil. Called with
-// Stream.mu held.
-func (t *traffic) transition() *transition {
-	if t == nil {
-		return nil
-	}
-	return t.busy
-}
+// inTransition reports whether the feed is being opened or closed. Called with Stream.mu held.
+func (t *traffic) inTransition() bool { return t != nil && t.busy }
 
 // traffic describes the publishes to one stream that are in progress. It survives when the log is
 // reopened.
 type traffic struct {
 	feed *feed       // set while the log is open; otherwise nil; guarded by Stream.mu
-	busy *transition // set while the feed is being opened or closed; otherwise nil; guarded by Stream.mu
+	busy bool        // the feed is being opened or closed; guarded by Stream.mu
+	wait *transition // what callers wait for while busy is set; nil if no caller waits; guarded by Stream.mu
 
 	holds holds // see gaps.go; has its own lock, which may be taken while holding any other lock
 	order order // see order.go; has its own lock, like the field holds

@@ -53,13 +53,11 @@ func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[*
 // ruleHeaders converts headers of the engine to headers of package stream.
 func ruleHeaders(entries iter.Seq[*engine.Header]) iter.Seq[*stream.Header] {
 	return func(yield func(*stream.Header) bool) {
-		var r *stream.Header
-		entries(func(h *engine.Header) bool { // a loop would allocate each of its variables
-			if r == nil { // many logs are empty, and need no memory for a header
-				r = new(stream.Header)
+		var r stream.Header
+		for h := range entries {
+			if convert(&r, h); !yield(&r) {
+				return
 			}
-			convert(r, h)
-			return yield(r)
-		})
+		}
 	}
 }

@@ -42,7 +42,7 @@ type feed struct {
 	mu       sync.Mutex
 	ahead    *stream.State // includes admitted entries
 	state    *stream.State // durable entries only
-	pending  []admitted    // entries in ahead that are not in state, in order
+	pending  pending       // entries in ahead that are not in state, in order
 	trimmed  weir.Seq      // low mark of the last trim; all batches below this mark are evicted
 	evicted  int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
 	trimFrom weir.Time     // when the sweeper first found evicted batches after the last trim; 0 if it has found none yet
@@ -55,7 +55,7 @@ type feed struct {
 	loose    []*loosened   // changes to larger limits that are in progress
 	held     heldFrom      // the missing sequences whose grace period is paused
 	timer    *time.Timer   // calls closeGaps
-	tail     tail
+	tail     *tail         // set by the first subscription; most streams have none
 
 	// The fields below are for subscriptions, which read without taking mu.
 	view     atomic.Pointer[view] // set while there are subscriptions
@@ -85,7 +85,7 @@ type admitted struct {
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.traffic.open()
-	if f == nil || s.traffic.transition() != nil || (f.users > 0 && !force) {
+	if f == nil || s.traffic.inTransition() || (f.users > 0 && !force) {
 		s.mu.Unlock()
 		return
 	}
@@ -96,8 +96,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		s.mu.Unlock()
 		return
 	}
-	busy := new(transition)
-	f.way.feed, f.way.busy = nil, busy
+	f.way.feed, f.way.busy = nil, true
 	s.mu.Unlock()
 
 	var left engine.Log
@@ -126,14 +125,14 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if limits != s.bounds.Load() { // the limits have changed, and the feed has not applied them, so the summary is not valid
 		sum, settled = summary{}, false
 	}
-	f.way.busy, s.summary = nil, sum
+	s.summary = sum
 	if !force && f.way.idle() {
 		s.traffic = nil
 	}
 	if kept != nil && !s.deleted {
 		h.folded.put(&fold{s, kept, left, stream.Memory(kept) + size})
 	}
-	busy.end(nil)
+	f.way.end(nil)
 	s.mu.Unlock()
 	measureClosed(f)
 	if !settled {
@@ -147,7 +146,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 // no open gap, no entry in flight, and no evicted batch that is not trimmed. Called with f.mu held.
 func isSettled(f *feed) bool {
 	_, waiting := f.ahead.NextDue()
-	return !waiting && len(f.pending) == 0 && !untrimmed(f)
+	return !waiting && len(f.pending.all()) == 0 && !untrimmed(f)
 }
 
 // summarize returns the summary of the durable state. Called with f.mu held.
@@ -289,7 +288,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		a.batch = weir.Batch{Seq: h.Seq, Time: h.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
 		a.at = meter.At(at)
 	}
-	f.pending = append(moreRoom(f.pending), a)
+	f.pending.add(a)
 	f.schedule()
 	return true
 }
@@ -300,15 +299,14 @@ func (f *feed) Commit(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	batches, bytes, gaps := uint64(0), uint64(0), uint64(0)
-	for i := range f.pending[:n] {
-		a := &f.pending[i]
+	for i := range f.pending.all()[:n] {
+		a := &f.pending.all()[i]
 		if !a.header.Closed {
 			batches, bytes = batches+1, bytes+uint64(a.header.Size)
 		} else if !a.header.Ends || a.header.First < a.header.Seq {
 			gaps++
 		}
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
-			*a = admitted{}
 			continue // a late batch: while it was in flight, a batch above it was evicted, which evicts this one too
 		}
 		a.header.Key = weir.KeyDigest{} // only f.ahead remembers keys; KeySize stays, because it counts in the charge
@@ -321,19 +319,12 @@ func (f *feed) Commit(n int) {
 			f.expiry = min(f.expiry, a.header.Time.Add(f.bounds.retention()))
 			f.tail.add(f, a)
 		}
-		*a = admitted{}
 	}
 	f.hub.counts.published.Add(batches)
 	f.hub.counts.publishedBytes.Add(bytes)
 	f.s.work.add(batches, bytes)
 	f.hub.counts.gaps.Add(gaps)
-	left := copy(f.pending, f.pending[n:]) // few entries are in flight, so this costs less than a new array
-	clear(f.pending[left:])
-	if f.pending = f.pending[:left]; left == 0 && cap(f.pending) > keptPending {
-		spare := f.pending
-		pendings.Put(&spare)
-		f.pending = nil
-	}
+	f.pending.drop(n)
 	setEnded(f)
 	f.shrink(f.hub.now())
 	f.wake()
@@ -343,24 +334,38 @@ func (f *feed) Commit(n int) {
 // closed, although its log has ended. Called with f.mu held.
 func setEnded(f *feed) { f.s.ended.Store(stream.Ended(f.state) && !lifeEnded(f.s)) }
 
-// keptPending is the largest capacity of f.pending that a stream keeps when no entry is in flight. It
-// gives a larger array to pendings, for any stream.
-const keptPending = 16
+// pending holds the entries of a feed between Admit and Commit. It has no memory while there are none,
+// as in most open feeds of a server with many streams.
+type pending struct{ entries *[]admitted }
 
-var pendings sync.Pool
+var pendings = sync.Pool{New: func() any { return new([]admitted) }}
 
-// moreRoom returns the list with room for another entry. It may use a shared array for a longer one.
-func moreRoom(list []admitted) []admitted {
-	if len(list) < max(cap(list), keptPending) {
-		return list
+func (p *pending) all() []admitted {
+	if p.entries == nil {
+		return nil
 	}
-	larger, ok := pendings.Get().(*[]admitted)
-	if !ok || cap(*larger) <= len(list) {
-		return list
+	return *p.entries
+}
+
+func (p *pending) add(a admitted) {
+	if p.entries == nil {
+		p.entries = pendings.Get().(*[]admitted)
 	}
-	longer := append((*larger)[:0], list...)
-	clear(list)
-	return longer
+	*p.entries = append(*p.entries, a)
+}
+
+// drop removes the first n entries.
+func (p *pending) drop(n int) {
+	all := p.all()
+	if n == 0 {
+		return
+	}
+	left := copy(all, all[n:]) // few entries are in flight, so this costs less than a new array
+	clear(all[left:])
+	if *p.entries = all[:left]; left == 0 {
+		pendings.Put(p.entries)
+		p.entries = nil
+	}
 }
 
 // Dropped implements engine.Judge: the stream was deleted, here or on another node. The catalog

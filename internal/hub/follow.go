@@ -88,13 +88,13 @@ func (f *feed) Rewind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	keyed := 0
-	for _, a := range f.pending {
+	for _, a := range f.pending.all() {
 		if a.header.KeySize > 0 {
 			keyed++
 		}
 	}
 	f.ahead = f.ahead.Back(f.state, keyed)
-	f.pending = nil
+	f.pending = pending{}
 	f.way.order.moved(f.ahead.Cursor().Cursor)
 	f.updateHeld(f.hub.now())
 	f.schedule()

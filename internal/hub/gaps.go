@@ -203,7 +203,7 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time, c *closing) bool {
 	}
 	f.ahead.Apply(m)
 	f.updateHeld(now)
-	f.pending = append(f.pending, admitted{header: m, lapses: c != nil && c.life != nil})
+	f.pending.add(admitted{header: m, lapses: c != nil && c.life != nil})
 	return true
 }
 

@@ -93,7 +93,7 @@ func (s *Stream) Look(ctx context.Context, n int, visit func(Mark)) (Standing, e
 	}
 	f.evict(s.hub.now())
 	sum := f.summarize()
-	st := Standing{Object: s.object(sum), Updated: sum.cursor.UpdatedAt, Subscribers: f.tail.subscribers}
+	st := Standing{Object: s.object(sum), Updated: sum.cursor.UpdatedAt, Subscribers: f.tail.watchers()}
 	st.Open, st.Closed, st.Missing = f.state.Missing(shownGaps)
 	low, end := f.state.Low(), sum.cursor.Cursor
 	f.mu.Unlock()

@@ -153,7 +153,7 @@ func (s *Stream) acquireNow() *feed {
 	case f != nil:
 		f.users++
 		return f
-	case s.hub.flusher == nil || s.traffic.transition() != nil:
+	case s.hub.flusher == nil || s.traffic.inTransition():
 		return nil
 	}
 	f, _ = enter(s, func(f *feed) (engine.Log, error) {

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"iter"
+	"sync"
 
 	"weir"
 	"weir/internal/engine"
@@ -29,13 +30,36 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 		return nil
 	}
 	f.kept = nil // a kept state is of no use: other nodes have changed the log too much
-	entries = watchEnd(f.s, entries)
-	s, err := stream.Restore(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
+	r := restorations.Get().(*restoration)
+	defer restorations.Put(r)
+	err := r.Begin(f.bounds.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, f.hub.now())
+	if err != nil {
+		return err
+	}
+	watchEnd(f.s, entries)(r.add)
+	s, err := r.End()
 	if err == nil {
 		startWith(f, s)
 	}
 	return err
 }
+
+// restoration restores a state without an allocation for each stream. A million streams may be opened
+// one after another.
+type restoration struct {
+	stream.Restoration
+	header stream.Header
+	add    func(*engine.Header) bool
+}
+
+var restorations = sync.Pool{New: func() any {
+	r := new(restoration)
+	r.add = func(h *engine.Header) bool {
+		convert(&r.header, h)
+		return r.Add(&r.header)
+	}
+	return r
+}}
 
 // Left implements engine.Returning.
 func (f *feed) Left() engine.Log {

@@ -142,7 +142,7 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	}
 	defer f.mu.Unlock()
 	f.evict(s.hub.now())
-	f.tail.join(f)
+	joinTail(f)
 	f.show()
 	all := openHall(f)
 	sub := &Subscription{f: f, row: all.rows.join(), next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}

@@ -117,14 +117,25 @@ func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 
 // Callers of all methods below hold the feed's lock.
 
-func (t *tail) wanted() bool { return t.subscribers > 0 }
+func (t *tail) wanted() bool { return t.watchers() > 0 }
 
-// join adds a subscriber. The first subscriber starts the tail above all admitted batches. Batches
+// watchers returns the number of subscribers.
+func (t *tail) watchers() int {
+	if t == nil {
+		return 0
+	}
+	return t.subscribers
+}
+
+// joinTail adds a subscriber. The first subscriber starts the tail above all admitted batches. Batches
 // that are in flight at that time cannot be part of the tail, because their payloads were not kept
 // when they were admitted (see admitted.unknown).
-func (t *tail) join(f *feed) {
-	if t.subscribers++; t.subscribers == 1 {
-		t.low = f.ahead.Cursor().Cursor + 1
+func joinTail(f *feed) {
+	if f.tail == nil {
+		f.tail = new(tail)
+	}
+	if f.tail.subscribers++; f.tail.subscribers == 1 {
+		f.tail.low = f.ahead.Cursor().Cursor + 1
 	}
 }
 
@@ -137,8 +148,10 @@ func (t *tail) leave(f *feed) {
 }
 
 func (t *tail) clear(f *feed) {
-	f.hub.tail.Add(-int64(t.bytes + t.dropped))
-	t.frames, t.bytes, t.dropped = nil, 0, 0
+	if t != nil {
+		f.hub.tail.Add(-int64(t.bytes + t.dropped))
+		t.frames, t.bytes, t.dropped = nil, 0, 0
+	}
 }
 
 // add adds a batch that became durable. A batch below t.low, which arrived late, is not added; the
@@ -217,7 +230,7 @@ func (t *tail) free(f *feed) {
 
 // raise drops the frames of evicted batches, which are those below low.
 func (t *tail) raise(f *feed, low weir.Seq) {
-	if len(t.frames) > 0 && t.frames[0].seq < low {
+	if t != nil && len(t.frames) > 0 && t.frames[0].seq < low {
 		t.shift(f, seek(t.frames, low))
 	}
 }

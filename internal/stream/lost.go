@@ -77,14 +77,16 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	} else {
 		s.ever = false
 	}
-	markers, limit, err := s.fold(entries, now)
-	if err != nil {
-		return nil, nil, fmt.Errorf("surviving entries do not form a log: %w", err)
+	f := fold(s, now)
+	entries(f.Add)
+	if f.err != nil {
+		return nil, nil, fmt.Errorf("surviving entries do not form a log: %w", f.err)
 	}
+	limit := f.limit
 	if ended { // the stream was closed when the checkpoint was stored, so no batch was stored later
 		limit = min(limit, stored)
 	}
-	for _, through := range markers {
+	for _, through := range f.markers {
 		s.gaps.close(min(through, s.cursor))
 		stored = max(stored, through+2) // a gap is closed only below a stored batch, so the sequence above the gap was used
 	}

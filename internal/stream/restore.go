@@ -15,23 +15,47 @@ import (
 // A gap is closed only by a marker in the log. All other gaps are open and get their full grace
 // again, from now (D4).
 func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header], now weir.Time) (*State, error) {
+	var x Restoration
+	if err := x.Begin(r, created, note, now); err != nil {
+		return nil, err
+	}
+	entries(x.Add)
+	return x.End()
+}
+
+// Restoration does the same as Restore, but is passed the entries: call Begin, then Add for each entry
+// while it returns true, and then End. It can be used again.
+type Restoration struct {
+	folding
+	noted struct{ low, next, cursor weir.Seq } // of the state according to the note
+}
+
+// Begin takes the note of the last trim.
+func (x *Restoration) Begin(r Rules, created weir.Time, note []byte, now weir.Time) error {
 	s := New(r, created)
 	if note != nil {
 		if err := s.load(note); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	noted := *s
+	x.noted.low, x.noted.next, x.noted.cursor = s.low, s.next(), s.cursor
 	if s.low > 0 {
-		s.cursor = s.low - 1 // fold raises the cursor to the highest entry, if there is any
+		s.cursor = s.low - 1 // Add raises the cursor to the highest entry, if there is any
 	} else {
 		s.ever = false
 	}
-	markers, _, err := s.fold(entries, now)
+	x.folding = fold(s, now)
+	return nil
+}
+
+// End returns the state.
+func (x *Restoration) End() (*State, error) {
+	s, noted, now, markers, err := x.s, x.noted, x.now, x.markers, x.err
+	*x = Restoration{}
 	if err != nil {
 		return nil, err
 	}
-	if kept := noted.low < noted.next(); kept && (s.low != noted.low || noted.cursor >= s.next() || s.gaps.at(noted.cursor) != filled) {
+	if kept := noted.low < noted.next; kept && (s.low != noted.low || noted.cursor >= s.next() || s.gaps.at(noted.cursor) != filled) {
 		return nil, fmt.Errorf("entries are missing: according to the checkpoint, batch %d is kept", noted.cursor)
 	}
 	for _, through := range markers {
@@ -47,36 +71,31 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[*Header],
 	return s, nil
 }
 
-// fold adds the entries from the low mark upwards to the state. It returns the last sequence of
-// each marker, because the caller must close the gaps up to there. fold cannot close them itself:
-// in increasing order a marker comes before the batch above its gap, so the gap does not exist yet
-// when fold reads the marker. If s.ended is set, the caller must also call end, which closes the
-// gaps that are still open. The result limit is above all sequences that can have been stored: if
-// an entry closed the stream, limit is the sequence that the next batch would have got; otherwise it
-// is above every sequence. fold only collects keys; the caller must call keys.index.
-func (s *State) fold(entries iter.Seq[*Header], now weir.Time) (markers []weir.Seq, limit weir.Seq, err error) {
-	f := folding{s: s, now: now, next: s.low, limit: weir.MaxSeq + 1}
-	entries(f.add) // a loop would allocate each of its variables
-	if f.err != nil {
-		return nil, 0, f.err
-	}
-	return f.markers, f.limit, nil
-}
-
-// folding is the progress of fold.
+// folding adds entries from the low mark upwards to a state. It collects the last sequence of each
+// marker, because the caller must close the gaps up to there. It cannot close them itself: in
+// increasing order a marker comes before the batch above its gap, so the gap does not exist yet when
+// the marker is added. If s.ended is set, the caller must also call end, which closes the gaps that are
+// still open. folding only collects keys; the caller must call keys.index.
 type folding struct {
 	s       *State
 	now     weir.Time
 	next    weir.Seq // the next entry is not below this sequence
 	markers []weir.Seq
-	limit   weir.Seq
-	begun   bool // an entry was added; entries below the low mark come before it
-	found   bool // the entry that closed the stream was read
-	err     error
+	// limit is above all sequences that can have been stored. If an entry closed the stream, this is the
+	// sequence that the next batch would have got; otherwise it is above every sequence.
+	limit weir.Seq
+	begun bool // an entry was added; entries below the low mark come before it
+	found bool // the entry that closed the stream was read
+	err   error
 }
 
-// add adds an entry to the state. It returns false if there was an error.
-func (f *folding) add(h *Header) bool {
+// fold begins to add entries to the state.
+func fold(s *State, now weir.Time) folding {
+	return folding{s: s, now: now, next: s.low, limit: weir.MaxSeq + 1}
+}
+
+// Add adds an entry to the state. It returns false if there was an error.
+func (f *folding) Add(h *Header) bool {
 	if !f.begun && h.Seq < f.next {
 		return true
 	}
