@@ -36,12 +36,16 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	if err != nil {
 		return err
 	}
+	r.oldest = never
 	watchEnd(f.s, entries)(r.add)
 	s, err := r.End()
-	if err == nil {
-		startWith(f, s)
+	if err != nil {
+		return err
 	}
-	return err
+	if startWith(f, s); f.expiry != never && r.oldest != never {
+		f.expiry, f.newest = r.oldest.Add(f.bounds.retention()), stream.Newest(s)
+	}
+	return nil
 }
 
 // restoration restores a state without an allocation for each stream. A million streams may be opened
@@ -49,13 +53,16 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 type restoration struct {
 	stream.Restoration
 	header stream.Header
+	oldest weir.Time // of the batches
 	add    func(*engine.Header) bool
 }
 
 var restorations = sync.Pool{New: func() any {
 	r := new(restoration)
 	r.add = func(h *engine.Header) bool {
-		convert(&r.header, h)
+		if convert(&r.header, h); !r.header.Closed {
+			r.oldest = min(r.oldest, r.header.Time)
+		}
 		return r.Add(&r.header)
 	}
 	return r

@@ -93,6 +93,9 @@ func Charge(s *State) int64 { return s.charge }
 // Keeps reports whether the state has any batches that can be evicted. Lost batches count.
 func Keeps(s *State) bool { return s.low < s.next() }
 
+// Newest returns the time of the newest entry, or the creation time of the stream if it is later.
+func Newest(s *State) weir.Time { return s.last }
+
 // Low returns the mark below which every sequence was evicted or closed. The log may trim its
 // entries below this mark.
 func (s *State) Low() weir.Seq { return s.low }
