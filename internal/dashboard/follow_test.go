@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,36 @@ type doubtful struct{ engine.Documents }
 func (s doubtful) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
 	doc, err := s.Documents.Create(ctx, key, value)
 	return doc, errors.Join(err, engine.ErrUnavailable)
+}
+
+// silent is a store that answers no write: a node of a cluster after the others have stopped.
+type silent struct {
+	engine.Documents
+	t *testing.T
+}
+
+func (s silent) Create(ctx context.Context, key string, _ []byte) (engine.Document, error) {
+	if ctx.Err() == nil {
+		s.t.Errorf("waits for the store of %s although nobody waits for the caller", key)
+	}
+	return engine.Document{}, engine.ErrUnavailable
+}
+
+// A node that stops waits only for a moment for a store that does not answer. The audit log is in the
+// server's log as well.
+func TestStopWithAStoreThatIsSilent(t *testing.T) {
+	d := following(t, silent{memory.New(), t})
+	d.Writes = func() bool { return true }
+	d.programs.since, d.programs.unnoted = d.Now(), map[string]int{"stream created": 1}
+	d.refusals.dirty = map[*refusal]bool{}
+	d.refusals.add(d.Now(), netip.MustParseAddr("192.0.2.1"), signInRefused, false)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	d.keepRefusals(ended)
+	d.programs.keep(ended, d, true)
+	if n := len(d.searchAudit("stream created")) + len(d.searchAudit(signInRefused)); n != 2 {
+		t.Errorf("%d entries are in the audit log, want 2", n)
+	}
 }
 
 // A document can be written again after a write with an unknown outcome, because the store reports

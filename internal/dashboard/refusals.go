@@ -153,7 +153,7 @@ func (d *Dashboard) keepRefusals(ctx context.Context) {
 	}
 	value, err := json.Marshal(all)
 	if err == nil {
-		err = d.put(context.WithoutCancel(ctx), d.refusalsKept(), value)
+		err = d.put(ctx, d.refusalsKept(), value)
 	}
 	if err != nil {
 		d.Logger.Warn("failed to store refused passwords", "error", err)

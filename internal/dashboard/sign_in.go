@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -78,7 +79,7 @@ func (v *visit) signIn() error {
 	}
 	http.SetCookie(v.w, v.cookie(v.r, token))
 	v.mark()
-	v.keepRefusals(v.r.Context()) // so that earlier failures are in the log before this success
+	v.keepRefusals(context.WithoutCancel(v.r.Context())) // so that earlier failures are in the log before this success
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)
 	return nil
