@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,13 +129,9 @@ func (c *client) skipChunks() error {
 // publishing measures a server under the given load.
 func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 	payload := body(l.Size)
-	publishers := make([]func() error, l.Connections)
-	for i := range publishers {
-		c, err := dial(s.addr)
-		if err != nil {
-			return row{}, err
-		}
-		defer c.conn.Close()
+	var talkers []*talker
+	defer func() { closeAll(talkers) }()
+	for i := range l.Connections {
 		var requests [][]byte
 		for k := i; k < l.Streams; k += l.Connections { // if there are enough streams, connections do not share them
 			requests = append(requests, request("POST", s.publishPath(k), s.key, payload))
@@ -142,12 +140,13 @@ func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 			requests = append(requests, request("POST", s.publishPath(i%l.Streams), s.key, payload))
 		}
 		n := 0
-		publishers[i] = func() error {
-			n++
-			return c.do(requests[n%len(requests)])
+		t, err := connect(s.addr, func() []byte { n++; return requests[n%len(requests)] }, responseLength)
+		if err != nil {
+			return row{}, err
 		}
+		talkers = append(talkers, t)
 	}
-	r, err := work(publishers, l.Size, span, s.cpu)
+	r, err := talk(talkers, l.Size, span, s.cpu)
 	r.Workload, r.Contender = workload{l.Connections, l.Size, l.Streams}, s.name
 	return r, err
 }
@@ -230,24 +229,46 @@ func takeTurns(l publishLoad, n, rounds int, measure func(contender int) (row, e
 	return rows, nil
 }
 
-// overHTTP runs the publish loads alternately against a server that does nothing and against Weir,
-// and then compares publishes to Weir without and with proofs of order and identity.
+// overHTTP runs the publish loads alternately against a server that does nothing and against Weir.
+// It compares the many small publishes once more with a core for the server and another for the load
+// generator, and then publishes to Weir without and with proofs of order and identity.
 func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
+	rows, err := apart(func() ([]row, error) {
+		return besideNothing(filepath.Join(dir, "apart"), "publish, a core each", publishLoads[:2], rounds, span, nil)
+	})
+	if err != nil {
+		return rows, err
+	}
+	more, err := besideNothing(filepath.Join(dir, "together"), "publish over HTTP/1.1", publishLoads, rounds, span, func(weir *target) ([]row, error) {
+		return proving(weir, rounds, span)
+	})
+	return append(rows, more...), err
+}
+
+// besideNothing compares a server that does nothing and Weir. The function then may measure Weir
+// further.
+func besideNothing(dir, title string, loads []publishLoad, rounds int, span time.Duration, then func(weir *target) ([]row, error)) ([]row, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
 	two, stop, err := startTwo(dir, 10_000)
 	defer stop()
 	if err != nil {
 		return nil, err
 	}
 	var rows []row
-	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "publish over HTTP/1.1", "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
-	for _, l := range publishLoads {
+	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", title, "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
+	for _, l := range loads {
 		got, err := duel(l, rounds, func(i int) (row, error) { return publishing(two[i], l, span) })
 		if err != nil {
 			return rows, err
 		}
 		rows = append(rows, got...)
 	}
-	more, err := proving(two[1], rounds, span)
+	if then == nil {
+		return rows, nil
+	}
+	more, err := then(two[1])
 	return append(rows, more...), err
 }
 

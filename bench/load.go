@@ -41,13 +41,17 @@ func work(workers []func() error, size int, span time.Duration, cpu func() time.
 	if err := failure.Load(); err != nil {
 		return row{}, *err
 	}
-	all := slices.Concat(taken...)
-	slices.Sort(all)
-	n := float64(len(all))
+	return measured(slices.Concat(taken...), size, wall, computed), nil
+}
+
+// measured returns the figures of requests that took the given times.
+func measured(taken []time.Duration, size int, wall, cpu time.Duration) row {
+	slices.Sort(taken)
+	n := float64(len(taken))
 	return row{
 		Rate: n / wall.Seconds(), MBps: n * float64(size) / 1e6 / wall.Seconds(),
-		P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n,
-	}, nil
+		P50: ms(taken[len(taken)/2]), P99: ms(taken[len(taken)*99/100]), CPU: float64(cpu.Microseconds()) / n,
+	}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

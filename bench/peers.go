@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -29,14 +27,24 @@ type peer struct {
 	open  opener // connects in the server's own protocol; nil if the server uses HTTP
 }
 
-// opener connects to a server. The function it returns publishes the payload and waits for the
-// acknowledgement.
-type opener func(addr string, payload []byte) (publish func() error, c io.Closer, err error)
+// opener connects to a server and returns a connection that publishes the payload.
+type opener func(addr string, payload []byte) (*talker, error)
 
 // peers measures publishes to Weir, to a server that stores nothing, and to the other servers that
-// are installed on this machine. In each round it measures one server after the other. It skips
-// servers that are not installed or do not start.
+// are installed on this machine. It measures many publishers twice: with a core for the server and
+// another for the load generator, and with all cores for both.
 func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
+	rows, err := apart(func() ([]row, error) { return comparePeers(dir, npm, ", a core each", peerLoads[:1], rounds, span) })
+	if err != nil {
+		return rows, err
+	}
+	more, err := comparePeers(dir, npm, "", peerLoads, rounds, span)
+	return append(rows, more...), err
+}
+
+// comparePeers measures one server after the other in each round. It skips servers that are not
+// installed or do not start.
+func comparePeers(dir, npm, cores string, loads []publishLoad, rounds int, span time.Duration) ([]row, error) {
 	dir, err := emptyDir(dir, "peers")
 	if err != nil {
 		return nil, err
@@ -85,8 +93,8 @@ func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
 		}
 	}
 	var rows []row
-	for _, l := range peerLoads {
-		more, err := inTurns(all, l, rounds, span)
+	for _, l := range loads {
+		more, err := inTurns(all, l, cores, rounds, span)
 		if err != nil {
 			return rows, err
 		}
@@ -97,7 +105,7 @@ func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
 
 // inTurns measures the servers under one load, one after the other in each round. It prints and
 // returns the medians.
-func inTurns(all []*peer, l publishLoad, rounds int, span time.Duration) ([]row, error) {
+func inTurns(all []*peer, l publishLoad, cores string, rounds int, span time.Duration) ([]row, error) {
 	got := make([][]row, len(all))
 	for n := range 1 + rounds { // the first round warms up the server and does not count
 		for i, p := range all {
@@ -117,7 +125,7 @@ func inTurns(all []*peer, l publishLoad, rounds int, span time.Duration) ([]row,
 		}
 	}
 	const format = "%-46s %-31s %6s %9s %9s %8s %8s\n"
-	fmt.Printf("\n"+format, l, "acknowledged", "ratio", "acks/s", "CPU us", "p50 ms", "p99 ms")
+	fmt.Printf("\n"+format, l.String()+cores, "acknowledged", "ratio", "acks/s", "CPU us", "p50 ms", "p99 ms")
 	var rows []row
 	for i, p := range all {
 		r := median(got[i])
@@ -135,103 +143,88 @@ func (p *peer) measure(l publishLoad, span time.Duration) (row, error) {
 		return publishing(p.target, l, span)
 	}
 	payload := body(l.Size)
-	publishers := make([]func() error, l.Connections)
-	for i := range publishers {
-		publish, c, err := p.open(p.addr, payload)
+	var talkers []*talker
+	defer func() { closeAll(talkers) }()
+	for range l.Connections {
+		t, err := p.open(p.addr, payload)
 		if err != nil {
 			return row{}, err
 		}
-		defer c.Close()
-		publishers[i] = publish
+		talkers = append(talkers, t)
 	}
-	r, err := work(publishers, l.Size, span, p.cpu)
+	r, err := talk(talkers, l.Size, span, p.cpu)
 	r.Workload, r.Contender = workload{l.Connections, l.Size, l.Streams}, p.name
 	return r, err
 }
 
-// openRedis connects to Redis. Like the HTTP client of this program, it builds the request in
-// advance, so that the load generator costs as little CPU as possible. Each request also trims the
-// stream. As Redis recommends, the trimming is approximate: it removes only whole nodes of the tree
-// in which Redis keeps the stream.
-func openRedis(addr string, payload []byte) (func() error, io.Closer, error) {
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, nil, err
-	}
+// openRedis connects to Redis. Each request also trims the stream. As Redis recommends, the trimming
+// is approximate: it removes only whole nodes of the tree in which Redis keeps the stream.
+func openRedis(addr string, payload []byte) (*talker, error) {
 	var command bytes.Buffer
 	words := []string{"XADD", "bench", "MAXLEN", "~", fmt.Sprint(peerKeeps), "*", "batch", string(payload)}
 	fmt.Fprintf(&command, "*%d\r\n", len(words))
 	for _, w := range words {
 		fmt.Fprintf(&command, "$%d\r\n%s\r\n", len(w), w)
 	}
-	r := bufio.NewReaderSize(c, 4<<10)
-	return func() error {
-		if _, err := c.Write(command.Bytes()); err != nil {
-			return err
-		}
-		line, err := r.ReadSlice('\n')
-		if err != nil {
-			return err
+	return connect(addr, command.Bytes, func(b []byte) (int, error) {
+		line, _, ok := bytes.Cut(b, []byte("\r\n"))
+		if !ok {
+			return 0, nil
 		}
 		if line[0] != '$' { // the id of the entry is a bulk string
-			return fmt.Errorf("%w: %s", errAnswer, bytes.TrimSpace(line))
+			return 0, fmt.Errorf("%w: %s", errAnswer, line)
 		}
-		length, err := strconv.Atoi(string(bytes.TrimSpace(line[1:])))
-		if err != nil {
-			return err
+		length, err := strconv.Atoi(string(line[1:]))
+		if length += len(line) + 2*len("\r\n"); length > len(b) {
+			return 0, err
 		}
-		_, err = r.Discard(length + len("\r\n"))
-		return err
-	}, c, nil
+		return length, err
+	})
 }
 
 // openNATS connects to NATS and publishes to a JetStream stream. It does not use the client library
 // of the NATS project, which needs more CPU: the load generator and the server share the cores of
 // this machine, so the server would get less.
-func openNATS(addr string, payload []byte) (func() error, io.Closer, error) {
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, nil, err
-	}
-	inbox := "_INBOX." + c.LocalAddr().(*net.TCPAddr).AddrPort().String() // unique per connection
-	if _, err := fmt.Fprintf(c, "CONNECT {\"verbose\":false,\"pedantic\":false}\r\nSUB %s 1\r\n", inbox); err != nil {
-		c.Close()
-		return nil, nil, err
-	}
-	message := fmt.Appendf(nil, "PUB %s %s %d\r\n%s\r\n", natsStream, inbox, len(payload), payload)
-	r := bufio.NewReaderSize(c, 4<<10)
-	return func() error {
-		if _, err := c.Write(message); err != nil {
-			return err
+func openNATS(addr string, payload []byte) (*talker, error) {
+	return connectNATS(addr, natsStream, payload)
+}
+
+func connectNATS(addr, subject string, payload []byte) (*talker, error) {
+	inbox := "_INBOX." + strconv.FormatInt(inboxes.Add(1), 10)
+	publish := fmt.Appendf(nil, "PUB %s %s %d\r\n%s\r\n", subject, inbox, len(payload), payload)
+	first := fmt.Appendf(nil, "CONNECT {\"verbose\":false,\"pedantic\":false}\r\nSUB %s 1\r\n%s", inbox, publish)
+	return connect(addr, func() []byte {
+		message := first
+		first = publish
+		return message
+	}, acknowledgement)
+}
+
+var inboxes atomic.Int64
+
+// acknowledgement returns the length of all that a NATS server has sent up to the end of the next
+// message, or 0 if the message is not complete. The server's pings need no answer: it waits for
+// minutes before it closes the connection.
+func acknowledgement(b []byte) (int, error) {
+	for read := 0; ; {
+		line, rest, ok := bytes.Cut(b[read:], []byte("\r\n"))
+		if !ok {
+			return 0, nil
 		}
-		for {
-			line, err := r.ReadSlice('\n')
-			if err != nil {
-				return err
+		read = len(b) - len(rest)
+		switch {
+		case bytes.HasPrefix(line, []byte("INFO ")), bytes.Equal(line, []byte("PING")):
+		case bytes.HasPrefix(line, []byte("MSG ")):
+			length, err := strconv.Atoi(string(line[bytes.LastIndexByte(line, ' ')+1:]))
+			if err != nil || len(rest) < length+len("\r\n") {
+				return 0, err
 			}
-			switch line = bytes.TrimSpace(line); {
-			case bytes.HasPrefix(line, []byte("INFO ")):
-			case bytes.Equal(line, []byte("PING")):
-				if _, err := io.WriteString(c, "PONG\r\n"); err != nil {
-					return err
-				}
-			case bytes.HasPrefix(line, []byte("MSG ")):
-				length, err := strconv.Atoi(string(line[bytes.LastIndexByte(line, ' ')+1:]))
-				if err != nil {
-					return err
-				}
-				ack, err := r.Peek(length)
-				if err != nil {
-					return err
-				}
-				if bytes.Contains(ack, []byte(`"error"`)) {
-					return fmt.Errorf("%w: %s", errAnswer, ack)
-				}
-				_, err = r.Discard(length + len("\r\n"))
-				return err
-			default:
-				return fmt.Errorf("%w: %s", errAnswer, line)
+			if bytes.Contains(rest[:length], []byte(`"error"`)) {
+				return 0, fmt.Errorf("%w: %s", errAnswer, rest[:length])
 			}
+			return read + length + len("\r\n"), nil
+		default:
+			return 0, fmt.Errorf("%w: %s", errAnswer, line)
 		}
-	}, c, nil
+	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,7 +71,7 @@ func (p plainServer) command() (*exec.Cmd, error) {
 // plainCluster is a cluster of three NATS servers without Weir.
 type plainCluster struct {
 	servers []*target
-	urls    []string
+	addrs   []string
 }
 
 func (p *plainCluster) stop() {
@@ -108,14 +107,14 @@ func startPlain(dir string) (*plainCluster, error) {
 			return p, err
 		}
 		p.servers = append(p.servers, &target{name: "plain JetStream", process: cmd})
-		p.urls = append(p.urls, "nats://"+s.Client)
+		p.addrs = append(p.addrs, s.Client)
 	}
 	return p, p.createStreams()
 }
 
 // createStreams creates the streams. It retries for 30 s, until the servers have formed a cluster.
 func (p *plainCluster) createStreams() error {
-	nc, err := nats.Connect(strings.Join(p.urls, ","), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	nc, err := nats.Connect(strings.Join(p.addrs, ","), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		return err
 	}
@@ -147,22 +146,16 @@ func (p *plainCluster) createStreams() error {
 // stream to use.
 func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (row, error) {
 	payload := body(l.Size)
-	publishers := make([]func() error, l.Connections)
-	for i := range publishers {
-		nc, err := nats.Connect(p.urls[(from+i)%len(p.urls)])
+	var talkers []*talker
+	defer func() { closeAll(talkers) }()
+	for i := range l.Connections {
+		stream := from + i%l.Streams
+		subject := fmt.Sprintf("plain.%d.%d", stream%clusterShards, stream)
+		t, err := connectNATS(p.addrs[(from+i)%len(p.addrs)], subject, payload)
 		if err != nil {
 			return row{}, err
 		}
-		defer nc.Close()
-		stream := from + i%l.Streams
-		subject := fmt.Sprintf("plain.%d.%d", stream%clusterShards, stream)
-		publishers[i] = func() error {
-			m, err := nc.Request(subject, payload, 10*time.Second)
-			if err == nil && bytes.Contains(m.Data, []byte(`"error"`)) {
-				err = fmt.Errorf("publish refused: %s", m.Data)
-			}
-			return err
-		}
+		talkers = append(talkers, t)
 	}
-	return work(publishers, l.Size, span, func() time.Duration { return cpuOf(p.servers) })
+	return talk(talkers, l.Size, span, func() time.Duration { return cpuOf(p.servers) })
 }

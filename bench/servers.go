@@ -55,7 +55,7 @@ func launch(name, addr, dir string, cmd *exec.Cmd) (*target, error) {
 	}
 	defer output.Close()
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
+	if err := begin(cmd); err != nil {
 		return nil, err
 	}
 	t := &target{name: name, addr: addr, process: cmd}

@@ -53,7 +53,7 @@ func startHello() (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := begin(cmd); err != nil {
 		return nil, err
 	}
 	t := &target{name: "do nothing", process: cmd}
@@ -159,8 +159,8 @@ func serveWeir(bin, dir string, env []string, flags ...string) (*target, error) 
 	if err != nil {
 		return nil, err
 	}
-	begin := time.Now()
-	if err := cmd.Start(); err != nil {
+	begun := time.Now()
+	if err := begin(cmd); err != nil {
 		return nil, err
 	}
 	lines := bufio.NewScanner(log)
@@ -168,7 +168,7 @@ func serveWeir(bin, dir string, env []string, flags ...string) (*target, error) 
 		var l struct{ Msg, HTTP, HTTPS, Metrics string }
 		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "ready" {
 			go io.Copy(os.Stderr, log)
-			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), secure: strings.TrimPrefix(l.HTTPS, "https://"), metrics: l.Metrics, key: benchKey, data: filepath.Join(dir, "data"), process: cmd, ready: time.Since(begin)}, nil
+			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), secure: strings.TrimPrefix(l.HTTPS, "https://"), metrics: l.Metrics, key: benchKey, data: filepath.Join(dir, "data"), process: cmd, ready: time.Since(begun)}, nil
 		}
 		fmt.Fprintln(os.Stderr, lines.Text())
 	}
