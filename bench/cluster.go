@@ -41,7 +41,8 @@ var clusterLoads = []publishLoad{{64, 1 << 10, 64}, {64, 1 << 10, 1}, {1, 1 << 1
 
 // cluster compares three nodes on this machine with a single node, which uses the journal engine,
 // and with plain JetStream that stores the same bytes: synced, three replicas, and as many streams
-// as Weir has shards. It also measures the time from a publish on one node until a subscriber on
+// as Weir has shards. Connections between the nodes of Weir are encrypted; plain JetStream is measured
+// without encryption, which is its default, and with it. The function also measures the time from a publish on one node until a subscriber on
 // another node has the batch, and how long publishers get no acknowledgement when a node is killed.
 func cluster(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "cluster")
@@ -63,17 +64,20 @@ func cluster(dir string) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := startPlain(dir)
-	if plain != nil {
-		defer plain.stop()
+	plain, err := startPlain(dir, false)
+	defer plain.stop()
+	if err != nil {
+		return nil, err
 	}
+	encrypted, err := startPlain(filepath.Join(dir, "encrypted"), true)
+	defer encrypted.stop()
 	if err != nil {
 		return nil, err
 	}
 	var figures []figure
 	add := func(name string, v float64, unit string) { figures = append(figures, figure{name, v, unit}) }
 	for _, l := range clusterLoads {
-		if err := compare(l, one, nodes, plain, add); err != nil {
+		if err := compare(l, one, nodes, plain, encrypted, add); err != nil {
 			return nil, fmt.Errorf("%v: %w", l, err)
 		}
 	}
@@ -90,12 +94,12 @@ func cluster(dir string) ([]figure, error) {
 	return figures, err
 }
 
-// compare runs a load on all three systems one after the other. JetStream chooses the leader of
+// compare runs a load on all four systems one after the other. JetStream chooses the leader of
 // each stream at random, and a publisher that is connected to the leader saves a network hop. To
 // average this advantage out, a single publisher moves to the next node and stream every round, and
 // compare uses the mean rate of all rounds.
-func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, add func(string, float64, string)) error {
-	var got [3][]row
+func compare(l publishLoad, one *target, nodes []*target, plain, encrypted *plainCluster, add func(string, float64, string)) error {
+	var got [4][]row
 	rounds := clusterRounds
 	if l.Connections == 1 {
 		rounds = clusterNodes * clusterShards // combines every node with every shard
@@ -109,6 +113,7 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 			func() (row, error) { return publishing(one, l, clusterSpan) },
 			func() (row, error) { return publishingTo(nodes, l, clusterSpan, round) },
 			func() (row, error) { return plain.publishing(l, clusterSpan, round) },
+			func() (row, error) { return encrypted.publishing(l, clusterSpan, round) },
 		} {
 			syscall.Sync() // otherwise the disk still writes data of the previous system while this one is measured
 			r, err := measure()
@@ -120,8 +125,8 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 			}
 		}
 	}
-	var rate [3]float64
-	for i, name := range []string{"one node, journal", "three nodes", "plain JetStream"} {
+	var rate [4]float64
+	for i, name := range []string{"one node, journal", "three nodes", "plain JetStream", "plain JetStream, encrypted"} {
 		r := median(got[i])
 		rate[i] = mean(got[i])
 		add(fmt.Sprintf("%v: %s", l, name), rate[i], "publishes/s")
@@ -129,6 +134,7 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 		add(fmt.Sprintf("%v: %s, CPU", l, name), r.CPU, "us per operation")
 	}
 	add(fmt.Sprintf("%v: three nodes / plain JetStream", l), rate[1]/rate[2], "ratio of rates")
+	add(fmt.Sprintf("%v: three nodes / the same, encrypted", l), rate[1]/rate[3], "ratio of rates")
 	return nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -18,12 +19,13 @@ import (
 
 // plainServer describes a NATS server that runs in a child process. With a route address it is a
 // member of a cluster, without one it is a single server. If Lazy is set, sync_interval has the
-// default of NATS; otherwise the server syncs every write.
+// default of NATS; otherwise the server syncs every write. If Encrypts is set, the servers of the
+// cluster talk TLS to each other, as the nodes of Weir do.
 type plainServer struct {
-	Name, Dir     string
-	Client, Route string
-	Routes        []string
-	Lazy          bool
+	Name, Dir      string
+	Client, Route  string
+	Routes         []string
+	Lazy, Encrypts bool
 }
 
 // serveNATS runs the NATS server of a child process.
@@ -46,6 +48,14 @@ func serveNATS(text string) error {
 		}
 		options.Cluster = server.ClusterOpts{Name: "plain", Host: "127.0.0.1", Port: route.Port}
 		options.Routes = server.RoutesFromStr(strings.Join(p.Routes, ","))
+		if p.Encrypts {
+			cert, err := selfSigned()
+			if err != nil {
+				return err
+			}
+			options.Cluster.TLSTimeout = 5
+			options.Cluster.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}
+		}
 	}
 	s, err := server.NewServer(options)
 	if err != nil {
@@ -82,23 +92,22 @@ func (p *plainCluster) stop() {
 
 // startPlain starts the servers and creates as many streams as Weir has shards. On an error it
 // still returns the servers that are running, so that the caller can stop them.
-func startPlain(dir string) (*plainCluster, error) {
+func startPlain(dir string, encrypts bool) (*plainCluster, error) {
 	var err error
-	all := make([]plainServer, clusterNodes)
+	p, all := &plainCluster{}, make([]plainServer, clusterNodes)
 	var routes []string
 	for i := range all {
 		if all[i].Client, err = freeAddress(); err == nil {
 			all[i].Route, err = freeAddress()
 		}
 		if err != nil {
-			return nil, err
+			return p, err
 		}
 		all[i].Name, all[i].Dir = fmt.Sprint("plain", i), filepath.Join(dir, fmt.Sprint("plain", i))
 		routes = append(routes, "nats://"+all[i].Route)
 	}
-	p := &plainCluster{}
 	for _, s := range all {
-		s.Routes = routes
+		s.Routes, s.Encrypts = routes, encrypts
 		cmd, err := s.command()
 		if err == nil {
 			err = cmd.Start()

@@ -30,12 +30,7 @@ var overProtocols = []protocol{{"HTTP/1.1 over TLS", true, false}, {"HTTP/2, cle
 // secureHello serves the handler of hello over TLS, and cleartext HTTP/2 at another address. It
 // returns the two addresses.
 func secureHello(h http.Handler) (secure, second string, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	cert, err := selfSigned()
 	if err != nil {
 		return "", "", err
 	}
@@ -47,13 +42,24 @@ func secureHello(h http.Handler) (secure, second string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	s := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}}}}
+	s := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}}
 	go s.ServeTLS(a, "", "")
 	c := &http.Server{Handler: h, Protocols: new(http.Protocols)}
 	c.Protocols.SetHTTP1(true)
 	c.Protocols.SetUnencryptedHTTP2(true)
 	go c.Serve(b)
 	return a.Addr().String(), b.Addr().String(), nil
+}
+
+// selfSigned returns a new certificate for 127.0.0.1.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}, err
 }
 
 // connect opens a connection for the protocol. TLS has been negotiated when it returns.
