@@ -49,6 +49,9 @@ const ahead = 1
 // were taken during this time.
 const horizon = 10 * time.Second
 
+// removalShare limits the time for which removing files stalls the disk; see removeDead.
+const removalShare = 500
+
 // temporary is the file name of a segment until it is ready.
 const temporary = "segment.tmp"
 
@@ -223,7 +226,8 @@ func (p *preparer) give(s *segment) {
 // removeDead removes a part of a dead file that is not needed for recycling, or the file if only one
 // part is left. A disk may need more than a millisecond for each megabyte that a file gives back, and
 // no sync returns meanwhile. So removeDead removes an eighth of a segment at a time, and no more than
-// ReclaimRate bytes per second. After a crash, the next opening removes the rest.
+// ReclaimRate bytes per second. Under load, it also spends no more than 1/removalShare of the time on
+// this. After a crash, the next opening removes the rest.
 func (p *preparer) removeDead() {
 	p.mu.Lock()
 	if p.leaving == nil {
@@ -240,6 +244,7 @@ func (p *preparer) removeDead() {
 	}
 	s, part := p.leaving, p.j.dir.Size/8
 	p.mu.Unlock()
+	begun := time.Now()
 	if p.left > part && blocks.Stored(s.File).Truncate(p.left-part) == nil {
 		p.left -= part
 	} else {
@@ -250,6 +255,9 @@ func (p *preparer) removeDead() {
 	rest := time.Duration(part) * time.Second / time.Duration(p.j.opts.ReclaimRate)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.spare > 0 {
+		rest = max(rest, removalShare*time.Since(begun))
+	}
 	p.leaving, p.rested = s, time.Now().Add(rest)
 	time.AfterFunc(rest, p.wake)
 }

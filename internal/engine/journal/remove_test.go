@@ -90,6 +90,57 @@ func TestDeadFilesAreRecycledUnderLoad(t *testing.T) {
 	})
 }
 
+// On a disk that takes long to remove a part of a file, parts are removed rarely while there is load,
+// because no append finishes meanwhile. Once the journal is idle, all of them are removed.
+func TestSlowRemovalsUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow, load = 10 * time.Millisecond, 20 * time.Second
+		fs := faulty.New()
+		j, err := Open(fs, Options{SegmentSize: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{j: j, h: newHistory(), logs: map[string]engine.Log{}}
+		defer w.j.Close()
+		if err := errors.Join(w.create("gone", "x"), w.create("kept", "x"), w.appendMany("gone", 1, 600, 60_000)); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var removals []removal
+		created := 0
+		note := record(&mu, &removals, &created)
+		fs.OnCall(func(c faulty.Call) error {
+			if _, segment := segments.NumberOf(c.Name); segment && (c.Kind == faulty.Truncate || c.Kind == faulty.Remove) {
+				time.Sleep(slow)
+			}
+			return note(c)
+		})
+		if err := w.remove("gone"); err != nil {
+			t.Fatal(err)
+		}
+		seq := weir.Seq(1)
+		for begun := time.Now(); time.Since(begun) < load; time.Sleep(100 * time.Millisecond) {
+			if err := w.appendMany("kept", seq, seq+1, 60_000); err != nil {
+				t.Fatal(err)
+			}
+			seq += 2
+			synctest.Wait()
+		}
+		mu.Lock()
+		if n := len(removals); n == 0 || n > int(load/(removalShare*slow))+1 {
+			t.Errorf("under load, %d parts were removed, want at least one and at most one per %v", n, removalShare*slow)
+		}
+		mu.Unlock()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		fs.OnCall(nil)
+		if n := w.j.prepare.files(); n > 1 {
+			t.Errorf("an hour after the load, %d files that are ready or dead are left, want 1", n)
+		}
+		w.j.Close()
+	})
+}
+
 // The power is cut while a dead file is being removed, a part at a time. The next opening does not
 // recycle what is left of the file.
 func TestInterruptedRemoval(t *testing.T) {
