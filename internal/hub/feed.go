@@ -338,6 +338,10 @@ func setEnded(f *feed) { f.s.ended.Store(stream.Ended(f.state) && !lifeEnded(f.s
 // as in most open feeds of a server with many streams.
 type pending struct{ entries *[]admitted }
 
+// mostPending is the largest capacity of a list that other feeds use again. Otherwise all lists would
+// grow as long as the longest.
+const mostPending = 1024
+
 var pendings = sync.Pool{New: func() any { return new([]admitted) }}
 
 func (p *pending) all() []admitted {
@@ -363,7 +367,9 @@ func (p *pending) drop(n int) {
 	left := copy(all, all[n:]) // few entries are in flight, so this costs less than a new array
 	clear(all[left:])
 	if *p.entries = all[:left]; left == 0 {
-		pendings.Put(p.entries)
+		if cap(all) <= mostPending {
+			pendings.Put(p.entries)
+		}
 		p.entries = nil
 	}
 }
