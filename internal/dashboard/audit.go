@@ -119,10 +119,10 @@ func (a *audit) old() []string {
 // note adds an entry with the current time, and logs it. The entry is durable when the call
 // returns. If the store refuses the write, note logs the error and keeps the entry in memory only.
 // A cancelled ctx does not stop the write, because the action itself has already happened.
-func (d *Dashboard) note(ctx context.Context, e entry) { d.noteUntil(context.WithoutCancel(ctx), e) }
+func (d *Dashboard) note(ctx context.Context, e entry) { noteUntil(context.WithoutCancel(ctx), d, e) }
 
-// noteUntil is like note, but waits for the store only until ctx is cancelled.
-func (d *Dashboard) noteUntil(ctx context.Context, e entry) {
+// noteUntil does the same as note, but waits for the store only until ctx is cancelled.
+func noteUntil(ctx context.Context, d *Dashboard, e entry) {
 	e.At = weir.TimeOf(d.Now())
 	// Keys sort by time. The random part separates entries of the same millisecond.
 	key := fmt.Sprintf("%s%013d-%s", AuditPrefix, int64(e.At), weir.Base62(8))

@@ -79,6 +79,6 @@ func (p *programs) keep(ctx context.Context, d *Dashboard, all bool) {
 	unnoted, since := p.take(d.Now(), all)
 	for _, what := range slices.Sorted(maps.Keys(unnoted)) {
 		detail := fmt.Sprintf("%s more since %s UTC", numberText(unnoted[what]), whenText(weir.TimeOf(since)))
-		d.noteUntil(ctx, entry{Who: "programs", What: what, Detail: detail, Program: true})
+		noteUntil(ctx, d, entry{Who: "programs", What: what, Detail: detail, Program: true})
 	}
 }
