@@ -227,7 +227,7 @@ func TestRowsTakeTurns(t *testing.T) {
 	var members []*row
 	due := map[*row]bool{}
 	queued := false
-	for range 100_000 {
+	for range faulty.Cases(100_000) {
 		switch n := rng.IntN(10); {
 		case n < 4:
 			members = append(members, rs.join())

@@ -172,7 +172,7 @@ func TestFlippedBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	faults := 0
-	for off := int64(Start); off < size; off += 61 {
+	for off := int64(Start); off < size; off += 61 * int64(faulty.Step()) {
 		fs.Flip("f", off, uint(off)%8)
 		x := open(t, fs)
 		lost := unreadable(t, x, all)
@@ -184,7 +184,7 @@ func TestFlippedBits(t *testing.T) {
 		}
 		fs.Flip("f", off, uint(off)%8)
 	}
-	if faults == 0 {
+	if faults == 0 && faulty.Step() == 1 {
 		t.Error("the table was never damaged")
 	}
 }
