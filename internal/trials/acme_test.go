@@ -33,7 +33,7 @@ const domain = "streams.weir.test"
 // program pebble on this machine.
 func TestACME(t *testing.T) {
 	t.Parallel()
-	program := tool(t, "github.com/letsencrypt/pebble/v2/cmd/pebble")
+	program := tool(t, "pebble")
 	for name, overTLS := range map[string]bool{"TLS": true, "HTTP": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

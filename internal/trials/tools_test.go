@@ -13,23 +13,25 @@ import (
 	"testing"
 )
 
-// tool builds a program of the tools module. It skips the test if the build fails, for example
-// without a network.
-func tool(t *testing.T, path string) string {
+// tool returns the path of a program of the tools module, which the go command keeps in its cache. It
+// skips the test if the build fails, for example without a network.
+func tool(t *testing.T, name string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), filepath.Base(path))
-	build := exec.Command("go", "build", "-o", binary, path)
+	build := exec.Command("go", "tool", "-n", name)
 	build.Dir = "../../tools"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Skipf("cannot build %s: %v\n%s", path, err, out)
+	var problem bytes.Buffer
+	build.Stderr = &problem
+	path, err := build.Output()
+	if err != nil {
+		t.Skipf("cannot build %s: %v\n%s", name, err, problem.Bytes())
 	}
-	return binary
+	return strings.TrimSpace(string(path))
 }
 
 // The server passes the generic and HPACK sections of h2spec, in clear text and over TLS.
 func TestHTTP2Conformance(t *testing.T) {
 	t.Parallel()
-	h2spec := tool(t, "github.com/summerwind/h2spec/cmd/h2spec")
+	h2spec := tool(t, "h2spec")
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-anonymous", "0")
 	for at, flags := range map[string][]string{s.url: nil, s.secure: {"--tls", "--insecure"}} {
 		u, err := url.Parse(at)

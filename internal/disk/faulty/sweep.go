@@ -5,10 +5,10 @@ package faulty
 const sparse = 23
 
 // Cases returns how many of n cases a sweep runs. A sweep is a test that damages or crashes one disk
-// after another and opens each, or calls one piece of code many times in a single goroutine. Under the
-// race detector, each case takes ten times as long, so Cases returns only a part of n. All cases run
-// the same code in the same goroutines, so further cases would find no further data races. tools/test
-// runs the packages with sweeps without the race detector too, and then Cases returns n.
+// after another and opens each, or calls one piece of code many times in a single goroutine. Under
+// the race detector, each case takes ten times as long, so Cases returns only a part of n. All cases
+// run the same code in the same goroutines, so further cases would find no further data races.
+// tools/test runs the packages with sweeps without the race detector too, and then Cases returns n.
 func Cases(n int) int {
 	if raced {
 		return (n + sparse - 1) / sparse
