@@ -170,14 +170,15 @@ func responseLength(b []byte) (int, error) {
 	if end < 0 {
 		return 0, nil
 	}
-	_, rest, ok := bytes.Cut(b[:end+2], []byte("\r\nContent-Length: "))
-	if !ok {
-		return 0, fmt.Errorf("%w: no length: %s", errAnswer, b)
-	}
-	digits, _, _ := bytes.Cut(rest, []byte("\r"))
-	length, err := strconv.Atoi(string(digits))
-	if err != nil {
-		return 0, err
+	length := 0 // of a response without a body, such as 204
+	if _, rest, ok := bytes.Cut(b[:end+2], []byte("\r\nContent-Length: ")); ok {
+		digits, _, _ := bytes.Cut(rest, []byte("\r"))
+		var err error
+		if length, err = strconv.Atoi(string(digits)); err != nil {
+			return 0, err
+		}
+	} else if bytes.Contains(b[:end], []byte("chunked")) {
+		return 0, fmt.Errorf("%w: a chunked body: %s", errAnswer, b)
 	}
 	if length += end + 4; length > len(b) {
 		return 0, nil
