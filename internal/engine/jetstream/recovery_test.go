@@ -401,6 +401,11 @@ func TestReadFromLaggingReplica(t *testing.T) {
 	if at, err := e.client.Publish(ctx, g.Messages); err != nil || at != m.At {
 		t.Fatalf("stored at %d, %v; want %d", at, err, m.At)
 	}
+	awaitRecords(l, 1)
+	l.mu.Lock()
+	l.told = m.At // the read may still be catching up, and then waits until the worker has told the judge
+	l.tell()
+	l.mu.Unlock()
 	if err := <-read; err != nil {
 		t.Errorf("read: %v", err)
 	}
