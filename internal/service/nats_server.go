@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -16,7 +17,13 @@ const (
 	// restartEvery is the shortest time between two restarts of that server. Without this limit, a
 	// disk that refuses every write would keep the node busy with restarts.
 	restartEvery = 10 * time.Second
+	// mostSilent is for how many times tendEvery that server may fail to say how it is. Ticks are
+	// counted, because the clock continues while a process is stopped or a machine sleeps.
+	mostSilent = 120
 )
+
+// errHangs says that the NATS server inside this process hangs.
+var errHangs = errors.New("the NATS server of this node hangs")
 
 // space returns the free bytes and the size of the file system of the NATS server inside this
 // process.
@@ -48,8 +55,8 @@ func (s *store) tend(work *sync.WaitGroup, stopping <-chan struct{}, failed fail
 // tendServer restarts the NATS server inside this process after it has stopped storing data. That
 // server stops for good when its disk refuses a write, for example because the disk is full. A
 // restart cures it only if the disk accepts writes again, so tendServer waits for that. If the
-// restart fails, or this node was removed from the cluster, tendServer returns an error, and the
-// process must end. It returns nil when the channel stopping is closed.
+// restart fails, the server hangs, or this node was removed from the cluster, tendServer returns an
+// error, and the process must end. It returns nil when the channel stopping is closed.
 func (s *store) tendServer(stopping <-chan struct{}) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -63,7 +70,10 @@ func (s *store) tendServer(stopping <-chan struct{}) error {
 		if s.isRemoved() {
 			return s.errRemoved()
 		}
-		why := s.server.Fault()
+		why := examine(s.server.Fault, tick.C, stopping)
+		if why == errHangs {
+			return why
+		}
 		if why == nil {
 			s.fault.Store(nil)
 			continue
@@ -80,6 +90,23 @@ func (s *store) tendServer(stopping <-chan struct{}) error {
 		}
 		s.logger.Info("the NATS server of this node was restarted")
 	}
+}
+
+// examine returns the result of the function fault. If that takes too long, it returns errHangs. It
+// returns nil when the channel stopping is closed.
+func examine(fault func() error, tick <-chan time.Time, stopping <-chan struct{}) error {
+	answer := make(chan error, 1)
+	go func() { answer <- fault() }()
+	for range mostSilent {
+		select {
+		case why := <-answer:
+			return why
+		case <-stopping:
+			return nil
+		case <-tick:
+		}
+	}
+	return errHangs
 }
 
 // diskWorks reports whether the disk of the NATS server has space and accepts writes.

@@ -1,11 +1,13 @@
 package service
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/disk"
 	"weir/internal/engine/jetstream/embedded"
@@ -38,6 +40,30 @@ func TestRestartFails(t *testing.T) {
 	}
 	if s.stopped() == nil {
 		t.Error("the engine does not learn that the server has stopped")
+	}
+}
+
+// A NATS server inside the process that hangs, for example in a deadlock, ends the process. The
+// server's own report about its state hangs as well.
+func TestNATSServerHangs(t *testing.T) {
+	hanging := make(chan struct{})
+	defer close(hanging)
+	hang := func() error { <-hanging; return nil }
+	tick := make(chan time.Time, mostSilent)
+	for range mostSilent {
+		tick <- time.Time{}
+	}
+	if err := examine(hang, tick, nil); err != errHangs {
+		t.Errorf("a server that hangs: %v", err)
+	}
+	fault := errors.New("a fault")
+	if err := examine(func() error { return fault }, nil, nil); err != fault {
+		t.Errorf("a server with a fault: %v", err)
+	}
+	stopping := make(chan struct{})
+	close(stopping)
+	if err := examine(hang, nil, stopping); err != nil {
+		t.Errorf("a service that stops: %v", err)
 	}
 }
 

@@ -1,17 +1,69 @@
 package service
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"weir/internal/natstest"
 )
+
+// A NATS server that falls silent, while its connection stays open, is left within half a minute. The
+// test has no such patience, so it shortens the time between two pings.
+func TestSilentNATSServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "INFO {\"server_id\":\"silent\",\"max_payload\":1048576}\r\n")
+		for lines := bufio.NewScanner(c); lines.Scan(); {
+			if lines.Text() == "PING" {
+				io.WriteString(c, "PONG\r\n")
+				break
+			}
+		}
+		io.Copy(io.Discard, c) // until the client closes the connection
+	}()
+	s := &store{logger: slog.New(slog.DiscardHandler)}
+	options := s.natsOptions()
+	left := make(chan error, 1)
+	nc, err := nats.Connect(l.Addr().String(), append(options, nats.PingInterval(time.Millisecond), nats.NoReconnect(),
+		nats.ClosedHandler(func(nc *nats.Conn) { left <- nc.LastError() }))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := <-left; !errors.Is(err, nats.ErrStaleConnection) {
+		t.Errorf("the connection ended with %v, want ErrStaleConnection", err)
+	}
+	var o nats.Options
+	for _, set := range options {
+		if err := set(&o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if silence := o.PingInterval * time.Duration(o.MaxPingsOut+1); silence <= 0 || silence > 30*time.Second {
+		t.Errorf("a silent server is left after %v, want at most 30 s", silence)
+	}
+}
 
 // The service refuses NATS servers that acknowledge before they sync. It also refuses servers if it
 // cannot find out when they sync. The operator can allow such servers; the log then warns about it.

@@ -304,6 +304,9 @@ func natsCredentials(file string) (nats.Option, error) {
 func (s *store) natsOptions() []nats.Option {
 	return []nats.Option{
 		nats.Name("weir"), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond), nats.Timeout(5 * time.Second),
+		// A server that is silent, because its machine is gone or because it hangs, is left after 20 s.
+		// With the defaults of NATS it would take six minutes.
+		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(3),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				s.logger.Warn("lost the connection to NATS", "error", err)

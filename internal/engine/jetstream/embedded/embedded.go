@@ -59,7 +59,8 @@ const (
 	user = "weir"
 
 	maxPayload  = 8 << 20
-	startWithin = time.Minute // on a busy machine
+	startWithin = time.Minute      // on a busy machine
+	writeWithin = 10 * time.Second // a write inside the process only waits if the server hangs
 	stopWithin  = 30 * time.Second
 
 	// When a machine vanishes, its connections are not closed. The server sends a ping every
@@ -172,7 +173,9 @@ func join(opts *server.Options, o Options, password string, refused func(string)
 // Connect returns a connection that stays inside the process. After a Restart, it reconnects by
 // itself.
 func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
-	all := append([]nats.Option{nats.InProcessServer(e), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond)}, options...)
+	all := append([]nats.Option{
+		nats.InProcessServer(e), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.FlusherTimeout(writeWithin),
+	}, options...)
 	if e.password != "" {
 		all = append(all, nats.UserInfo(user, e.password))
 	}
