@@ -48,8 +48,8 @@ func (f *feed) Restore(note []byte, entries iter.Seq[*engine.Header]) error {
 	return nil
 }
 
-// restoration restores a state without an allocation for each stream. A million streams may be opened
-// one after another.
+// restoration restores states, with memory that it uses again. A million streams may be opened one
+// after another.
 type restoration struct {
 	stream.Restoration
 	header stream.Header

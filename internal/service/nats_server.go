@@ -17,8 +17,9 @@ const (
 	// restartEvery is the shortest time between two restarts of that server. Without this limit, a
 	// disk that refuses every write would keep the node busy with restarts.
 	restartEvery = 10 * time.Second
-	// mostSilent is for how many times tendEvery that server may fail to say how it is. Ticks are
-	// counted, because the clock continues while a process is stopped or a machine sleeps.
+	// mostSilent is for how many times tendEvery that server may fail to say how it is. A disk on
+	// which it waits for as long counts as a hang too. Ticks are counted, because the clock continues
+	// while a process is stopped or a machine sleeps.
 	mostSilent = 120
 )
 
@@ -106,7 +107,12 @@ func examine(fault func() error, tick <-chan time.Time, stopping <-chan struct{}
 		case <-tick:
 		}
 	}
-	return errHangs
+	select {
+	case why := <-answer:
+		return why
+	default:
+		return errHangs
+	}
 }
 
 // diskWorks reports whether the disk of the NATS server has space and accepts writes.

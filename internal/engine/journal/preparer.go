@@ -49,8 +49,12 @@ const ahead = 1
 // were taken during this time.
 const horizon = 10 * time.Second
 
-// removalShare limits the time for which removing files stalls the disk; see removeDead.
-const removalShare = 500
+// removalShare limits the time for which removing files stalls the disk, and mostRest how long
+// removeDead rests for that reason.
+const (
+	removalShare = 500
+	mostRest     = time.Minute
+)
 
 // temporary is the file name of a segment until it is ready.
 const temporary = "segment.tmp"
@@ -227,7 +231,7 @@ func (p *preparer) give(s *segment) {
 // part is left. A disk may need more than a millisecond for each megabyte that a file gives back, and
 // no sync returns meanwhile. So removeDead removes an eighth of a segment at a time, and no more than
 // ReclaimRate bytes per second. Under load, it also spends no more than 1/removalShare of the time on
-// this. After a crash, the next opening removes the rest.
+// files that could still be recycled. After a crash, the next opening removes the rest.
 func (p *preparer) removeDead() {
 	p.mu.Lock()
 	if p.leaving == nil {
@@ -243,6 +247,7 @@ func (p *preparer) removeDead() {
 		p.left, *list = p.leaving.Stored(), (*list)[1:]
 	}
 	s, part := p.leaving, p.j.dir.Size/8
+	spares := s.Packed() == nil // files of this kind are recycled under load, so they do not pile up
 	p.mu.Unlock()
 	begun := time.Now()
 	if p.left > part && blocks.Stored(s.File).Truncate(p.left-part) == nil {
@@ -255,8 +260,8 @@ func (p *preparer) removeDead() {
 	rest := time.Duration(part) * time.Second / time.Duration(p.j.opts.ReclaimRate)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.spare > 0 {
-		rest = max(rest, removalShare*time.Since(begun))
+	if p.spare > 0 && spares {
+		rest = max(rest, min(removalShare*time.Since(begun), mostRest))
 	}
 	p.leaving, p.rested = s, time.Now().Add(rest)
 	time.AfterFunc(rest, p.wake)

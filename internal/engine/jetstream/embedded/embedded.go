@@ -60,7 +60,7 @@ const (
 
 	maxPayload  = 8 << 20
 	startWithin = time.Minute      // on a busy machine
-	writeWithin = 10 * time.Second // a write inside the process only waits if the server hangs
+	writeWithin = 10 * time.Second // a write inside the process waits only if the server hangs or the process was stopped
 	stopWithin  = 30 * time.Second
 
 	// When a machine vanishes, its connections are not closed. The server sends a ping every
@@ -175,6 +175,7 @@ func join(opts *server.Options, o Options, password string, refused func(string)
 func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(e), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.FlusherTimeout(writeWithin),
+		nats.ReconnectOnFlusherError(), // otherwise the client drops what it could not write, and stays connected
 	}, options...)
 	if e.password != "" {
 		all = append(all, nats.UserInfo(user, e.password))
