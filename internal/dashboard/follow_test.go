@@ -45,7 +45,7 @@ type silent struct {
 
 func (s silent) Create(ctx context.Context, key string, _ []byte) (engine.Document, error) {
 	if ctx.Err() == nil {
-		s.t.Errorf("waits for the store of %s although nobody waits for the caller", key)
+		s.t.Errorf("the context of the write of %s has not ended", key)
 	}
 	return engine.Document{}, engine.ErrUnavailable
 }
