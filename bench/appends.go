@@ -45,6 +45,7 @@ type row struct {
 	Workload  workload `json:"workload"`
 	Contender string   `json:"contender"`
 	Means     string   `json:"acknowledgement,omitempty"` // set for peers: what their acknowledgement promises
+	Apart     bool     `json:"a_core_each,omitempty"`     // see apart
 	Ratio     float64  `json:"ratio_to_limit"`
 	Rate      float64  `json:"ops_per_second"`
 	MBps      float64  `json:"mb_per_second"`

@@ -41,9 +41,10 @@ var clusterLoads = []publishLoad{{64, 1 << 10, 64}, {64, 1 << 10, 1}, {1, 1 << 1
 
 // cluster compares three nodes on this machine with a single node, which uses the journal engine,
 // and with plain JetStream that stores the same bytes: synced, three replicas, and as many streams
-// as Weir has shards. Connections between the nodes of Weir are encrypted; plain JetStream is measured
-// without encryption, which is its default, and with it. The function also measures the time from a publish on one node until a subscriber on
-// another node has the batch, and how long publishers get no acknowledgement when a node is killed.
+// as Weir has shards. The nodes of Weir encrypt what they send each other; plain JetStream is
+// measured without encryption, which is its default, and with it. cluster also measures the time from
+// a publish on one node until a subscriber on another node has the batch, and how long publishers get
+// no acknowledgement when a node is killed.
 func cluster(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "cluster")
 	if err != nil {

@@ -7,45 +7,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cores is a set of processor cores.
-type cores []int
-
-// While these sets are not empty, servers start, and talk runs, on these cores only. A server that
+// While they are not nil, servers start on serverCore, and talk runs on generatorCore. A server that
 // is started on one core sees a machine with one core.
-var serverCores, generatorCores cores
+var serverCore, generatorCore *unix.CPUSet
 
-// apart gives servers and the load generator a core each while it calls the function. It does
-// nothing on a machine with a single core.
+// apart gives servers and the load generator a core each while it calls the function measure, and
+// marks the results. It measures nothing if this process may use only one core.
 func apart(measure func() ([]row, error)) ([]row, error) {
-	if runtime.NumCPU() < 2 {
-		return nil, nil
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil || allowed.Count() < 2 {
+		return nil, err
 	}
-	serverCores, generatorCores = cores{0}, cores{1}
-	defer func() { serverCores, generatorCores = nil, nil }()
-	return measure()
+	var cores [2]unix.CPUSet
+	for i, core := 0, 0; i < len(cores); core++ {
+		if allowed.IsSet(core) {
+			cores[i].Set(core)
+			i++
+		}
+	}
+	serverCore, generatorCore = &cores[0], &cores[1]
+	defer func() { serverCore, generatorCore = nil, nil }()
+	rows, err := measure()
+	for i := range rows {
+		rows[i].Apart = true
+	}
+	return rows, err
 }
 
 // begin starts a server.
 func begin(server *exec.Cmd) error {
-	defer serverCores.use()()
-	return server.Start() // a process inherits the cores of the thread that starts it
+	return on(serverCore, server.Start) // a process inherits the cores of the thread that starts it
 }
 
-// use binds the goroutine to its thread, and the thread to the cores, until the caller calls the
-// function back.
-func (c cores) use() (back func()) {
+// on calls a function in a thread of its own, on the given core if it is not nil.
+func on(core *unix.CPUSet, call func() error) error {
 	runtime.LockOSThread()
-	if len(c) == 0 {
-		return runtime.UnlockOSThread
+	defer runtime.UnlockOSThread()
+	if core == nil {
+		return call()
 	}
-	var before, set unix.CPUSet
-	unix.SchedGetaffinity(0, &before)
-	for _, core := range c {
-		set.Set(core)
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return err
 	}
-	unix.SchedSetaffinity(0, &set)
-	return func() {
-		unix.SchedSetaffinity(0, &before)
-		runtime.UnlockOSThread()
+	if err := unix.SchedSetaffinity(0, core); err != nil {
+		return err
 	}
+	defer unix.SchedSetaffinity(0, &before)
+	return call()
 }

@@ -48,8 +48,13 @@ func connect(addr string, next func() []byte, length func([]byte) (int, error)) 
 // the CPU time, which it reads with the function cpu. It uses one thread and few system calls, so
 // that the load generator takes as little as possible of a machine that it shares with the server.
 // The parameter size is the number of bytes per request.
-func talk(talkers []*talker, size int, span time.Duration, cpu func() time.Duration) (row, error) {
-	defer generatorCores.use()()
+func talk(talkers []*talker, size int, span time.Duration, cpu func() time.Duration) (r row, err error) {
+	err = on(generatorCore, func() error { r, err = talkHere(talkers, size, span, cpu); return err })
+	return r, err
+}
+
+// talkHere does the work of talk in the current thread.
+func talkHere(talkers []*talker, size int, span time.Duration, cpu func() time.Duration) (row, error) {
 	poller, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return row{}, err
@@ -110,6 +115,7 @@ func (t *talker) ask(poller, i int, now time.Time) error {
 	return t.send(poller, i)
 }
 
+// send sends more of the request, and waits for the socket if it takes no more.
 func (t *talker) send(poller, i int) error {
 	for len(t.unsent) > 0 {
 		n, err := unix.Write(t.fd, t.unsent)
@@ -156,6 +162,7 @@ func (t *talker) receive() (done bool, err error) {
 	return true, nil
 }
 
+// closeAll closes the connections.
 func closeAll(talkers []*talker) {
 	for _, t := range talkers {
 		unix.Close(t.fd)

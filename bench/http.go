@@ -234,20 +234,18 @@ func takeTurns(l publishLoad, n, rounds int, measure func(contender int) (row, e
 // generator, and then publishes to Weir without and with proofs of order and identity.
 func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	rows, err := apart(func() ([]row, error) {
-		return besideNothing(filepath.Join(dir, "apart"), "publish, a core each", publishLoads[:2], rounds, span, nil)
+		return besideNothing(filepath.Join(dir, "apart"), "publish, a core each", publishLoads[:2], false, rounds, span)
 	})
 	if err != nil {
 		return rows, err
 	}
-	more, err := besideNothing(filepath.Join(dir, "together"), "publish over HTTP/1.1", publishLoads, rounds, span, func(weir *target) ([]row, error) {
-		return proving(weir, rounds, span)
-	})
+	more, err := besideNothing(filepath.Join(dir, "together"), "publish over HTTP/1.1", publishLoads, true, rounds, span)
 	return append(rows, more...), err
 }
 
-// besideNothing compares a server that does nothing and Weir. The function then may measure Weir
-// further.
-func besideNothing(dir, title string, loads []publishLoad, rounds int, span time.Duration, then func(weir *target) ([]row, error)) ([]row, error) {
+// besideNothing compares a server that does nothing and Weir. If proofs is true, it then measures
+// what proofs of order and identity cost.
+func besideNothing(dir, title string, loads []publishLoad, proofs bool, rounds int, span time.Duration) ([]row, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -265,10 +263,10 @@ func besideNothing(dir, title string, loads []publishLoad, rounds int, span time
 		}
 		rows = append(rows, got...)
 	}
-	if then == nil {
+	if !proofs {
 		return rows, nil
 	}
-	more, err := then(two[1])
+	more, err := proving(two[1], rounds, span)
 	return append(rows, more...), err
 }
 

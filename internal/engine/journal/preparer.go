@@ -247,7 +247,7 @@ func (p *preparer) removeDead() {
 		p.left, *list = p.leaving.Stored(), (*list)[1:]
 	}
 	s, part := p.leaving, p.j.dir.Size/8
-	spares := s.Packed() == nil // files of this kind are recycled under load, so they do not pile up
+	recyclable := s.Packed() == nil // other files are not recycled under load, and would pile up
 	p.mu.Unlock()
 	begun := time.Now()
 	if p.left > part && blocks.Stored(s.File).Truncate(p.left-part) == nil {
@@ -260,7 +260,7 @@ func (p *preparer) removeDead() {
 	rest := time.Duration(part) * time.Second / time.Duration(p.j.opts.ReclaimRate)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.spare > 0 && spares {
+	if p.spare > 0 && recyclable {
 		rest = max(rest, min(removalShare*time.Since(begun), mostRest))
 	}
 	p.leaving, p.rested = s, time.Now().Add(rest)
