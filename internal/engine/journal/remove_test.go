@@ -141,6 +141,39 @@ func TestSlowRemovalsUnderLoad(t *testing.T) {
 	})
 }
 
+// Compressed files cannot be recycled. On a disk that takes long to remove a part of a file, they are
+// removed without long rests under load too, because they would pile up.
+func TestSlowRemovalOfCompressedFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		w := newWorld(t, fs, newHistory())
+		defer w.j.Close()
+		synctest.Wait()
+		f, err := fs.Create(segments.Name(999))
+		if err == nil {
+			err = f.WriteAt(0, make([]byte, small.SegmentSize))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Truncate || c.Kind == faulty.Remove {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return nil
+		})
+		s := w.j.newSegment(999)
+		s.File = blocks.Create(f, s.Seed, small.SegmentSize, &w.j.dir.Cache)
+		w.j.prepare.keepSpare(1)
+		w.j.prepare.give(s)
+		time.Sleep(time.Second)
+		fs.OnCall(nil)
+		if _, left := fs.Files()[segments.Name(999)]; left {
+			t.Error("after a second, a compressed file is not removed")
+		}
+	})
+}
+
 // The power is cut while a dead file is being removed, a part at a time. The next opening does not
 // recycle what is left of the file.
 func TestInterruptedRemoval(t *testing.T) {
