@@ -85,6 +85,7 @@ type hangup struct {
 	cookies  map[bool]string // cookies of the dashboard's admin, without and with TLS
 	mu       sync.Mutex
 	subjects []*subject
+	callers  []*caller // all callers whose requests were cut off
 }
 
 // start starts the server.
@@ -170,8 +171,8 @@ func (h *hangup) cutOff(r *rand.Rand, n int) {
 		all.Wait()
 		for _, c := range callers {
 			c.ask(context.Background(), "GET", "/v1/streams", "", nil) // over HTTP/2 and HTTP/3 this request shares a connection with those that were cut off, and the server handles it after them
-			c.client.CloseIdleConnections()
 		}
+		h.callers = append(h.callers, callers...)
 	}
 }
 
@@ -244,16 +245,22 @@ func (b *cutBody) Read(p []byte) (int, error) {
 }
 
 // settle waits until the server is done with all requests. The server closes a connection after its
-// last request, so settle waits until the connections are closed. A batch may still be in flight to
+// last request, so settle waits until the connections are closed. A client of HTTP/2 takes a moment
+// to forget a request that was cut off, and until then it does not count the connection as idle, so
+// settle asks it again and again to close its idle connections. A batch may still be in flight to
 // the disk at this moment, so settle sends some requests again, or a request that comes after them
 // in the same log. The response shows whether the first one was carried out.
 func (h *hangup) settle() {
 	h.Helper()
-	h.api.client.CloseIdleConnections()
-	h.admin.client.CloseIdleConnections()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(time.Minute); sockets(h.server.cmd.Process.Pid) > h.sockets; {
+	for late := time.After(time.Minute); ; {
+		for _, c := range append(h.callers, h.api, h.admin) {
+			c.client.CloseIdleConnections()
+		}
+		if sockets(h.server.cmd.Process.Pid) <= h.sockets {
+			break
+		}
 		select {
 		case <-tick.C:
 		case <-late:
