@@ -81,33 +81,51 @@ func (c *call) authenticate() (*access.Grant, error) {
 // errPending is returned by an endpoint whose outcome is still to come.
 var errPending = errors.New("the outcome is pending")
 
-// ServeLater begins to answer a publish or the creation of a stream, and never waits, neither for
-// the disk nor for another request. If the outcome is still to come, taken is true and done is
+// ServeLater begins to answer a publish, a subscription or the creation of a stream, and never waits,
+// neither for the disk nor for another request. If the outcome is still to come, taken is true and done is
 // false, and the response is complete once the event loop has called Finish. After one or more calls
 // of ServeLater, the caller must call Flush.
 //
 // If both results are false, ServeLater has done nothing, and ServeHTTP must answer the request. This
 // is so for requests that may have to wait before the store can begin with them:
 //
-//   - all requests other than publishes and creations
+//   - all requests other than publishes, subscriptions and creations
 //   - publishes of more than 64 KiB, and creations of more than 4 KiB
-//   - creations on a node of a cluster
+//   - creations and subscriptions on a node of a cluster
+//
+// A subscription begins in a goroutine, because it may have to read the log. Then it is parked.
 //
 // A publish on a node of a cluster continues in a goroutine if the node does not know the key or the
 // stream, because then it must ask the other nodes.
 func (h *Handler) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
 	later, ok := w.(laterWriter)
-	if !ok || r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > secondRead {
-		return false, false
-	}
 	at := parseRoute(r.URL)
-	if k := at.kind; k != nextRoute && k != atRoute && (k != streamsRoute || r.ContentLength > firstRead || hub.IsShared(h.Hub)) {
+	if !ok || !h.canBegin(w, r, at.kind) {
 		return false, false
 	}
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.later, c.route = h, w, r, newRequestID(), later, at
 	c.readFacts()
+	if r.Method == http.MethodGet {
+		c.wait(c.serve)
+		return true, false
+	}
 	return true, !c.begin(c.serve)
+}
+
+// canBegin reports whether ServeLater takes a request on a route of this kind.
+func (h *Handler) canBegin(w http.ResponseWriter, r *http.Request, kind routeKind) bool {
+	switch {
+	case r.Method == http.MethodGet:
+		_, ok := w.(parkingWriter)
+		return ok && kind == streamRoute && acceptsEvents(r.Header["Accept"]) && !hub.IsShared(h.Hub)
+	case r.Method != http.MethodPost || r.ContentLength < 0 || r.ContentLength > secondRead:
+		return false
+	case kind == streamsRoute:
+		return r.ContentLength <= firstRead && !hub.IsShared(h.Hub)
+	default:
+		return kind == nextRoute || kind == atRoute
+	}
 }
 
 // Flush makes the store process the batches that ServeLater has queued. If the disk is quick,

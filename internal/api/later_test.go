@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/api"
 	"weir/internal/budget"
+	"weir/internal/server/loop"
 )
 
 // loopWriter is a response writer like that of an event loop.
@@ -60,6 +61,7 @@ func TestServeLater(t *testing.T) {
 		{"body that needs memory from the budget", "POST", "/v1/streams/{id}/publish", `{"events":["` + strings.Repeat("x", api.MostLater-100) + `"]}`, nil, true, false, 202},
 		{"large body", "POST", "/v1/streams/{id}/publish", strings.Repeat("x", api.MostLater+1), nil, false, false, 0},
 		{"create a stream with a large body", "POST", "/v1/streams", strings.Repeat(" ", api.FirstRead+1), nil, false, false, 0},
+		{"subscribe without being parked", "GET", "/v1/streams/{id}", "", []string{"accept: text/event-stream"}, false, false, 0},
 		{"not a publish", "GET", "/v1/streams/{id}/cursor", "", nil, false, false, 0},
 		{"path outside the API", "POST", "/docs", "", nil, false, false, 0},
 	} {
@@ -87,6 +89,74 @@ func TestServeLater(t *testing.T) {
 	w := httptest.NewRecorder()
 	if taken, _ := svc.API.ServeLater(w, svc.request(http.MethodPost, "/v1/streams/{id}/publish", []string{jsonBody}, events)); taken {
 		t.Error("ServeLater took a request whose response writer has no method Ready")
+	}
+}
+
+// parkingLoopWriter is a loopWriter that keeps what was parked.
+type parkingLoopWriter struct {
+	loopWriter
+	parked *loop.Parked
+}
+
+func (w parkingLoopWriter) Park(p loop.Parked) bool {
+	*w.parked = p
+	return true
+}
+
+// ServeLater begins subscriptions. Those that are not refused are parked, and are recorded when they
+// end. It leaves other requests for the same path to ServeHTTP.
+func TestSubscribeLater(t *testing.T) {
+	svc := startService(t)
+	svc.publish("id", "1")
+	events := "accept: text/event-stream"
+	for _, c := range []struct {
+		name, method, path string
+		fields             []string
+		status             int // 0 if ServeLater does not take the request
+		begins             string
+	}{
+		{"from the head", "GET", "/v1/streams/{id}", []string{events}, 200, "retry: 1000\nid: 1\n\n"},
+		{"from the start", "GET", "/v1/streams/{id}?cursor=0", []string{events}, 200, "retry: 1000\nid: 0\n\n"},
+		{"a bad start", "GET", "/v1/streams/{id}?cursor=x", []string{events}, 400, ""},
+		{"no such stream", "GET", "/v1/streams/0000000000000000000000", []string{events}, 404, ""},
+		{"other project", "GET", "/v1/streams/{theirs}", []string{events}, 403, ""},
+		{"bad key", "GET", "/v1/streams/{id}", []string{events, "key: svc_live_00000000000000000000000000000000"}, 401, ""},
+		{"the stream itself", "GET", "/v1/streams/{id}", nil, 0, ""},
+		{"HEAD", "HEAD", "/v1/streams/{id}", []string{events}, 0, ""},
+		{"batches", "GET", "/v1/streams/{id}/batches", []string{events}, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			req := svc.request(c.method, c.path, c.fields, "")
+			req.RemoteAddr = "127.0.0.1:1"
+			w := parkingLoopWriter{loopWriter{httptest.NewRecorder(), make(chan interface{ Finish() }, 1)}, new(loop.Parked)}
+			taken, done := svc.API.ServeLater(w, req)
+			if taken != (c.status != 0) || done {
+				t.Fatalf("taken %v, done %v", taken, done)
+			}
+			if !taken {
+				return
+			}
+			(<-w.ready).Finish()
+			if w.Code != c.status {
+				t.Fatalf("status %d, want %d: %s", w.Code, c.status, w.Body)
+			}
+			id := w.Header().Get("X-Request-Id")
+			if c.status == 200 {
+				if *w.parked == nil || svc.API.Stats().Subscribers != 1 || w.Body.String() != c.begins {
+					t.Fatalf("parked %v, %d subscribers, %q", *w.parked, svc.API.Stats().Subscribers, w.Body)
+				}
+				if _, found := svc.API.Request(id); found {
+					t.Error("the subscription is recorded before its end")
+				}
+				(*w.parked).Left(nil)
+			}
+			if r, found := svc.API.Request(id); !found || r.Status != c.status {
+				t.Errorf("the request log has %+v, %v", r, found)
+			}
+			if n := svc.API.Stats().Subscribers; n != 0 {
+				t.Errorf("%d subscribers are left", n)
+			}
+		})
 	}
 }
 

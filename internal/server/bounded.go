@@ -29,12 +29,9 @@ func (l bounded) Accept() (net.Conn, error) {
 			continue
 		}
 		conn.SetWriteBuffer(writeBuffer)
-		n := &counted{TCPConn: conn, connections: l.connections, place: place}
-		if place != nil {
-			end := func() { n.Close() }
-			place.close.Store(&end)
-			place.rest(time.Now())
-		}
+		n := &counted{TCPConn: conn, place: place}
+		place.hold(n)
+		place.rest(time.Now())
 		return n, nil
 	}
 }
@@ -57,9 +54,8 @@ func (l bounded) refuse(c *net.TCPConn) {
 // connection's record, or nil if there is no limit.
 type counted struct {
 	*net.TCPConn
-	connections *connections
-	place       *place
-	yields      bool // the connection speaks HTTP/2 over TLS; see Write
+	place  *place
+	yields bool // the connection speaks HTTP/2 over TLS; see Write
 }
 
 // Write writes p. For HTTP/2 over TLS, it lets other goroutines run first, as replayed.Write does
@@ -73,9 +69,12 @@ func (c *counted) Write(p []byte) (int, error) {
 
 func (c *counted) Close() error {
 	err := c.TCPConn.Close()
-	c.connections.give(c.place)
+	c.place.leave()
 	return err
 }
+
+// Evict implements loop.Holder.
+func (c *counted) Evict() { c.Close() }
 
 // placeIn returns the record of a connection, or nil if it has none.
 func placeIn(c net.Conn) *place {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/server/loop"
 	"weir/internal/shrink"
 )
 
@@ -61,14 +62,15 @@ type address struct {
 // place is the record of an open connection. A nil place stands for a connection that is not
 // counted; its methods do nothing.
 type place struct {
+	of   *connections
 	at   netip.Addr
-	gone bool // the connection was removed from the count; guarded by connections.mu
+	gone bool // the connection was removed from the count; guarded by of.mu
 
 	// since is the time at which the connection became idle, in nanoseconds since this process
 	// started. If the connection is not idle, the value is one of the constants inUse and replaced
 	// below.
-	since atomic.Int64
-	close atomic.Pointer[func()] // closes the connection; nil if it cannot be closed yet
+	since  atomic.Int64
+	holder loop.Holder // closes the connection; nil if it cannot be closed yet; guarded by of.mu
 }
 
 const (
@@ -101,6 +103,22 @@ func (p *place) begin() bool {
 	return true
 }
 
+// hold sets what closes the connection to make room for another.
+func (p *place) hold(by loop.Holder) {
+	if p != nil {
+		p.of.mu.Lock()
+		p.holder = by
+		p.of.mu.Unlock()
+	}
+}
+
+// leave removes the connection from the count. It may be called more than once.
+func (p *place) leave() {
+	if p != nil {
+		p.of.give(p)
+	}
+}
+
 // isReplaced reports whether the connection is being closed to make room for another.
 func (p *place) isReplaced() bool { return p != nil && p.since.Load() == replaced }
 
@@ -116,13 +134,13 @@ func newConnections(o Options) *connections {
 }
 
 // take adds a connection from an address to the count. It returns nil and false if the limits do
-// not allow the connection. Otherwise the caller must call the method give when the connection is
-// closed. The connection counts as in use until the method rest is called.
+// not allow the connection. Otherwise the caller must call the method leave of the place when the
+// connection is closed. The connection counts as in use until the method rest is called.
 func (c *connections) take(from net.Addr) (*place, bool) {
 	if c.getLimit == nil {
 		return nil, true
 	}
-	p := &place{at: placeOf(from)}
+	p := &place{of: c, at: placeOf(from)}
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +224,7 @@ func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	}
 	c.remove(victim)
 	c.counts.Replaced++
-	go (*victim.close.Load())() // in a goroutine, because the function calls give, which needs the lock that is held here
+	go victim.holder.Evict() // in a goroutine, because Evict may call give, which needs the lock that is held here
 	return true
 }
 
@@ -223,9 +241,6 @@ func (c *connections) refuse(at netip.Addr, now time.Time) {
 // give removes a connection from the count. It may be called more than once for the same
 // connection.
 func (c *connections) give(p *place) {
-	if p == nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(p)
@@ -291,7 +306,7 @@ func (l *idlest) longest(now time.Time, latest int64, forEach func(func(*place))
 		}
 		l.looked = now
 		forEach(func(p *place) {
-			if v := p.since.Load(); v > 0 && v <= latest && p.close.Load() != nil && allowed(p) {
+			if v := p.since.Load(); v > 0 && v <= latest && p.holder != nil && allowed(p) {
 				l.add(idler{p, v})
 			}
 		})

@@ -69,7 +69,7 @@ func TestHandedOverConnectionsCanBeReplaced(t *testing.T) {
 		}
 	}
 	for _, p := range s.within.places() {
-		(*p.close.Load())()
+		p.holder.Evict()
 	}
 	for i, c := range conns {
 		if n, err := c.Read(b); err != io.EOF {

@@ -78,7 +78,7 @@ func (f *front) add(c net.Conn) {
 		f.shaking.Go(func() { f.shake(n) })
 		return
 	}
-	f.loops.Add(n.TCPConn, seat{n.connections, n.place}, nil)
+	f.loops.Add(n.TCPConn, seat{n.place}, nil)
 }
 
 // shake does the TLS handshake of a connection, and gives the connection to a loop if it speaks
@@ -100,17 +100,13 @@ func (f *front) shake(n *counted) {
 		f.pass(s.Conn)
 		return
 	}
-	f.loops.Add(n.TCPConn, seat{n.connections, n.place}, s)
+	f.loops.Add(n.TCPConn, seat{n.place}, s)
 }
 
 // handOver receives a connection from a loop.
 func (f *front) handOver(c net.Conn, of loop.Place, session *loop.Session, raw []byte) {
-	s := of.(seat)
-	n := &counted{TCPConn: c.(*net.TCPConn), connections: s.connections, place: s.place}
-	if s.place != nil {
-		end := func() { n.Close() }
-		s.place.close.Store(&end)
-	}
+	n := &counted{TCPConn: c.(*net.TCPConn), place: of.(seat).place}
+	n.place.hold(n)
 	var to net.Conn = newReplayed(n, raw, f.oversized)
 	if session != nil {
 		session.Use(n)
@@ -165,27 +161,21 @@ func (h handover) Close() error {
 
 // seat tells the limit of connections what an event loop does with a connection. It implements
 // loop.Place.
-type seat struct {
-	connections *connections
-	place       *place
-}
+type seat struct{ place *place }
 
-// Enter stores the function evict, which closes the connection. While the connection was on its way
-// to the loop, the server may have decided to close it, to make room for another one. It then called
-// the function that was stored before, possibly without effect, so Enter calls evict itself.
-func (s seat) Enter(evict func()) {
-	if s.place == nil {
-		return
-	}
-	s.place.close.Store(&evict)
+// Enter stores what closes the connection from now on. While the connection was on its way to the
+// loop, the server may have decided to close it, to make room for another one. It then asked the
+// holder before, possibly without effect, so Enter asks the new one itself.
+func (s seat) Enter(by loop.Holder) {
+	s.place.hold(by)
 	if s.place.isReplaced() {
-		evict()
+		by.Evict()
 	}
 }
 
 func (s seat) Begin() bool        { return s.place.begin() }
 func (s seat) Rest(now time.Time) { s.place.rest(now) }
-func (s seat) Leave()             { s.connections.give(s.place) }
+func (s seat) Leave()             { s.place.leave() }
 
 // replaying is the cleartext listener that is used without event loops: net/http serves all its
 // connections.

@@ -28,5 +28,5 @@ func (s *stoppable) take() (*net.TCPConn, loop.Place, []byte, error) {
 	r := c.(*replayed) // if there are event loops, net/http gets all its connections from front.handOver
 	n := r.Conn.(*counted)
 	in, _ := buffered.Reader.Peek(buffered.Reader.Buffered()) // cannot fail, because this data is already buffered
-	return n.TCPConn, seat{n.connections, n.place}, slices.Concat(in, r.raw), nil
+	return n.TCPConn, seat{n.place}, slices.Concat(in, r.raw), nil
 }

@@ -98,32 +98,78 @@ func (s *script) Resume(w http.ResponseWriter) {
 
 func (s *script) Left(err error) { s.left <- err }
 
-// serveParked starts a server that parks the response to each GET, with the next script. Other
-// requests get the response "x".
-func serveParked(t *testing.T, scripts ...*script) *Server {
+// parker is a handler that parks the response to each GET, with the next script. Other requests get
+// the response "x".
+type parker struct {
+	scripts chan *script
+	begun   string // the beginning of a parked response
+}
+
+func (p *parker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		io.WriteString(w, "x")
+		return
+	}
+	w.Header().Set("X-Parked", "yes")
+	io.WriteString(w, p.begun)
+	http.NewResponseController(w).Flush()
+	if !w.(interface{ Park(loop.Parked) bool }).Park(<-p.scripts) {
+		io.WriteString(w, "not parked\n")
+	}
+}
+
+// earlyParker is a parker that takes over a GET from an event loop.
+type earlyParker struct {
+	*parker
+	finish func() // completes what the parker has begun
+}
+
+func (p earlyParker) ServeLater(w http.ResponseWriter, r *http.Request) (taken, done bool) {
+	if r.Method != http.MethodGet {
+		return false, false
+	}
+	go func() {
+		p.ServeHTTP(w, r)
+		w.(interface{ Ready(interface{ Finish() }) }).Ready(finisher(p.finish))
+	}()
+	return true, false
+}
+
+type finisher func()
+
+func (f finisher) Finish() { f() }
+
+// bothWays calls the function test with a handler that net/http calls for a GET, and with one that
+// takes it over from an event loop.
+func bothWays(t *testing.T, test func(t *testing.T, serve func(...*script) *Server)) {
+	t.Run("net/http", func(t *testing.T) {
+		test(t, func(scripts ...*script) *Server { return serveParker(t, newParker(scripts...)) })
+	})
+	t.Run("event loop", func(t *testing.T) {
+		test(t, func(scripts ...*script) *Server {
+			return serveParker(t, earlyParker{newParker(scripts...), func() {}})
+		})
+	})
+}
+
+func newParker(scripts ...*script) *parker {
+	p := &parker{make(chan *script, len(scripts)), "hello\n"}
+	for _, s := range scripts {
+		p.scripts <- s
+	}
+	return p
+}
+
+func serveParker(t *testing.T, h http.Handler) *Server {
 	t.Helper()
 	if netHTTPOnly {
 		t.Skip("needs event loops")
-	}
-	next := make(chan *script, len(scripts))
-	for _, s := range scripts {
-		next <- s
 	}
 	server, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "off", Logger: quiet, Connections: func() int { return 10_000 }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			io.WriteString(w, "x")
-			return
-		}
-		io.WriteString(w, "hello\n")
-		http.NewResponseController(w).Flush()
-		if !w.(interface{ Park(loop.Parked) bool }).Park(<-next) {
-			io.WriteString(w, "not parked\n")
-		}
-	}), TLS{})
+	server.Serve(h, TLS{})
 	return server
 }
 
@@ -147,7 +193,7 @@ func (l *listener) wants(t *testing.T, lines ...string) {
 func (s *script) park(t *testing.T, server *Server, header string) *listener {
 	t.Helper()
 	c, in := dial(t, server)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n"+header+"\r\n")
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -160,13 +206,15 @@ func (s *script) park(t *testing.T, server *Server, header string) *listener {
 
 // A parked response takes no goroutine. It sends what it has to send, however slowly the client
 // reads. Its connection then serves further requests, including those that the client sent earlier.
-func TestParked(t *testing.T) {
+func TestParked(t *testing.T) { bothWays(t, testParked) }
+
+func testParked(t *testing.T, serve func(...*script) *Server) {
 	const n = 100
 	var scripts []*script
 	for range n {
 		scripts = append(scripts, newScript())
 	}
-	server := serveParked(t, scripts...)
+	server := serve(scripts...)
 	defer server.Shutdown(context.Background())
 	before := runtime.NumGoroutine()
 	var clients []*listener
@@ -203,7 +251,9 @@ func TestParked(t *testing.T) {
 
 // A parked response ends when its client disconnects or does not read, when another goroutine calls
 // Cut, and when the response panics. While there is nothing to send, the client gets signs of life.
-func TestParkedEnds(t *testing.T) {
+func TestParkedEnds(t *testing.T) { bothWays(t, testParkedEnds) }
+
+func testParkedEnds(t *testing.T, serve func(...*script) *Server) {
 	for name, c := range map[string]struct {
 		end  func(*script, *listener)
 		want error
@@ -221,7 +271,7 @@ func TestParkedEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScript()
 			s.idle, s.accept = 10*time.Millisecond, 50*time.Millisecond
-			server := serveParked(t, s)
+			server := serve(s)
 			l := s.park(t, server, "")
 			l.wants(t, "idle", "idle")
 			c.end(s, l)
@@ -237,9 +287,11 @@ func TestParkedEnds(t *testing.T) {
 }
 
 // A parked response can continue in a goroutine, and be parked again or end there.
-func TestParkedResumes(t *testing.T) {
+func TestParkedResumes(t *testing.T) { bothWays(t, testParkedResumes) }
+
+func testParkedResumes(t *testing.T, serve func(...*script) *Server) {
 	s := newScript()
-	server := serveParked(t, s)
+	server := serve(s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "")
 	for range 3 {
@@ -264,9 +316,11 @@ func TestParkedResumes(t *testing.T) {
 }
 
 // A deadline in the past stops a resumed response, and its connection is closed.
-func TestParkedStopped(t *testing.T) {
+func TestParkedStopped(t *testing.T) { bothWays(t, testParkedStopped) }
+
+func testParkedStopped(t *testing.T, serve func(...*script) *Server) {
 	s := newScript()
-	server := serveParked(t, s)
+	server := serve(s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "")
 	s.say("leave")
@@ -282,9 +336,11 @@ func TestParkedStopped(t *testing.T) {
 
 // A resumed response whose write failed in the middle of a chunk is broken: its connection is
 // closed, and nothing follows the part of the chunk.
-func TestParkedTornChunk(t *testing.T) {
+func TestParkedTornChunk(t *testing.T) { bothWays(t, testParkedTornChunk) }
+
+func testParkedTornChunk(t *testing.T, serve func(...*script) *Server) {
 	s := newScript()
-	server := serveParked(t, s)
+	server := serve(s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "")
 	s.say("leave")
@@ -302,9 +358,11 @@ func TestParkedTornChunk(t *testing.T) {
 }
 
 // If the client sent Connection: close, its connection is closed after a parked response.
-func TestParkedLast(t *testing.T) {
+func TestParkedLast(t *testing.T) { bothWays(t, testParkedLast) }
+
+func testParkedLast(t *testing.T, serve func(...*script) *Server) {
 	s := newScript()
-	server := serveParked(t, s)
+	server := serve(s)
 	defer server.Shutdown(context.Background())
 	l := s.park(t, server, "Connection: close\r\n")
 	s.say("end")
@@ -315,12 +373,14 @@ func TestParkedLast(t *testing.T) {
 }
 
 // A response without chunks, or to a request with a body, is not parked.
-func TestNotParked(t *testing.T) {
-	server := serveParked(t, newScript(), newScript())
+func TestNotParked(t *testing.T) { bothWays(t, testNotParked) }
+
+func testNotParked(t *testing.T, serve func(...*script) *Server) {
+	server := serve(newScript(), newScript())
 	defer server.Shutdown(context.Background())
 	for _, request := range []string{
-		"GET / HTTP/1.0\r\nHost: x\r\n\r\n",
-		"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx",
+		"GET / HTTP/1.0\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nContent-Length: 1\r\n\r\nx",
 	} {
 		c, in := dial(t, server)
 		io.WriteString(c, request)
@@ -330,10 +390,12 @@ func TestNotParked(t *testing.T) {
 
 // Shutdown waits for parked responses, whether a loop or a goroutine continues them. If its context
 // ends first, it cuts them off.
-func TestParkedShutdown(t *testing.T) {
+func TestParkedShutdown(t *testing.T) { bothWays(t, testParkedShutdown) }
+
+func testParkedShutdown(t *testing.T, serve func(...*script) *Server) {
 	for _, cut := range []bool{false, true} {
 		waiting, away := newScript(), newScript()
-		server := serveParked(t, waiting, away)
+		server := serve(waiting, away)
 		one, two := waiting.park(t, server, ""), away.park(t, server, "")
 		away.say("leave")
 		w := <-away.resumed

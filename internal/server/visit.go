@@ -41,9 +41,16 @@ func (u *udp) admit(ctx context.Context, from *quic.ClientInfo) (context.Context
 	v := &visit{udp: u, place: place}
 	context.AfterFunc(ctx, func() {
 		v.shake(nil)
-		u.connections.give(place)
+		place.leave()
 	})
 	return context.WithValue(ctx, visitKey{}, v), nil
+}
+
+// evicted closes a connection to make room for another. It implements loop.Holder.
+type evicted struct{ *quic.Conn }
+
+func (c evicted) Evict() {
+	c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "idle, and its place is needed")
 }
 
 // requireRetry reports whether a new client must first prove that it receives packets at its
@@ -69,13 +76,8 @@ func (v *visit) shake(c *quic.Conn) {
 		v.idle = time.AfterFunc(v.udp.idle, func() {
 			c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "idle timeout")
 		})
-		if v.place != nil {
-			end := func() {
-				c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "idle, and its place is needed")
-			}
-			v.place.close.Store(&end)
-			v.place.rest(time.Now())
-		}
+		v.place.hold(evicted{c})
+		v.place.rest(time.Now())
 		if v.over {
 			v.idle.Stop()
 		}

@@ -24,7 +24,7 @@ func (b *busyResponse) Continue(buf []byte, idle bool) ([]byte, bool, bool) {
 // freePlace is the place of a connection that may always stay.
 type freePlace struct{}
 
-func (freePlace) Enter(func())   {}
+func (freePlace) Enter(Holder)   {}
 func (freePlace) Begin() bool    { return true }
 func (freePlace) Rest(time.Time) {}
 func (freePlace) Leave()         {}

@@ -168,7 +168,9 @@ func (c *conn) take(raw []byte) bool {
 	}
 	content := append(c.l.body(end-head), raw[head:end]...)
 	c.keep(raw[end:])
-	c.begin(r, content)
+	if !c.begin(r, content) {
+		c.handOver(raw)
+	}
 	return true
 }
 
@@ -184,9 +186,13 @@ func (c *conn) keep(raw []byte) {
 	}
 }
 
-// begin passes a request to the handler. The parameter content is the body of the request.
-func (c *conn) begin(r *http.Request, content []byte) {
-	if later := c.l.set.later; later != nil {
+// begin passes a request to the handler. The parameter content is the body of the request. If begin
+// returns false, net/http must serve the request. This is so for a GET that the handler did not take
+// over, because ServeHTTP might send a long response to it, and for a GET over TLS, because a
+// response over TLS cannot be parked.
+func (c *conn) begin(r *http.Request, content []byte) bool {
+	reads := r.Method == http.MethodGet
+	if later := c.l.set.later; later != nil && !(reads && c.session != nil) {
 		x := c.l.exchange()
 		x.c, x.pooled = c, true
 		x.receive(r, content)
@@ -196,12 +202,16 @@ func (c *conn) begin(r *http.Request, content []byte) {
 		switch {
 		case x.aborted || done:
 			c.send(x)
-			return
+			return true
 		case taken:
-			c.l.unflushed = c.l.set.flusher != nil
-			return
+			c.l.unflushed = c.l.unflushed || c.l.set.flusher != nil && !reads
+			return true
 		}
+		c.exchange = nil
 		x.recycle(c.l)
+	}
+	if reads {
+		return false
 	}
 	kept := *r // a copy, because the handler may keep the request after the handler has returned
 	c.previous.lent = true
@@ -209,6 +219,7 @@ func (c *conn) begin(r *http.Request, content []byte) {
 	x.receive(&kept, content)
 	c.exchange = x
 	c.l.set.handlers.serve(x)
+	return true
 }
 
 // guard calls a function of a handler. If the function panics, the connection is closed without a
@@ -239,7 +250,12 @@ func (c *conn) send(x *exchange) {
 	x.request.Body.Close()
 	c.exchange = nil
 	if x.aborted {
+		x.leave()
 		c.close()
+		return
+	}
+	if x.parked != nil {
+		c.park(x)
 		return
 	}
 	c.last = x.request.Close || x.close || c.l.set.stopping.Load()

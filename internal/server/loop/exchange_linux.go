@@ -2,6 +2,7 @@ package loop
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ type exchange struct {
 	body    []byte // body of the response
 
 	finisher interface{ Finish() } // completes the response; nil if it is complete
+	parked   Parked                // continues the response, which is chunked; nil if the response is complete
 }
 
 // exchange returns an exchange for ServeLater, which must not use its ResponseWriter after the
@@ -130,6 +132,28 @@ func (x *exchange) BeginHead(status int) []byte {
 // EndHead ends what BeginHead began.
 func (x *exchange) EndHead(head []byte, typed bool) { x.out, x.typed = head, x.typed || typed }
 
+// Flush has no effect: everything is sent when the handler has finished.
+func (x *exchange) Flush() {}
+
+// Park parks the response: what the handler has written so far is sent when the handler has finished,
+// and then p continues the response. It returns false over TLS, where nothing is parked. Otherwise the
+// handler must not write any more.
+func (x *exchange) Park(p Parked) bool {
+	if x.c.session != nil {
+		return false
+	}
+	x.parked = p
+	return true
+}
+
+// leave tells a parked response that it cannot be sent.
+func (x *exchange) leave() {
+	if p := x.parked; p != nil {
+		x.parked = nil
+		x.c.l.try(func() { p.Left(net.ErrClosed) })
+	}
+}
+
 // Memo returns a place where the handler can keep what it has found out from the header fields of the
 // request. The loop clears the place when the connection sends other header fields. Requests with
 // the same memo may differ in the path and in Content-Length.
@@ -184,17 +208,20 @@ func (x *exchange) SetReadDeadline(time.Time) error { return nil }
 // written before the handler has finished.
 func (x *exchange) SetWriteDeadline(time.Time) error { return nil }
 
-// encode returns the response. If the parameter last is true, the response says that the connection
-// will be closed.
+// encode returns the response, or the beginning of a parked response. If the parameter last is true,
+// the response says that the connection will be closed.
 func (x *exchange) encode(now time.Time, last bool) []byte {
 	x.WriteHeader(http.StatusOK)
 	b := x.out
-	if hasBody(x.status) {
-		if !x.typed && len(x.body) > 0 {
-			b = append(b, "Content-Type: "...)
-			b = append(b, http.DetectContentType(x.body)...)
-			b = append(b, "\r\n"...)
-		}
+	if !x.typed && len(x.body) > 0 && hasBody(x.status) {
+		b = append(b, "Content-Type: "...)
+		b = append(b, http.DetectContentType(x.body)...)
+		b = append(b, "\r\n"...)
+	}
+	switch {
+	case x.parked != nil:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case hasBody(x.status):
 		b = append(b, "Content-Length: "...)
 		b = strconv.AppendInt(b, int64(len(x.body)), 10)
 		b = append(b, "\r\n"...)
@@ -205,8 +232,14 @@ func (x *exchange) encode(now time.Time, last bool) []byte {
 		b = append(b, "\r\nConnection: close"...)
 	}
 	b = append(b, "\r\n\r\n"...)
-	x.out = append(b, x.body...)
-	return x.out
+	if x.parked != nil && len(x.body) > 0 {
+		b = append(strconv.AppendUint(b, uint64(len(x.body)), 16), "\r\n"...)
+		b = append(append(b, x.body...), "\r\n"...)
+	} else {
+		b = append(b, x.body...)
+	}
+	x.out = b
+	return b
 }
 
 // body is the body of a request. It has arrived completely.

@@ -35,7 +35,7 @@ func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v v
 		}
 		head = end + len(blankLine)
 		fields := plainHead(raw[:min(head, maxHead)])
-		if fields == nil || !m.remember(fields) {
+		if fields == nil || bytes.HasPrefix(raw, get) && !bytes.Contains(fields, eventStream) || !m.remember(fields) {
 			return nil, 0, other
 		}
 		if r = p.parse(raw[:head]); r == nil {
@@ -46,7 +46,7 @@ func (p *parser) next(m *remembered, raw []byte) (r *http.Request, head int, v v
 		r = &m.request
 	}
 	switch {
-	case r.ContentLength > MaxBody:
+	case r.ContentLength > MaxBody, r.ContentLength > 0 && r.Method == http.MethodGet:
 		return nil, 0, other
 	case int64(len(raw)-head) < r.ContentLength:
 		return nil, 0, partial
@@ -79,7 +79,12 @@ func (p *parser) parse(head []byte) *http.Request {
 
 var (
 	// plainStarts are the beginnings of plain requests: the method, a space and a slash.
-	plainStarts = [][]byte{[]byte("POST /"), []byte("PUT /")}
+	plainStarts = [][]byte{get, []byte("POST /"), []byte("PUT /")}
+
+	// A GET is plain only if its head has arrived as a whole, and if the header fields contain this
+	// media type.
+	get         = []byte("GET /")
+	eventStream = []byte("text/event-stream")
 
 	version11 = []byte(" HTTP/1.1\r\n")
 	blankLine = []byte("\r\n\r\n")
@@ -95,10 +100,10 @@ func plainStart(raw []byte) []byte {
 	return nil
 }
 
-// mayBePlain reports whether raw begins with one of plainStarts, or may do so when more data has
+// mayBePlain reports whether raw, which is incomplete, may become a plain request when more data has
 // arrived.
 func mayBePlain(raw []byte) bool {
-	for _, start := range plainStarts {
+	for _, start := range plainStarts[1:] {
 		if n := min(len(raw), len(start)); string(raw[:n]) == string(start[:n]) {
 			return true
 		}
@@ -107,8 +112,8 @@ func mayBePlain(raw []byte) bool {
 }
 
 // plainHead checks that raw begins with the complete head of an HTTP/1.1 request to a path, with
-// the method POST or PUT, and that every line of the head is printable ASCII and ends with CR LF. If
-// so, it returns the header fields, with the blank line. Otherwise it returns nil.
+// the method GET, POST or PUT, and that every line of the head is printable ASCII and ends with CR
+// LF. If so, it returns the header fields, with the blank line. Otherwise it returns nil.
 //
 // plainHead is strict on purpose. HTTP parsers disagree on bare line feeds, folded lines, spaces
 // before a colon and control characters, and attackers use these for request smuggling. So only

@@ -4,8 +4,8 @@
 // for the disk occupies no goroutine, and the responses of all requests that one sync of the disk
 // has completed are sent in one pass.
 //
-// A request is plain if it is a POST or PUT with a body of known length, and nothing about its head
-// is unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
+// A request is plain if it is a POST or PUT with a body of known length, or a GET of a subscriber
+// without a body, and nothing about its head is unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
 // little by itself: http.ReadRequest parses requests, and the same handler answers them. A request
 // that is not plain, is large or does not arrive at once goes to net/http with the data read so far
 // (Options.HandOver), and so does everything that follows on the connection. When in doubt, a
@@ -99,10 +99,15 @@ type Parked = interface {
 
 // Place is the record of a connection that counts towards a limit.
 type Place interface {
-	Enter(evict func()) // a loop serves the connection from now on; the function evict closes the connection if it has no request
+	Enter(by Holder)    // a loop serves the connection from now on
 	Begin() bool        // a request has begun; false if the connection must be closed instead
 	Rest(now time.Time) // the connection has no request
 	Leave()             // the connection was closed
+}
+
+// Holder is what serves a connection.
+type Holder interface {
+	Evict() // closes the connection if it has no request; may be called from any goroutine
 }
 
 // Options are what a set of loops needs. All fields are required.

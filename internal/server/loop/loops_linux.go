@@ -181,8 +181,11 @@ func (l *loop) post(m message) {
 	l.asleep = false
 	l.mu.Unlock()
 	switch {
-	case over && m.exchange != nil && m.exchange.finisher != nil:
-		l.try(m.exchange.finisher.Finish)
+	case over && m.exchange != nil:
+		if f := m.exchange.finisher; f != nil {
+			l.try(f.Finish)
+		}
+		m.exchange.leave()
 	case over && m.add != nil:
 		m.add.leave(net.ErrClosed)
 		syscall.Close(m.add.fd)
@@ -343,7 +346,7 @@ func (l *loop) add(c *conn) {
 		c.close()
 		return
 	}
-	c.place.Enter(c.evict)
+	c.place.Enter(c)
 	if err := syscall.EpollCtl(l.poller.inner, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: events, Fd: int32(c.fd)}); err != nil {
 		l.set.options.Logger.Warn("watching a connection failed", "error", err)
 		c.close()
@@ -356,8 +359,8 @@ func (l *loop) add(c *conn) {
 	c.advance()
 }
 
-// evict closes the connection if it has no request. It may be called from any goroutine.
-func (c *conn) evict() { c.l.post(message{evict: c}) }
+// Evict implements Holder.
+func (c *conn) Evict() { c.l.post(message{evict: c}) }
 
 // edgeTriggered is EPOLLET as a positive number. With it, the kernel reports an event only once,
 // even if the loop does not handle it at once.
@@ -402,8 +405,9 @@ func (l *loop) finish(x *exchange) {
 		l.guard(x, f.Finish)
 	}
 	c := x.c
-	if c.fd < 0 {
-		return // the connection was cut off
+	if c.fd < 0 { // the connection was cut off
+		x.leave()
+		return
 	}
 	c.send(x)
 	c.advance()

@@ -1,6 +1,9 @@
 package loop
 
-import "strconv"
+import (
+	"strconv"
+	"syscall"
+)
 
 // Wake makes the loop ask the parked response (one that continues after its handler has returned,
 // see Parked) for what it has to send. It may be called from any goroutine. While the client
@@ -15,6 +18,32 @@ func (c *conn) Wake() {
 // any goroutine.
 func (c *conn) Cut() { c.l.post(message{drop: c}) }
 
+// park sends the beginning of a parked response, and gives the connection to the loop that continues
+// the response. Goroutines may refer to a conn at any time, and its loop never changes, so the
+// other loop gets a new one.
+func (c *conn) park(x *exchange) {
+	to := c.l.set.parking()
+	g := &guest{l: to}
+	if to != c.l && !to.invite(g) {
+		to = c.l // the other loop has ended; this one does not end before its connections
+	}
+	p := &conn{l: to, place: c.place, last: x.request.Close || x.close, served: true, parked: x.parked}
+	if c.transmit(x.encode(c.l.now, p.last), forReader); c.fd < 0 {
+		x.leave()
+	} else {
+		p.in, p.out = c.in, c.out
+		p.fd = c.forget()
+		syscall.EpollCtl(c.l.poller.inner, syscall.EPOLL_CTL_DEL, p.fd, nil)
+		to.post(message{add: p})
+		if x.pooled {
+			x.recycle(c.l)
+		}
+	}
+	if to != c.l {
+		g.dismiss()
+	}
+}
+
 // enter begins to serve a parked response.
 func (c *conn) enter() {
 	idle, accept := c.parked.Times()
@@ -22,6 +51,10 @@ func (c *conn) enter() {
 	if !c.l.try(func() { c.parked.Enter(c) }) {
 		c.close()
 		return
+	}
+	if rest := c.out; len(rest) > 0 {
+		c.out = nil
+		c.transmit(rest, forReader)
 	}
 	c.woken.Store(true)
 	c.l.woken = append(c.l.woken, c) // served a few at a time, like those that were woken, because many clients may reconnect at once

@@ -10,7 +10,7 @@ import (
 // free is the record of a connection that counts towards no limit.
 type free struct{}
 
-func (free) Enter(func())   {}
+func (free) Enter(Holder)   {}
 func (free) Begin() bool    { return true }
 func (free) Rest(time.Time) {}
 func (free) Leave()         {}
