@@ -14,6 +14,9 @@ const FirstRead = firstRead
 // MostLater is the size of the largest body that ServeLater takes.
 const MostLater = secondRead
 
+// Parked is a response that an event loop continues.
+type Parked = parked
+
 // ZstdMemory is the memory that a long response borrows for its zstd encoder.
 const ZstdMemory = zstdMemory
 

@@ -12,7 +12,6 @@ import (
 
 	"weir/internal/api"
 	"weir/internal/budget"
-	"weir/internal/server/loop"
 )
 
 // loopWriter is a response writer like that of an event loop.
@@ -95,10 +94,10 @@ func TestServeLater(t *testing.T) {
 // parkingLoopWriter is a loopWriter that keeps what was parked.
 type parkingLoopWriter struct {
 	loopWriter
-	parked *loop.Parked
+	parked *api.Parked
 }
 
-func (w parkingLoopWriter) Park(p loop.Parked) bool {
+func (w parkingLoopWriter) Park(p api.Parked) bool {
 	*w.parked = p
 	return true
 }
@@ -128,7 +127,7 @@ func TestSubscribeLater(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			req := svc.request(c.method, c.path, c.fields, "")
 			req.RemoteAddr = "127.0.0.1:1"
-			w := parkingLoopWriter{loopWriter{httptest.NewRecorder(), make(chan interface{ Finish() }, 1)}, new(loop.Parked)}
+			w := parkingLoopWriter{loopWriter{httptest.NewRecorder(), make(chan interface{ Finish() }, 1)}, new(api.Parked)}
 			taken, done := svc.API.ServeLater(w, req)
 			if taken != (c.status != 0) || done {
 				t.Fatalf("taken %v, done %v", taken, done)

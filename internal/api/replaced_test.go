@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weir/internal/access"
+	"weir/internal/api"
 	"weir/internal/engine"
 	"weir/internal/engine/memory"
 	"weir/internal/hub"
@@ -174,6 +175,10 @@ func TestServeLaterInACluster(t *testing.T) {
 				}
 			}
 
+			read := svc.request("GET", "/v1/streams/"+id, []string{"accept: text/event-stream"}, "")
+			if taken, _ := svc.API.ServeLater(parkingLoopWriter{parked: new(api.Parked)}, read); taken {
+				t.Error("an event loop took a subscription")
+			}
 			body := `{"events":["x"]}`
 			req := svc.request("POST", "/v1/streams/"+id+"/publish", []string{"Authorization: Bearer " + secret.Reveal(), jsonBody}, body)
 			req.RemoteAddr, req.Body = "127.0.0.1:1", arrived{strings.NewReader(body)}
