@@ -149,31 +149,52 @@ func (l *loop) serve(x *exchange, r *http.Request) bool {
 		x.leave()
 		return true
 	}
-	e := &looped{l: l, x: x, left: x.body, header: http.Header{}, done: make(chan bool, 1)}
-	whole := r.WithContext(context.Background()) // a real loop does not notice that the client hangs up
-	whole.Body = e
-	l.post(func() { l.begin(e, whole) })
+	e := l.accept(x, r, nil)
 	if l.w.has("hangups") && strings.HasPrefix(r.URL.Path, "/v1/streams/stream") && x.client.rng.IntN(20) == 0 {
 		_ = x.client.step("leaves without a response") // the loop goes on with the request
 		x.leave()
 		return true
 	}
-	if !<-e.done {
+	if !e.complete() {
 		return false
 	}
-	x.begun, x.status, x.header, x.gone = e.begun, e.status, e.header, x.gone || e.aborted
 	x.got.Write(e.got.Bytes())
 	return true
 }
 
+// accept makes the loop begin a request. If park is not nil, the handler may call it with a parked
+// response.
+func (l *loop) accept(x *exchange, r *http.Request, park func(parked)) *looped {
+	e := &looped{l: l, x: x, left: x.body, header: http.Header{}, done: make(chan bool, 1)}
+	whole := r.WithContext(context.Background()) // a real loop does not notice that the client hangs up
+	whole.Body = e
+	var w http.ResponseWriter = e
+	if park != nil {
+		w = parking{e, park}
+	}
+	l.post(func() { l.begin(e, w, whole) })
+	return e
+}
+
+// complete waits for the response, or for the beginning of a parked one. It returns false if the
+// handler did not take the request.
+func (e *looped) complete() bool {
+	if !<-e.done {
+		return false
+	}
+	x := e.x
+	x.begun, x.status, x.header, x.gone = e.begun, e.status, e.header, x.gone || e.aborted
+	return true
+}
+
 // begin begins a request.
-func (l *loop) begin(e *looped, r *http.Request) {
+func (l *loop) begin(e *looped, w http.ResponseWriter, r *http.Request) {
 	var taken, done bool
 	e.guard(func() {
 		if isDurable(r) {
-			taken, done = l.g.durable.ServeLater(e, r)
+			taken, done = l.g.durable.ServeLater(w, r)
 		} else {
-			taken, done = l.g.handler.ServeLater(e, r)
+			taken, done = l.g.handler.ServeLater(w, r)
 		}
 	})
 	if taken && !done && !e.aborted {
@@ -228,6 +249,18 @@ func (e *looped) Ready(f interface{ Finish() }) {
 	})
 }
 
+// parking is the response writer for a request whose response can be parked.
+type parking struct {
+	*looped
+	park func(parked)
+}
+
+func (p parking) Park(to parked) bool {
+	p.park(to)
+	return true
+}
+
+func (e *looped) Flush()                      {}
 func (e *looped) ReuseBody()                  {}
 func (e *looped) Memo() *any                  { return &e.memo }
 func (e *looped) Close() error                { return nil }
@@ -289,7 +322,8 @@ type mail struct {
 	last   bool   // the subscription is over
 }
 
-// follow serves a subscription, in an event loop if the handler parks it.
+// follow serves a subscription, in an event loop if the handler parks it. The loop may also begin the
+// subscription.
 func (l *loop) follow(x *exchange, h http.Handler, r *http.Request) {
 	s := &seat{exchange: x, l: l, mail: make(chan mail, 8)}
 	stop := context.AfterFunc(x.ctx, func() {
@@ -300,10 +334,32 @@ func (l *loop) follow(x *exchange, h http.Handler, r *http.Request) {
 		l.post(func() { s.drop(why) })
 	})
 	defer stop()
-	s.guard(func() { h.ServeHTTP(s, r) })
+	if x.client.rng.IntN(2) == 0 || !s.begin(r) {
+		s.guard(func() { h.ServeHTTP(s, r) })
+	}
 	for over := !s.moved; !over; {
 		over = s.sit(<-s.mail)
 	}
+}
+
+// begin makes the loop begin the subscription. It returns false if the handler did not take it.
+func (s *seat) begin(r *http.Request) bool {
+	var to parked
+	e := s.l.accept(s.exchange, r, func(p parked) { to = p })
+	if !e.complete() {
+		return false
+	}
+	if e.got.Len() > 0 && !s.gone {
+		_, _ = s.Write(e.got.Bytes()) // if this fails, the client has hung up
+	}
+	switch {
+	case to == nil:
+	case e.aborted:
+		s.l.post(func() { to.Left(net.ErrClosed) })
+	default:
+		s.Park(to)
+	}
+	return true
 }
 
 func (s *seat) guard(f func()) {
