@@ -54,13 +54,12 @@ func cutLast(list string) (rest, element string, more bool) {
 // parseAddr parses an address with or without a port. It removes the zone and unmaps IPv4-mapped
 // IPv6 addresses.
 func parseAddr(s string) (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(s)
+	withPort, err := netip.ParseAddrPort(s) // first, because http.Request.RemoteAddr has a port
+	addr := withPort.Addr()
 	if err != nil {
-		withPort, err := netip.ParseAddrPort(s)
-		if err != nil {
+		if addr, err = netip.ParseAddr(s); err != nil {
 			return netip.Addr{}, false
 		}
-		addr = withPort.Addr()
 	}
 	return addr.Unmap().WithZone(""), true
 }
