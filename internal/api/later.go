@@ -277,7 +277,7 @@ func (c *call) Finish() {
 	defer c.proposed.Release()
 	err := c.failure
 	switch {
-	case err != nil && c.sent: // a goroutine has panicked after it had begun the response
+	case err != nil && c.sent: // a goroutine has begun the response, and then it panicked or the subscription ended
 		panic(http.ErrAbortHandler)
 	case err == nil && c.resume != nil:
 		err = c.resume()

@@ -159,6 +159,49 @@ func TestSubscribeLater(t *testing.T) {
 	}
 }
 
+// endingWriter is a parkingLoopWriter that ends all subscriptions before the first byte of a body.
+type endingWriter struct {
+	parkingLoopWriter
+	api *api.Handler
+}
+
+func (w endingWriter) Write(b []byte) (int, error) {
+	w.api.EndSubscriptions()
+	return w.parkingLoopWriter.Write(b)
+}
+
+// A subscription that ends while it begins, for example because its key is revoked, is not a complete
+// response: the event loop closes the connection, as net/http does (D18).
+func TestSubscribeLaterEnded(t *testing.T) {
+	svc := startService(t)
+	for _, coding := range []string{"identity", "gzip"} {
+		req := svc.request("GET", "/v1/streams/{id}", []string{"accept: text/event-stream", "accept-encoding: " + coding}, "")
+		req.RemoteAddr = "127.0.0.1:1"
+		w := endingWriter{parkingLoopWriter{loopWriter{httptest.NewRecorder(), make(chan interface{ Finish() }, 1)}, new(api.Parked)}, svc.API}
+		if taken, done := svc.API.ServeLater(w, req); !taken || done {
+			t.Fatalf("taken %v, done %v", taken, done)
+		}
+		f := <-w.ready
+		func() {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler {
+					t.Errorf("%s: the end of the subscription became %v, want http.ErrAbortHandler", coding, p)
+				}
+			}()
+			f.Finish()
+		}()
+		if *w.parked != nil {
+			t.Errorf("%s: the subscription was parked after its end", coding)
+		}
+		if _, found := svc.API.Request(w.Header().Get("X-Request-Id")); !found {
+			t.Errorf("%s: the request log has no entry", coding)
+		}
+		if n := svc.API.Stats().Subscribers; n != 0 {
+			t.Errorf("%s: %d subscribers are left", coding, n)
+		}
+	}
+}
+
 // A publish whose body needs memory waits for it in a goroutine, not in the event loop. It holds its
 // sequence open meanwhile, but no longer.
 func TestServeLaterWithoutMemory(t *testing.T) {

@@ -102,6 +102,9 @@ func (c *call) stay(stream *hub.Stream, from hub.From, head func(), follow func(
 		return nil
 	}
 	s.count(s.whyEnded(err, &w))
+	if c.later != nil { // it ended before it was parked; over HTTP/1.1 its connection is closed (D18)
+		c.failure = err
+	}
 	return nil
 }
 
