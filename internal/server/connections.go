@@ -83,7 +83,7 @@ var started = time.Now()
 
 const (
 	boundAge       = time.Second      // time between calls of getLimit, which may be slow
-	complaint      = 10 * time.Second // time between log entries about refused connections
+	complainAgain  = 10 * time.Second // time between log entries about refused connections
 	defaultMinIdle = time.Second      // value of connections.minIdle in production
 )
 
@@ -141,15 +141,27 @@ func (c *connections) take(from net.Addr) (*place, bool) {
 		return nil, true
 	}
 	p := &place{of: c, at: placeOf(from)}
-	now := time.Now()
+	ok, complaint := c.admit(p, time.Now())
+	if complaint != nil {
+		c.logger.Warn("connections refused: limit reached", complaint...)
+	}
+	if !ok {
+		return nil, false
+	}
+	return p, true
+}
+
+// admit adds p to the count if the limits allow it. If the log must say that connections are refused,
+// admit returns what to say. It does not log itself, because the log may be slow, and event loops
+// need the lock too.
+func (c *connections) admit(p *place, now time.Time) (ok bool, complaint []any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked.IsZero() || now.Sub(c.asked) >= boundAge {
 		c.bound, c.asked = c.getLimit(), now
 	}
 	if !c.hasRoom(p.at) && !c.makeRoom(p.at, now) {
-		c.refuse(p.at, now)
-		return nil, false
+		return false, c.refuse(p.at, now)
 	}
 	a := c.of.Get(p.at)
 	if a == nil {
@@ -158,7 +170,7 @@ func (c *connections) take(from net.Addr) (*place, bool) {
 	}
 	a.places.Set(p, struct{}{})
 	c.open++
-	return p, true
+	return true, nil
 }
 
 // limit returns the maximum number of open connections, of all addresses together, that applies
@@ -228,14 +240,15 @@ func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	return true
 }
 
-func (c *connections) refuse(at netip.Addr, now time.Time) {
+func (c *connections) refuse(at netip.Addr, now time.Time) (complaint []any) {
 	c.refused++
 	c.counts.Refused++
-	if now.Sub(c.said) >= complaint {
-		c.logger.Warn("connections refused: limit reached", "open", c.open, "limit", c.bound,
-			"address", at.String(), "of_address", c.of.Get(at).count(), "refused", c.refused)
-		c.refused, c.said = 0, now
+	if now.Sub(c.said) < complainAgain {
+		return nil
 	}
+	complaint = []any{"open", c.open, "limit", c.bound, "address", at.String(), "of_address", c.of.Get(at).count(), "refused", c.refused}
+	c.refused, c.said = 0, now
+	return complaint
 }
 
 // give removes a connection from the count. It may be called more than once for the same

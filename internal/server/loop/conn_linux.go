@@ -258,7 +258,7 @@ func (c *conn) send(x *exchange) {
 		c.park(x)
 		return
 	}
-	c.last = x.request.Close || x.close || c.l.set.stopping.Load()
+	c.last = x.isLast()
 	c.seal(x.encode(c.l.now, c.last))
 	if x.pooled {
 		x.recycle(c.l)

@@ -208,6 +208,11 @@ func (x *exchange) SetReadDeadline(time.Time) error { return nil }
 // written before the handler has finished.
 func (x *exchange) SetWriteDeadline(time.Time) error { return nil }
 
+// isLast reports whether the connection must be closed after the response.
+func (x *exchange) isLast() bool {
+	return x.request.Close || x.close || x.c.l.set.stopping.Load()
+}
+
 // encode returns the response, or the beginning of a parked response. If the parameter last is true,
 // the response says that the connection will be closed.
 func (x *exchange) encode(now time.Time, last bool) []byte {

@@ -27,7 +27,7 @@ func (c *conn) park(x *exchange) {
 	if to != c.l && !to.invite(g) {
 		to = c.l // the other loop has ended; this one does not end before its connections
 	}
-	p := &conn{l: to, place: c.place, last: x.request.Close || x.close, served: true, parked: x.parked}
+	p := &conn{l: to, place: c.place, last: x.isLast(), served: true, parked: x.parked}
 	if c.transmit(x.encode(c.l.now, p.last), forReader); c.fd < 0 {
 		x.leave()
 	} else {
