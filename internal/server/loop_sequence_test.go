@@ -61,7 +61,11 @@ var sequences = []struct{ name, fields, variants string }{
 func TestLoopSequences(t *testing.T) {
 	overBoth(t, func(t *testing.T, p *pair) {
 		for _, s := range sequences {
-			t.Run(s.name, func(t *testing.T) { p.compare(t, sequence(s.fields, s.variants)) })
+			t.Run(s.name, func(t *testing.T) {
+				raw := sequence(s.fields, s.variants)
+				p.compare(t, raw)
+				p.compare(t, subscribing(raw))
+			})
 		}
 	})
 }
@@ -94,6 +98,42 @@ func TestLoopRandomSequences(t *testing.T) {
 	}
 }
 
+// The same with GETs of subscribers, which have no bodies, between other requests.
+func TestLoopRandomSubscribers(t *testing.T) {
+	lines := []string{"Content-Length: #\r\n", "content-length:#\r\n", "Content-Length: 0\r\n", "X-A: #\r\n", "X-B: c\r\nX-C: #\r\n"}
+	values := []string{
+		"0", "1", "00", "+0", "0,0", " 0", "", "0\r\nConnection: close", "0\r\nExpect: 100-continue", "0\r\nHost: b",
+		"0\r\nContent-Length: 0", "0\r\nContent-Length: 1", "0\r\nTransfer-Encoding: chunked", "0\r\nX-A: b", "0\r\nUpgrade: h2c",
+	}
+	starts := []string{"GET /", "GET /a?b=c", "GET /a?b=c", "GET /declined", "POST /", "PUT /"}
+	p := newPair(t, false)
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		fields := "Host: a\r\nAccept: text/event-stream\r\n"
+		for range r.IntN(4) {
+			fields += lines[r.IntN(len(lines))]
+		}
+		row := slices.Repeat([]string{"0"}, strings.Count(fields, "#"))
+		variants := []string{strings.Join(row, "|")}
+		for range 1 + r.IntN(4) {
+			if len(row) > 0 && r.IntN(2) == 0 {
+				row[r.IntN(len(row))] = values[r.IntN(len(values))]
+			}
+			variants = append(variants, strings.Join(row, "|"))
+		}
+		raw := strings.ReplaceAll(sequence(fields, strings.Join(variants, "\n")), hidden, "")
+		for range variants {
+			raw = strings.Replace(raw, "POST /visible", starts[r.IntN(len(starts))], 1)
+		}
+		if p.compare(t, raw); t.Failed() {
+			t.Fatalf("the sequence with seed %d failed", seed)
+		}
+	}
+	if n := p.looped.Load(); n < 400 && !netHTTPOnly {
+		t.Errorf("the loop gave %d responses, want at least one per sequence", n)
+	}
+}
+
 // split cuts a text into pieces of random sizes.
 func split(r *rand.Rand, raw string) (pieces []string) {
 	for raw != "" {
@@ -122,6 +162,7 @@ func TestLoopPieces(t *testing.T) {
 func FuzzLoopPieces(f *testing.F) {
 	for i, c := range loopCases {
 		f.Add(c.raw, uint64(i))
+		f.Add(subscribing(c.raw), uint64(i))
 	}
 	p := newPair(f, false)
 	f.Fuzz(func(t *testing.T, raw string, seed uint64) {
@@ -146,5 +187,6 @@ func FuzzLoopSequence(f *testing.F) {
 			t.Skip("HTTP/2, which the plain server does not support")
 		}
 		p.compare(t, raw)
+		p.compare(t, subscribing(raw))
 	})
 }

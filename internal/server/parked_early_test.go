@@ -7,9 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The beginning of a parked response is the same, whether net/http or an event loop sends it.
@@ -48,11 +50,11 @@ func TestParkedBeginsSlowly(t *testing.T) {
 	s := newScript()
 	p := newParker(s)
 	p.begun = strings.Repeat("x", 64<<20) + "\n" // more than the send buffer holds
-	server := serveParker(t, earlyParker{p, func() {}})
+	server := serveParker(t, earlyParker{p, t, func() {}})
 	defer server.Shutdown(context.Background())
 	c, in := dial(t, server)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
-	<-s.entered
+	receive(t, s.entered, "the response is not parked")
 	s.say("more", "end")
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -62,10 +64,26 @@ func TestParkedBeginsSlowly(t *testing.T) {
 	l.wants(t, p.begun[:len(p.begun)-1], "more", "ended")
 }
 
+// A client that reads nothing of a long beginning is cut off.
+func TestParkedBeginsInVain(t *testing.T) {
+	s := newScript()
+	s.accept = 50 * time.Millisecond
+	p := newParker(s)
+	p.begun = strings.Repeat("x", 64<<20) + "\n" // more than the send buffer holds
+	server := serveParker(t, earlyParker{p, t, func() {}})
+	defer server.Shutdown(context.Background())
+	c, _ := dial(t, server)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
+	if err := receive(t, s.left, "Left was not called"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Left was called with %v, want os.ErrDeadlineExceeded", err)
+	}
+	waitOpen(t, server, 0)
+}
+
 // A GET of a subscriber can follow another request at once, and be followed by one.
 func TestParkedBetweenRequests(t *testing.T) {
 	s := newScript()
-	server := serveParker(t, earlyParker{newParker(s), func() {}})
+	server := serveParker(t, earlyParker{newParker(s), t, func() {}})
 	defer server.Shutdown(context.Background())
 	c, in := dial(t, server)
 	io.WriteString(c, post11("/", "", "1")+"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"+post11("/", "", "2"))
@@ -107,13 +125,13 @@ func TestParkedTooLate(t *testing.T) {
 			p := newParker()
 			p.scripts = make(chan *script)
 			taken := make(chan struct{}, 10)
-			server := serveParker(t, announcing{earlyParker{p, c.finish}, taken})
+			server := serveParker(t, announcing{earlyParker{p, t, c.finish}, taken})
 			conn, in := dial(t, server)
 			io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"+post11("/", "", "2"))
 			<-taken
 			c.before(t, conn, server)
 			p.scripts <- s
-			if err := <-s.left; !errors.Is(err, net.ErrClosed) {
+			if err := receive(t, s.left, "Left was not called"); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("Left was called with %v, want net.ErrClosed", err)
 			}
 			if rest, err := io.ReadAll(in); name == "handler panics" && (len(rest) > 0 || err != nil) {
@@ -125,6 +143,19 @@ func TestParkedTooLate(t *testing.T) {
 	}
 }
 
+// unaskedParker is a parker to which event loops must not offer a GET.
+type unaskedParker struct {
+	*parker
+	t *testing.T
+}
+
+func (p unaskedParker) ServeLater(_ http.ResponseWriter, r *http.Request) (taken, done bool) {
+	if r.Method == http.MethodGet {
+		p.t.Error("an event loop has offered a GET")
+	}
+	return false, false
+}
+
 // Over TLS nothing is parked, so net/http serves subscribers there.
 func TestNothingParkedOverTLS(t *testing.T) {
 	if netHTTPOnly {
@@ -132,7 +163,7 @@ func TestNothingParkedOverTLS(t *testing.T) {
 	}
 	p := newParker(newScript())
 	server := listen(t)
-	server.Serve(earlyParker{p, func() { t.Error("an event loop has served a GET over TLS") }}, secured())
+	server.Serve(unaskedParker{p, t}, secured())
 	defer server.Shutdown(context.Background())
 	req, _ := http.NewRequest("GET", "https://"+server.HTTPS(), nil)
 	req.Header.Set("Accept", "text/event-stream")
