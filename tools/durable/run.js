@@ -8,6 +8,7 @@ import { basename } from "node:path";
 
 const core = 332; // cases of the suite, without the optional subscriptions
 const part = "^(Basic Stream Operations|HTTP Protocol|Idempotent Producer|Fork - Deletion|Stream Closure)"; // the cases that run on a cluster
+const timed = /^TTL Expiration Behavior /; // cases that fail if the machine is half a second late
 const whole = process.argv[2] === "whole";
 
 /** Runs test files in a process of their own, and returns the results by file. */
@@ -22,10 +23,27 @@ async function run(name, ...args) {
   return JSON.parse(readFileSync(output, "utf8")).testResults;
 }
 
+/** Runs the cases of timed that have failed again, up to three times. A busy machine is not late each time. */
+async function repeat(name, file, results) {
+  const late = results.flatMap((r) => r.assertionResults).filter((c) => c.status === "failed" && timed.test(c.fullName));
+  for (let n = 0; n < 3; n++) {
+    const failed = late.filter((c) => c.status === "failed").map((c) => c.fullName.replace(/[^\w ]/g, "\\$&"));
+    if (!failed.length) return;
+    const again = await run(`${name}-again`, file, "-t", `^(${failed.join("|")})$`);
+    for (const c of again.flatMap((r) => r.assertionResults))
+      if (c.status === "passed") late.find((l) => l.fullName === c.fullName).status = "passed";
+  }
+}
+
 const known = readFileSync("known-failing.txt", "utf8").split("\n").filter((line) => line && !line.startsWith("#"));
 const wrong = [];
 const failures = new Set();
-const results = await Promise.all([run("journal", "journal.test.js", "client.test.js"), run("cluster", "cluster.test.js", ...(whole ? [] : ["-t", part]))]);
+const results = await Promise.all([
+  run("journal", "journal.test.js", "client.test.js"),
+  run("cluster", "cluster.test.js", ...(whole ? [] : ["-t", part])),
+]);
+await repeat("journal", "journal.test.js", results[0]);
+await repeat("cluster", "cluster.test.js", results[1]);
 const least = { "journal.test.js": core, "cluster.test.js": whole ? core : 80, "client.test.js": 2 };
 for (const { name, assertionResults: cases, message } of results.flat()) {
   const file = basename(name);
