@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -18,12 +19,33 @@ const (
 	demoEvery     = time.Second
 )
 
-// makeDemo creates the demo stream if it is missing (D22).
-func (svc *Service) makeDemo(ctx context.Context) error {
-	if _, err := svc.Hub.Find(ctx, access.DemoStream); err == nil {
+// demo keeps the demo stream and publishes to it.
+type demo struct {
+	hub    *hub.Hub
+	store  *store
+	logger *slog.Logger
+}
+
+// prepare creates or deletes the demo stream. If the store accepts no writes now, that is no error.
+func (d *demo) prepare(ctx context.Context, wanted bool) error {
+	change := d.drop
+	if wanted {
+		change = d.create
+	}
+	err := change(ctx)
+	if known, ok := errors.AsType[*weir.Error](err); ok && known.Code == weir.StorageUnavailable {
+		d.logger.Warn("the service starts all the same", "error", err)
 		return nil
 	}
-	_, err := svc.Hub.Create(ctx, hub.Spec{
+	return err
+}
+
+// create creates the demo stream if it is missing (D22).
+func (d *demo) create(ctx context.Context) error {
+	if _, err := d.hub.Find(ctx, access.DemoStream); err == nil {
+		return nil
+	}
+	_, err := d.hub.Create(ctx, hub.Spec{
 		ID: access.DemoStream, Project: access.DemoProject, Name: "demo", RetentionSeconds: demoRetention,
 		MaxBytes: weir.MinMaxBytes, Mode: weir.JSON,
 	})
@@ -36,10 +58,10 @@ func (svc *Service) makeDemo(ctx context.Context) error {
 	return nil
 }
 
-// dropDemo deletes the demo stream that an earlier start created. Without the demo, the demo
-// project does not exist, so the stream would belong to no project.
-func (svc *Service) dropDemo(ctx context.Context) error {
-	s, err := svc.Hub.Stream(access.DemoStream)
+// drop deletes the demo stream that an earlier start created. Without the demo, the demo project does
+// not exist, so the stream would belong to no project.
+func (d *demo) drop(ctx context.Context) error {
+	s, err := d.hub.Stream(access.DemoStream)
 	if err != nil {
 		return nil
 	}
@@ -49,33 +71,42 @@ func (svc *Service) dropDemo(ctx context.Context) error {
 	return nil
 }
 
-// feedDemo publishes a small event every second: a random walk that looks like a temperature.
-func (svc *Service) feedDemo() {
-	s, err := svc.Hub.Stream(access.DemoStream)
-	if err != nil {
-		return
-	}
+// feed publishes a small event every second: a random walk that looks like a temperature.
+func (d *demo) feed(stopping <-chan struct{}) {
 	tick := time.NewTicker(demoEvery)
 	defer tick.Stop()
 	temperature := 20.0
 	failing := false
 	for {
 		select {
-		case <-svc.stopping:
+		case <-stopping:
 			return
 		case now := <-tick.C:
-			if !svc.store.isFirst() {
+			if !d.store.isFirst() {
 				continue // another node publishes to the demo stream
 			}
 			temperature += (20-temperature)/50 + rand.NormFloat64()/5
 			event := fmt.Sprintf(`[{"time":%q,"celsius":%.2f}]`, weir.TimeOf(now), temperature)
-			_, err := s.Publish(context.Background(), &hub.Publish{Batch: weir.Batch{
-				Events: 1, ContentType: "application/json", Payload: []byte(event),
-			}})
+			err := d.publish(event)
 			if err != nil && !failing {
-				svc.logger.Warn("publishing to the demo stream failed", "error", err)
+				d.logger.Warn("publishing to the demo stream failed", "error", err)
 			}
 			failing = err != nil
 		}
 	}
+}
+
+// publish publishes a batch of one event. It creates the stream first if that was impossible when the
+// service started.
+func (d *demo) publish(event string) error {
+	ctx := context.Background()
+	if err := d.create(ctx); err != nil {
+		return err
+	}
+	s, err := d.hub.Stream(access.DemoStream)
+	if err != nil {
+		return err
+	}
+	_, err = s.Publish(ctx, &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: "application/json", Payload: []byte(event)}})
+	return err
 }

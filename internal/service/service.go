@@ -66,6 +66,7 @@ type Service struct {
 	visits    visits
 	elsewhere atomic.Pointer[hub.Elsewhere] // which batches other nodes are receiving; nil until the hub is open
 	operators net.Listener                  // listener of the admin socket
+	demo      demo
 	socket    *http.Server
 	first     *firstStart // what this start created and has not shown yet
 	stopping  chan struct{}
@@ -140,6 +141,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	svc.Hub.Lead(svc.store.isFirst)
+	svc.demo = demo{svc.Hub, &svc.store, svc.logger}
 	svc.elsewhere.Store(hub.NewElsewhere(svc.Hub))
 	secure, err := svc.secure()
 	if err != nil {
@@ -169,7 +171,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		svc.work.Go(func() { watchLease(svc.Hub, lease, svc.logger, svc.stopping) })
 	}
 	if s.Demo {
-		svc.work.Go(svc.feedDemo)
+		svc.work.Go(func() { svc.demo.feed(svc.stopping) })
 	}
 	return nil
 }
@@ -200,10 +202,7 @@ func (svc *Service) prepare(ctx context.Context) error {
 			return fmt.Errorf("--bootstrap-keys: entry %d: %w", i+1, err)
 		}
 	}
-	if svc.settings.Demo {
-		return svc.makeDemo(ctx)
-	}
-	return svc.dropDemo(ctx)
+	return svc.demo.prepare(ctx, svc.settings.Demo)
 }
 
 // serve starts to answer requests.
