@@ -1,13 +1,16 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"weir/internal/disk"
+	"weir/internal/engine/jetstream/embedded"
 	"weir/internal/engine/jetstream/nodes"
 )
 
@@ -38,6 +41,33 @@ func (s *store) stopped() error {
 		return *why
 	}
 	return nil
+}
+
+// startServer starts the NATS server inside this process. That server does not start on a full disk.
+// Then startServer waits until the disk accepts writes.
+func (s *store) startServer(ctx context.Context, o embedded.Options) (*embedded.Server, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	for said := false; ; {
+		server, err := embedded.Start(o)
+		if !errors.Is(err, embedded.ErrStart) || s.diskWorks() {
+			return server, err
+		}
+		if !said {
+			s.logger.Error("this node starts as soon as its disk accepts writes", "error", err)
+			said = true
+		}
+		for !s.diskWorks() {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil, err
+			}
+		}
+	}
 }
 
 // tend starts a goroutine that restarts the NATS server inside this process when that is necessary.

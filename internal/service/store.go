@@ -192,7 +192,7 @@ func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
 	if _, size, err := disk.Space(s.settings.Data); err == nil {
 		o.Most = size / 4 * 3
 	}
-	if s.server, err = embedded.Start(o); err != nil {
+	if s.server, err = s.startServer(ctx, o); err != nil {
 		return nil, err
 	}
 	s.logger.Info("waiting for the cluster", "peers", e.Peers)

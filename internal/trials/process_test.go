@@ -118,8 +118,9 @@ type server struct {
 	secure string // base URL over TLS
 	data   string
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process has exited
-	err    error         // how it exited; set before exited is closed
+	ready  chan addresses // receives the addresses when the server is ready
+	exited chan struct{}  // closed when the process has exited
+	err    error          // how it exited; set before exited is closed
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -150,9 +151,24 @@ func start(binary, data string, flags ...string) (*server, error) {
 
 // startWith does the same as start, with further environment variables.
 func startWith(env []string, binary, data string, flags ...string) (*server, error) {
+	s, err := launch(env, binary, data, flags...)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.await(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// addresses are the fields of the log entry of a server that is ready.
+type addresses struct{ Msg, HTTP, HTTPS string }
+
+// launch starts a server. The caller must call the method await before it uses the server.
+func launch(env []string, binary, data string, flags ...string) (*server, error) {
 	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "off", "--log-format", "json",
 		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
-	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
+	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{}), ready: make(chan addresses, 1)}
 	s.cmd.Env = append(os.Environ(), env...)
 	tie(s.cmd)
 	stderr, err := s.cmd.StderrPipe()
@@ -162,8 +178,6 @@ func startWith(env []string, binary, data string, flags ...string) (*server, err
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	type addresses struct{ Msg, HTTP, HTTPS string }
-	ready := make(chan addresses, 1)
 	go func() {
 		lines := bufio.NewScanner(stderr)
 		lines.Buffer(nil, 1<<20)
@@ -173,21 +187,26 @@ func startWith(env []string, binary, data string, flags ...string) (*server, err
 			s.mu.Unlock()
 			var line addresses
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "ready" {
-				ready <- line
+				s.ready <- line
 			}
 		}
 		s.err = s.cmd.Wait()
 		close(s.exited)
 	}()
+	return s, nil
+}
+
+// await waits until the server is ready. If that takes longer than a minute, await kills the server.
+func (s *server) await() error {
 	select {
-	case at := <-ready:
+	case at := <-s.ready:
 		s.url, s.secure = at.HTTP, at.HTTPS
-		return s, nil
+		return nil
 	case <-s.exited:
-		return nil, fmt.Errorf("weir serve: %v\n%s", s.err, s.logged())
+		return fmt.Errorf("weir serve: %v\n%s", s.err, s.logged())
 	case <-time.After(time.Minute):
 		s.kill()
-		return nil, fmt.Errorf("weir serve was not ready within a minute\n%s", s.logged())
+		return fmt.Errorf("weir serve was not ready within a minute\n%s", s.logged())
 	}
 }
 

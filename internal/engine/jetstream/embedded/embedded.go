@@ -36,6 +36,9 @@ type Options struct {
 	Refused []string // names of nodes that may not connect, because they were removed from the cluster
 }
 
+// ErrStart says that the NATS server could not start, for example because its disk is full.
+var ErrStart = errors.New("the NATS server of this node cannot start")
+
 // Server is a running NATS server.
 type Server struct {
 	options  Options
@@ -82,6 +85,9 @@ const (
 // Start starts a server. The server tries to join its cluster in the background: Start succeeds
 // even if no other node can be reached.
 func Start(o Options) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	e := &Server{options: o, stop: stop}
 	e.Refuse(o.Refused)
 	if o.Listen != "" {
@@ -97,7 +103,7 @@ func Start(o Options) (*Server, error) {
 func (e *Server) run() error {
 	o := e.options
 	opts := &server.Options{
-		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: o.Logger == nil, MaxPayload: maxPayload,
+		ServerName: o.Name, DontListen: true, NoSigs: true, MaxPayload: maxPayload,
 		JetStream: true, StoreDir: o.Dir, SyncAlways: true, DisableJetStreamBanner: true,
 		JetStreamMaxStore: o.Most, ConnectErrorReports: reportEvery, ReconnectErrorReports: reportEvery,
 	}
@@ -110,11 +116,14 @@ func (e *Server) run() error {
 	if err != nil {
 		return fmt.Errorf("configure NATS server: %w", err)
 	}
-	if o.Logger != nil {
-		s.SetLoggerV2(logger{o.Logger.With("part", "nats"), time.Now()}, false, false, false)
-	}
+	l := &logger{l: o.Logger.With("part", "nats"), begun: time.Now()}
+	s.SetLoggerV2(l, false, false, false)
 	s.Start()
 	e.s.Store(s)
+	if why := l.fatal.Load(); why != nil {
+		e.halt(false)
+		return fmt.Errorf("%w: %s", ErrStart, *why)
+	}
 	if !s.ReadyForConnections(startWithin) {
 		e.Stop()
 		return fmt.Errorf("NATS server did not start within %v", startWithin)
@@ -276,16 +285,23 @@ func (e *Server) Kill() {
 type logger struct {
 	l     *slog.Logger
 	begun time.Time
+	fatal atomic.Pointer[string] // why the server has given up; nil if it has not
 }
 
-func (l logger) Noticef(format string, a ...any) { l.l.Debug(fmt.Sprintf(format, a...)) }
-func (l logger) Errorf(format string, a ...any)  { l.say(slog.LevelWarn, format, a) }
-func (l logger) Fatalf(format string, a ...any)  { l.l.Error(fmt.Sprintf(format, a...)) }
-func (l logger) Debugf(string, ...any)           {}
-func (l logger) Tracef(string, ...any)           {}
-func (l logger) Warnf(format string, a ...any)   { l.say(slog.LevelInfo, format, a) }
+func (l *logger) Noticef(format string, a ...any) { l.l.Debug(fmt.Sprintf(format, a...)) }
+func (l *logger) Errorf(format string, a ...any)  { l.say(slog.LevelWarn, format, a) }
+func (l *logger) Debugf(string, ...any)           {}
+func (l *logger) Tracef(string, ...any)           {}
+func (l *logger) Warnf(format string, a ...any)   { l.say(slog.LevelInfo, format, a) }
 
-func (l logger) say(level slog.Level, format string, a []any) {
+// Fatalf records why the server gives up. With the logger of NATS, the process would end.
+func (l *logger) Fatalf(format string, a ...any) {
+	text := fmt.Sprintf(format, a...)
+	l.l.Error(text)
+	l.fatal.Store(&text)
+}
+
+func (l *logger) say(level slog.Level, format string, a []any) {
 	text := fmt.Sprintf(format, a...)
 	begins := func(with string) bool { return strings.HasPrefix(text, with) }
 	switch {

@@ -1,8 +1,11 @@
 package embedded
 
 import (
+	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +15,17 @@ import (
 
 	"weir/internal/natstest"
 )
+
+// A server that cannot start returns an error that says why, at once.
+func TestStartFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil { // NATS wants a directory
+		t.Fatal(err)
+	}
+	if _, err := Start(Options{Dir: dir}); !errors.Is(err, ErrStart) || !strings.Contains(err.Error(), "directory") {
+		t.Errorf("got %v, want an error that names the directory", err)
+	}
+}
 
 // member starts a server of a cluster with the given peers.
 func member(t *testing.T, name, listen, secret string, peers []string) *Server {
@@ -90,7 +104,7 @@ func TestGathering(t *testing.T) {
 			}
 			return a
 		}}
-		l := logger{slog.New(slog.NewTextHandler(&out, plain)), time.Now().Add(-c.since)}
+		l := &logger{l: slog.New(slog.NewTextHandler(&out, plain)), begun: time.Now().Add(-c.since)}
 		l.Errorf("disk %s", "failure")
 		l.Errorf("Error trying to connect to route (attempt %d): %s", 60, "refused")
 		l.Warnf("Plaintext passwords detected, use nkeys or bcrypt")
