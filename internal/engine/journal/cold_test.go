@@ -183,27 +183,33 @@ func TestDeletionKnowsColdSegment(t *testing.T) {
 // segments) that includes the cold segment may then be on the disk, so the cold segment must stay.
 func TestColdAdoptionFails(t *testing.T) {
 	for skip := range 4 {
-		fs, h := faulty.New(), newHistory()
-		w := newWorld(t, fs, h)
-		var left atomic.Int64
-		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Rename && c.Name == coldFile {
-				left.CompareAndSwap(0, int64(skip)+2)
-			}
-			if c.Kind == faulty.Write && c.Off >= segments.DataStart && c.Name != temporary && left.Load() > 0 && left.Add(-1) == 1 {
-				return faulty.Partial{Err: syscall.EIO, Bytes: c.Len}
-			}
-			return nil
+		synctest.Test(t, func(t *testing.T) { // as in TestColdSegments
+			coldAdoptionFails(t, skip, func() { time.Sleep(calm * 3 / 5) })
 		})
-		if err := mixture(w, 0, 20, func() {}); !errors.Is(err, engine.ErrReadOnly) {
-			t.Fatal(err)
+	}
+}
+
+func coldAdoptionFails(t *testing.T, skip int, rest func()) {
+	fs, h := faulty.New(), newHistory()
+	w := newWorld(t, fs, h)
+	var left atomic.Int64
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Rename && c.Name == coldFile {
+			left.CompareAndSwap(0, int64(skip)+2)
 		}
-		w.j.Close()
-		fs.OnCall(nil)
-		for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
-			if err := verifyAndCheck(fs.Crash(loss, nil), h.copy()); err != nil {
-				t.Errorf("power cut, %v: %v", loss, err)
-			}
+		if c.Kind == faulty.Write && c.Off >= segments.DataStart && c.Name != temporary && left.Load() > 0 && left.Add(-1) == 1 {
+			return faulty.Partial{Err: syscall.EIO, Bytes: c.Len}
+		}
+		return nil
+	})
+	if err := mixture(w, 0, 20, rest); !errors.Is(err, engine.ErrReadOnly) {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	fs.OnCall(nil)
+	for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+		if err := verifyAndCheck(fs.Crash(loss, nil), h.copy()); err != nil {
+			t.Errorf("power cut, %v: %v", loss, err)
 		}
 	}
 }
