@@ -44,8 +44,12 @@ func (svc *Service) openDashboard(b build.Info) error {
 	if svc.Dashboard.HasPassword() || svc.settings.Dashboard == settings.DashboardOff {
 		return nil
 	}
-	if svc.password, err = svc.Dashboard.MakePassword(ctx); err != nil {
-		svc.logger.Warn("signing in to the dashboard is impossible: its password was not stored", "error", err)
+	svc.password, err = svc.Dashboard.MakePassword(ctx)
+	switch {
+	case err != nil && svc.password != "":
+		svc.logger.Warn("the password of the dashboard may not have been stored; if signing in is impossible, the next start makes another one", "error", err)
+	case err != nil:
+		svc.logger.Warn("signing in to the dashboard is impossible, because its password was not stored; the next start makes another one", "error", err)
 	}
 	return nil
 }

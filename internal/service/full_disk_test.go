@@ -1,9 +1,12 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,19 +14,20 @@ import (
 
 	"weir/internal/faultnet"
 	"weir/internal/hub"
+	"weir/internal/service"
 	"weir/internal/service/servicetest"
+	"weir/internal/settings"
 )
 
-// The disk of a node that runs alone fills up, until the NATS server of the node stops storing data.
-// When the disk has space again, the node accepts batches by itself, and has all earlier ones.
-func TestFullDiskOfNode(t *testing.T) {
+// smallDisk mounts a disk of 32 MiB on a new data directory.
+func smallDisk(t *testing.T) (data string, d *faultnet.Disk) {
+	t.Helper()
 	data, err := os.MkdirTemp("", "weir-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(data) })
-	d, err := faultnet.MountDisk(data, 32)
-	if err != nil {
+	if d, err = faultnet.MountDisk(data, 32); err != nil {
 		t.Skip(err)
 	}
 	t.Cleanup(func() {
@@ -31,6 +35,13 @@ func TestFullDiskOfNode(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return data, d
+}
+
+// The disk of a node that runs alone fills up, until the NATS server of the node stops storing data.
+// When the disk has space again, the node accepts batches by itself, and has all earlier ones.
+func TestFullDiskOfNode(t *testing.T) {
+	data, d := smallDisk(t)
 	s := servicetest.Start(t, servicetest.Options{Journal: true, Data: data, Args: []string{"--engine", "nats", "--cluster-listen", "127.0.0.1:0"}})
 	stream := "/streams/" + string(s.NewStream(hub.Spec{}))
 	publish := func() int {
@@ -81,6 +92,45 @@ func TestFullDiskOfNode(t *testing.T) {
 		status, _ := ask(t, s, s.Key, "POST", stream+"/2", `{"events":["next"]}`)
 		return status == http.StatusAccepted || status == http.StatusOK
 	})
+}
+
+// The first start of a node whose disk is nearly full shows no secrets that were not stored, and says
+// that they were not. When the disk has space, the next start creates and shows them.
+func TestFirstStartOnAFullDisk(t *testing.T) {
+	data, _ := smallDisk(t)
+	start := func() (secret []string, log string) {
+		t.Helper()
+		parsed, err := settings.Parse("--data", data, "--http", "127.0.0.1:0", "--https", "off", "--metrics", "off", "--demo=false",
+			"--engine", "nats", "--cluster-listen", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var logged servicetest.Log
+		svc, err := service.Start(context.Background(), service.Options{Settings: parsed, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		svc.Welcome(&out)
+		if err := svc.Stop(time.Minute); err != nil {
+			t.Error(err)
+		}
+		return secrets.FindAllString(out.String(), -1), logged.String()
+	}
+	filler := filepath.Join(data, "filler")
+	if err := os.WriteFile(filler, make([]byte, 26<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secret, log := start()
+	if len(secret) > 0 || !strings.Contains(log, "its key were not created") || !strings.Contains(log, "its password was not stored") {
+		t.Errorf("on a full disk: %d secrets were shown, want none; the log says %s", len(secret), log)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if secret, log = start(); len(secret) != 4 { // the key three times and the password once
+		t.Errorf("with space: %d secrets were shown, want 4; the log says %s", len(secret), log)
+	}
 }
 
 // A gap stays open while the disk is full, also for publishers that send plain sequence numbers and

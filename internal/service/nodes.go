@@ -328,10 +328,10 @@ func (s *store) settled(err error, logger *slog.Logger) error {
 // the claim has crashed.
 const claimFor = time.Minute
 
-// claim reports whether this node should do a piece of work that only one node of a cluster should
-// do. If it returns true, this node now has a claim in the store. As long as the claim is valid,
-// claim returns false on all other nodes.
-func (svc *Service) claim(ctx context.Context, what string) bool {
+// claimFirst reports whether this node should create the first project and its key, which only one
+// node of a cluster should do. If it returns true, this node now has a claim in the store. As long as
+// the claim is valid, claimFirst returns false on all other nodes.
+func (svc *Service) claimFirst(ctx context.Context) bool {
 	if svc.store.jetstream == nil {
 		return true
 	}
@@ -343,7 +343,7 @@ func (svc *Service) claim(ctx context.Context, what string) bool {
 	if err != nil {
 		return false
 	}
-	key := datadir.ClaimKey(what)
+	key := datadir.ClaimKey("first")
 	_, err = svc.engine.Create(ctx, key, value)
 	if errors.Is(err, engine.ErrExists) {
 		var held claim
@@ -351,6 +351,9 @@ func (svc *Service) claim(ctx context.Context, what string) bool {
 		if found == nil && json.Unmarshal(doc.Value, &held) == nil && (held.Node == svc.store.node || time.Since(held.At) > claimFor) {
 			_, err = svc.engine.Update(ctx, key, value, doc.Revision)
 		}
+	}
+	if err != nil && !errors.Is(err, engine.ErrExists) && !errors.Is(err, engine.ErrConflict) {
+		svc.logger.Warn("the first project and its key were not created; the next start creates them", "error", err)
 	}
 	return err == nil
 }

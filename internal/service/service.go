@@ -147,7 +147,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	isFirst := svc.isFirst() && svc.claim(ctx, "first")
+	isFirst := svc.isFirst() && svc.claimFirst(ctx)
 	if err := svc.prepare(ctx); err != nil {
 		return err
 	}
