@@ -77,7 +77,9 @@ func reach(t testing.TB, addr string, secure bool) net.Conn {
 	}
 	c.SetDeadline(time.Now().Add(time.Minute))
 	if secure {
-		c = tls.Client(c, &tls.Config{RootCAs: trust, ServerName: "127.0.0.1"})
+		s := tls.Client(c, &tls.Config{RootCAs: trust, ServerName: "127.0.0.1"})
+		s.Handshake() // without it, CloseWrite would do nothing if nothing was sent
+		return s
 	}
 	return c
 }
