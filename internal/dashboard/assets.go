@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"sync"
 )
 
 //go:embed assets/*.js assets/*.css assets/*.svg assets/uplot.LICENSE
@@ -22,8 +23,8 @@ type asset struct {
 var assetKinds = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 	".LICENSE": "text/plain; charset=utf-8"}
 
-// assets holds the embedded scripts and styles by name.
-var assets = func() map[string]asset {
+// assets returns the embedded scripts and styles by name.
+var assets = sync.OnceValue(func() map[string]asset {
 	files, err := fs.Sub(assetFiles, "assets")
 	all := map[string]asset{}
 	if err == nil {
@@ -33,7 +34,7 @@ var assets = func() map[string]asset {
 		panic(err)
 	}
 	return all
-}()
+})
 
 // readAssets adds the files of a directory to the map all.
 func readAssets(all map[string]asset, files fs.FS) error {
@@ -54,12 +55,12 @@ func readAssets(all map[string]asset, files fs.FS) error {
 
 // assetURL returns the URL under which a page loads a script or style. The URL changes with the
 // contents of the file, so browsers may cache the file forever.
-func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + assets[name].tag }
+func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + assets()[name].tag }
 
 // asset serves a script or style. It needs no session, because the sign-in page loads scripts and
 // styles too, and they contain no secret.
 func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
-	a, ok := assets[r.PathValue("name")]
+	a, ok := assets()[r.PathValue("name")]
 	if !ok {
 		http.NotFound(w, r)
 		return

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -32,7 +33,7 @@ func isCommon(password string) bool {
 	}
 	for _, word := range []string{root, spelled.Replace(root), strings.TrimFunc(spelled.Replace(lower), notLetter)} {
 		half := word[:len(word)/2]
-		if commonRoots[word] || half+half == word && commonRoots[half] {
+		if commonRoots()[word] || half+half == word && commonRoots()[half] {
 			return true
 		}
 	}
@@ -62,14 +63,14 @@ var spelled = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "
 //go:embed common.txt
 var commonText string
 
-// commonRoots are the words of common.txt.
-var commonRoots = func() map[string]bool {
+// commonRoots returns the words of common.txt.
+var commonRoots = sync.OnceValue(func() map[string]bool {
 	words := map[string]bool{}
 	for _, w := range strings.Fields(commonText) {
 		words[w] = true
 	}
 	return words
-}()
+})
 
 func reversed(s string) string {
 	r := []rune(s)

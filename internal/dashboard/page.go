@@ -12,6 +12,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"weir"
@@ -31,8 +32,9 @@ type view struct {
 	Data    any
 }
 
-// templates holds the pages by name, each combined with the layout.
-var templates = func() map[string]*template.Template {
+// templates returns the pages by name, each combined with the layout. They are parsed once, and not
+// when the program starts, because most commands need none.
+var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(pageFiles, "pages/layout.html"))
 	names, err := pageFiles.ReadDir("pages")
@@ -45,13 +47,13 @@ var templates = func() map[string]*template.Template {
 		}
 	}
 	return all
-}()
+})
 
 // render sends a page. It executes the template into a buffer first, so that a failing template
 // gives status 500 rather than half a page.
 func (d *Dashboard) render(w http.ResponseWriter, status int, name string, v view) {
 	var b bytes.Buffer
-	if err := templates[name].Execute(&b, v); err != nil {
+	if err := templates()[name].Execute(&b, v); err != nil {
 		d.Logger.Error("failed to render page", "page", name, "error", err)
 		http.Error(w, "internal error: see the server log", http.StatusInternalServerError)
 		return
@@ -69,7 +71,7 @@ func fragments(page string, data any, names []string) (map[string]string, error)
 	parts := map[string]string{}
 	for _, name := range names {
 		var b bytes.Buffer
-		if err := templates[page].ExecuteTemplate(&b, name, data); err != nil {
+		if err := templates()[page].ExecuteTemplate(&b, name, data); err != nil {
 			return nil, fmt.Errorf("render %s of %s: %w", name, page, err)
 		}
 		parts[name] = string(visible(b.Bytes()))
