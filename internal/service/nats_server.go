@@ -43,28 +43,45 @@ func (s *store) stopped() error {
 	return nil
 }
 
-// startServer starts the NATS server inside this process. That server does not start on a full disk.
-// Then startServer waits until the disk accepts writes.
-func (s *store) startServer(ctx context.Context, o embedded.Options) (*embedded.Server, error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, err
+// startServer starts the NATS server inside this process. It may wait for the disk without limit.
+func (s *store) startServer(ctx context.Context) error {
+	o, err := s.serverOptions()
+	if err != nil {
+		return err
 	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return err
+	}
+	said := false
+	waits := func(why error) {
+		if !said {
+			s.logger.Error("this node starts as soon as its disk accepts writes", "error", why)
+		}
+		said = true
+	}
+	start := func() (err error) { s.server, err = embedded.Start(o); return err }
+	return startWhenWritable(ctx, start, s.diskWorks, waits)
+}
+
+// startWhenWritable calls the function start. If that fails with embedded.ErrStart while the disk
+// does not work, startWhenWritable calls the function waits, waits until the disk works, and calls
+// start again. If the disk works, it calls start once more, because the disk may have had no space a
+// moment ago.
+func startWhenWritable(ctx context.Context, start func() error, works func() bool, waits func(why error)) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
-	for said := false; ; {
-		server, err := embedded.Start(o)
-		if !errors.Is(err, embedded.ErrStart) || s.diskWorks() {
-			return server, err
+	for again := false; ; again = !again {
+		err := start()
+		if !errors.Is(err, embedded.ErrStart) || again && works() {
+			return err
 		}
-		if !said {
-			s.logger.Error("this node starts as soon as its disk accepts writes", "error", err)
-			said = true
-		}
-		for !s.diskWorks() {
+		for !works() {
+			waits(err)
+			again = false
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
-				return nil, err
+				return err
 			}
 		}
 	}

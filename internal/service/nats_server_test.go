@@ -1,12 +1,15 @@
 package service
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"weir/internal/disk"
@@ -67,6 +70,55 @@ func TestNATSServerHangs(t *testing.T) {
 	}
 }
 
+// A server whose disk is full starts when the disk works again, however long that takes. Other errors
+// end the attempts, and so does the end of the context.
+func TestStartWhenWritable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := fmt.Errorf("%w: no space left", embedded.ErrStart)
+		begun := time.Now()
+		works := func() bool { return time.Since(begun) > time.Hour }
+		starts, said := 0, 0
+		waits := func(why error) {
+			if said++; why != full {
+				t.Errorf("the reason to wait is %v", why)
+			}
+		}
+		err := startWhenWritable(t.Context(), func() error {
+			if starts++; works() {
+				return nil
+			}
+			return full
+		}, works, waits)
+		if err != nil || starts != 2 || said == 0 || !works() {
+			t.Errorf("a disk that is full for an hour: %v after %v and %d starts, with %d calls of waits", err, time.Since(begun), starts, said)
+		}
+
+		starts = 0
+		err = startWhenWritable(t.Context(), func() error {
+			if starts++; starts == 1 {
+				return full // the disk has got space since then
+			}
+			return nil
+		}, works, nil)
+		if err != nil || starts != 2 {
+			t.Errorf("a disk that works again at once: %v after %d starts", err, starts)
+		}
+
+		other := errors.New("other")
+		for want, most := range map[error]int{other: 1, full: 2} {
+			starts = 0
+			if err := startWhenWritable(t.Context(), func() error { starts++; return want }, works, nil); err != want || starts != most {
+				t.Errorf("%v on a disk that works: %v after %d starts, want %d", want, err, starts, most)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := startWhenWritable(ctx, func() error { return full }, func() bool { return false }, waits); err != full {
+			t.Errorf("at the end of the context: %v", err)
+		}
+	})
+}
+
 // The space that a NATS server may use depends on the size of the disk, and not on what is free when
 // the server starts: a server that starts on a full disk must accept data when the disk has space again.
 func TestSpaceOfTheNATSServer(t *testing.T) {
@@ -77,11 +129,9 @@ func TestSpaceOfTheNATSServer(t *testing.T) {
 		t.Skip(err)
 	}
 	s := &store{settings: loadSettings(t, "--data", data, "--engine", "nats", "--cluster-listen", "127.0.0.1:0"), logger: slog.New(slog.DiscardHandler)}
-	c, err := s.startNATS(t.Context())
-	if err != nil {
+	if err := s.startServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.Close()
 	defer s.server.Stop()
 	if _, limit := s.server.Room(); limit != size/4*3 {
 		t.Errorf("the server may store %d bytes on a disk of %d", limit, size)

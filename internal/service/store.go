@@ -35,7 +35,8 @@ const (
 	backupDir = "backup.tmp" // temporary copy of the data for a backup; see gather
 )
 
-// openWithin is how long opening the store may take, including the wait for the other nodes.
+// openWithin is how long opening the store may take, including the wait for the other nodes, but
+// without the wait for a full disk.
 const openWithin = time.Minute
 
 // store is the storage below the engine: a journal, or NATS. The NATS server may run inside this
@@ -145,12 +146,18 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 	if s.node, err = node(data); err != nil {
 		return nil, err
 	}
+	embeds := s.settings.Engine.Listen != ""
+	if embeds {
+		if err := s.startServer(ctx); err != nil { // before the time limit, because the disk may be full
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
 	options := jetstream.Options{Replicas: s.replicas(), Shards: s.settings.Engine.Shards, Logger: s.logger, Now: s.now}
 	var nc *nats.Conn
-	if s.settings.Engine.Listen != "" {
-		if nc, err = s.startNATS(ctx); err == nil {
+	if embeds {
+		if nc, err = s.joinCluster(ctx); err == nil {
 			options.Room, options.Disk, options.Fault = s.server.Room, s.space, s.stopped
 			options.Mover, options.Removed = s.server, s.takeRemoved
 		}
@@ -169,33 +176,34 @@ func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 	return e, nil
 }
 
-// startNATS runs a NATS server inside this process and waits until it has joined the cluster.
-func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
+// serverOptions returns the options of the NATS server inside this process.
+func (s *store) serverOptions() (o embedded.Options, err error) {
 	e := s.settings.Engine
-	o := embedded.Options{Dir: filepath.Join(s.settings.Data, natsDir), Name: s.node, Logger: s.logger}
+	o = embedded.Options{Dir: filepath.Join(s.settings.Data, natsDir), Name: s.node, Logger: s.logger}
 	if len(e.Peers) > 0 {
-		var err error
 		if o.Secret, err = os.ReadFile(e.Secret); err != nil {
-			return nil, fmt.Errorf("--cluster-secret: %w", err)
+			return o, fmt.Errorf("--cluster-secret: %w", err)
 		}
 		o.Cluster, o.Listen, o.Peers = e.Cluster, e.Listen, e.Peers
 	}
-	var err error
 	if o.Refused, err = readRemoved(s.settings.Data); err != nil {
-		return nil, err
+		return o, err
 	}
 	if slices.Contains(o.Refused, s.node) {
-		return nil, s.errRemoved()
+		return o, s.errRemoved()
 	}
 	// Without Most, NATS would measure what is free. A server that started on a full disk would count as
 	// full for good, and so the other nodes would refuse entries too.
 	if _, size, err := disk.Space(s.settings.Data); err == nil {
 		o.Most = size / 4 * 3
 	}
-	if s.server, err = s.startServer(ctx, o); err != nil {
-		return nil, err
-	}
-	s.logger.Info("waiting for the cluster", "peers", e.Peers)
+	return o, nil
+}
+
+// joinCluster waits until the NATS server inside this process has joined the cluster, and connects
+// to it.
+func (s *store) joinCluster(ctx context.Context) (*nats.Conn, error) {
+	s.logger.Info("waiting for the cluster", "peers", s.settings.Engine.Peers)
 	if err := s.server.Ready(ctx); err != nil {
 		return nil, err
 	}

@@ -159,12 +159,14 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 	c.nodes[0] = s
 	contract.Eventually(t, healWithin, "node 0 says that it waits for its disk", func() bool {
-		return strings.Contains(s.logged(), "as soon as its disk accepts writes")
+		return strings.Contains(s.logged(), "this node starts as soon as its disk accepts writes")
 	})
 	contract.Eventually(t, healWithin, "the other nodes accept batches", func() bool { return c.publish(1) })
 	select {
 	case <-s.exited:
 		t.Fatalf("node 0 has exited: %v", s.err)
+	case <-s.ready:
+		t.Fatal("node 0 is ready on a full disk")
 	default:
 	}
 	if err := disks[0].Free(); err != nil {

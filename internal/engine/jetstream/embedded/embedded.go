@@ -36,7 +36,8 @@ type Options struct {
 	Refused []string // names of nodes that may not connect, because they were removed from the cluster
 }
 
-// ErrStart says that the NATS server could not start, for example because its disk is full.
+// ErrStart says that the NATS server gave up while it started, for example because its disk is full.
+// The caller may try again.
 var ErrStart = errors.New("the NATS server of this node cannot start")
 
 // Server is a running NATS server.
@@ -121,7 +122,9 @@ func (e *Server) run() error {
 	s.Start()
 	e.s.Store(s)
 	if why := l.fatal.Load(); why != nil {
-		e.halt(false)
+		if err := e.halt(false); err != nil { // a second server must not use the same directory
+			return fmt.Errorf("the NATS server gave up while it started (%s): %w", *why, err)
+		}
 		return fmt.Errorf("%w: %s", ErrStart, *why)
 	}
 	if !s.ReadyForConnections(startWithin) {
@@ -129,8 +132,10 @@ func (e *Server) run() error {
 		return fmt.Errorf("NATS server did not start within %v", startWithin)
 	}
 	if !s.JetStreamEnabled() {
-		e.Stop()
-		return errors.New("NATS server cannot store data: JetStream did not start, see the log")
+		if err := e.halt(false); err != nil {
+			return fmt.Errorf("NATS server cannot store data: %w", err)
+		}
+		return fmt.Errorf("%w: it cannot store data, see the log", ErrStart)
 	}
 	return nil
 }
