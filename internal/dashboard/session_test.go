@@ -41,6 +41,28 @@ func (s *refusing) Delete(ctx context.Context, key string, rev engine.Revision) 
 	return s.write(func() error { return s.Documents.Delete(ctx, key, rev) })
 }
 
+// failing is a store whose writes fail with an error.
+type failing struct {
+	engine.Documents
+	err error
+}
+
+func (s failing) Create(context.Context, string, []byte) (engine.Document, error) {
+	return engine.Document{}, s.err
+}
+
+// A password that was certainly not stored is not returned. A password that may be stored is, because
+// otherwise nobody could sign in.
+func TestMakePasswordRefused(t *testing.T) {
+	for err, shown := range map[error]bool{engine.ErrFull: false, engine.ErrReadOnly: true, engine.ErrUnavailable: true} {
+		d := &Dashboard{Options: Options{Documents: failing{memory.New(), err}, Now: time.Now}}
+		password, got := d.MakePassword(t.Context())
+		if !errors.Is(got, err) || (password != "") != shown {
+			t.Errorf("the store fails with %v: password %q and error %v", err, password, got)
+		}
+	}
+}
+
 // twoNodes are dashboards of two nodes that share a store and a clock.
 type twoNodes struct {
 	t           *testing.T

@@ -47,9 +47,9 @@ func (svc *Service) openDashboard(b build.Info) error {
 	svc.password, err = svc.Dashboard.MakePassword(ctx)
 	switch {
 	case err != nil && svc.password != "":
-		svc.logger.Warn("the password of the dashboard may not have been stored; if signing in is impossible, the next start makes another one", "error", err)
+		svc.logger.Warn("the password of the dashboard may not have been stored; if it was not, the next start makes one", "error", err)
 	case err != nil:
-		svc.logger.Warn("signing in to the dashboard is impossible, because its password was not stored; the next start makes another one", "error", err)
+		svc.logger.Warn("signing in to the dashboard is impossible, because its password was not stored; the next start makes one", "error", err)
 	}
 	return nil
 }
