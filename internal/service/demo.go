@@ -24,17 +24,20 @@ type demo struct {
 	hub    *hub.Hub
 	store  *store
 	logger *slog.Logger
+	late   bool // the method feed has to create the stream, because it was impossible at the start
 }
 
-// prepare creates or deletes the demo stream. If the store accepts no writes now, that is no error.
+// prepare creates or deletes the demo stream. If the store accepts no writes now, that is no error:
+// the method feed creates the stream later.
 func (d *demo) prepare(ctx context.Context, wanted bool) error {
-	change := d.drop
+	change, then := d.drop, "the demo stream was not deleted; the next start tries it again"
 	if wanted {
-		change = d.create
+		change, then = d.create, "the demo stream was not created; this is done when the store accepts writes"
 	}
 	err := change(ctx)
 	if known, ok := errors.AsType[*weir.Error](err); ok && known.Code == weir.StorageUnavailable {
-		d.logger.Warn("the service starts all the same", "error", err)
+		d.logger.Warn(then, "error", err)
+		d.late = wanted
 		return nil
 	}
 	return err
@@ -96,12 +99,14 @@ func (d *demo) feed(stopping <-chan struct{}) {
 	}
 }
 
-// publish publishes a batch of one event. It creates the stream first if that was impossible when the
-// service started.
+// publish publishes a batch of one event.
 func (d *demo) publish(event string) error {
 	ctx := context.Background()
-	if err := d.create(ctx); err != nil {
-		return err
+	if d.late {
+		if err := d.create(ctx); err != nil {
+			return err
+		}
+		d.late = false
 	}
 	s, err := d.hub.Stream(access.DemoStream)
 	if err != nil {

@@ -21,8 +21,8 @@ func TestDemoOnAFullStore(t *testing.T) {
 		t.Helper()
 		e.full.Store(full)
 		s := servicetest.Start(t, servicetest.Options{Engine: e, KeepEngine: true, Args: []string{"--demo=" + demo}})
-		if said := strings.Contains(s.Log.String(), "starts all the same"); said != full {
-			t.Errorf("with --demo=%s, the service says that it starts without a change of the demo stream: %v, want %v\n%s", demo, said, full, s.Log)
+		if said := strings.Contains(s.Log.String(), "the demo stream was not"); said != full {
+			t.Errorf("with --demo=%s, the service says that the demo stream was not created or deleted: %v, want %v\n%s", demo, said, full, s.Log)
 		}
 		return s
 	}

@@ -141,7 +141,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	svc.Hub.Lead(svc.store.isFirst)
-	svc.demo = demo{svc.Hub, &svc.store, svc.logger}
+	svc.demo = demo{hub: svc.Hub, store: &svc.store, logger: svc.logger}
 	svc.elsewhere.Store(hub.NewElsewhere(svc.Hub))
 	secure, err := svc.secure()
 	if err != nil {
