@@ -45,15 +45,22 @@ func TestParkedBegins(t *testing.T) {
 	}
 }
 
+// parkLong subscribes to a response whose beginning is longer than what the send buffer holds.
+func parkLong(t *testing.T, s *script) (server *Server, begun string, c net.Conn, in *bufio.Reader) {
+	t.Helper()
+	p := newParker(s)
+	p.begun = strings.Repeat("x", 64<<20) + "\n"
+	server = serveParker(t, earlyParker{p, t, func() {}})
+	c, in = dial(t, server)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
+	return server, p.begun, c, in
+}
+
 // A client that reads slowly gets all of a long beginning, and then what follows it.
 func TestParkedBeginsSlowly(t *testing.T) {
 	s := newScript()
-	p := newParker(s)
-	p.begun = strings.Repeat("x", 64<<20) + "\n" // more than the send buffer holds
-	server := serveParker(t, earlyParker{p, t, func() {}})
+	server, begun, c, in := parkLong(t, s)
 	defer server.Shutdown(context.Background())
-	c, in := dial(t, server)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
 	receive(t, s.entered, "the response is not parked")
 	s.say("more", "end")
 	resp, err := http.ReadResponse(in, nil)
@@ -61,19 +68,15 @@ func TestParkedBeginsSlowly(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &listener{c, in, bufio.NewReader(resp.Body)}
-	l.wants(t, p.begun[:len(p.begun)-1], "more", "ended")
+	l.wants(t, begun[:len(begun)-1], "more", "ended")
 }
 
 // A client that reads nothing of a long beginning is cut off.
 func TestParkedBeginsInVain(t *testing.T) {
 	s := newScript()
 	s.accept = 50 * time.Millisecond
-	p := newParker(s)
-	p.begun = strings.Repeat("x", 64<<20) + "\n" // more than the send buffer holds
-	server := serveParker(t, earlyParker{p, t, func() {}})
+	server, _, _, _ := parkLong(t, s)
 	defer server.Shutdown(context.Background())
-	c, _ := dial(t, server)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
 	if err := receive(t, s.left, "Left was not called"); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Left was called with %v, want os.ErrDeadlineExceeded", err)
 	}
