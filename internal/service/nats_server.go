@@ -52,32 +52,30 @@ func (s *store) startServer(ctx context.Context) error {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return err
 	}
-	said := false
-	waits := func(why error) {
-		if !said {
-			s.logger.Error("this node starts as soon as its disk accepts writes", "error", why)
-		}
-		said = true
-	}
 	start := func() (err error) { s.server, err = embedded.Start(o); return err }
-	return startWhenWritable(ctx, start, s.diskWorks, waits)
+	return startWhenWritable(ctx, start, s.diskWorks, func(why error) {
+		s.logger.Error("this node starts as soon as its disk accepts writes", "error", why)
+	})
 }
 
-// startWhenWritable calls the function start. If that fails with embedded.ErrStart while the disk
-// does not work, startWhenWritable calls the function waits, waits until the disk works, and calls
-// start again. If the disk works, it calls start once more, because the disk may have had no space a
-// moment ago.
+// startWhenWritable calls the function start. If that fails with embedded.ErrStart, startWhenWritable
+// waits until the disk works, and calls start again. Before it waits, it calls the function waits. If
+// the disk works at once, it has perhaps just got space, so startWhenWritable tries once more.
 func startWhenWritable(ctx context.Context, start func() error, works func() bool, waits func(why error)) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
-	for again := false; ; again = !again {
+	for again := false; ; again = true {
 		err := start()
-		if !errors.Is(err, embedded.ErrStart) || again && works() {
+		if !errors.Is(err, embedded.ErrStart) {
 			return err
 		}
-		for !works() {
-			waits(err)
-			again = false
+		if works() {
+			if again {
+				return err
+			}
+			continue
+		}
+		for waits(err); !works(); {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():

@@ -35,8 +35,8 @@ const (
 	backupDir = "backup.tmp" // temporary copy of the data for a backup; see gather
 )
 
-// openWithin is how long opening the store may take, including the wait for the other nodes, but
-// without the wait for a full disk.
+// openWithin is how long opening the store may take. This includes the wait for the other nodes, but
+// not the wait for space on a full disk.
 const openWithin = time.Minute
 
 // store is the storage below the engine: a journal, or NATS. The NATS server may run inside this

@@ -122,22 +122,25 @@ func (e *Server) run() error {
 	s.Start()
 	e.s.Store(s)
 	if why := l.fatal.Load(); why != nil {
-		if err := e.halt(false); err != nil { // a second server must not use the same directory
-			return fmt.Errorf("the NATS server gave up while it started (%s): %w", *why, err)
-		}
-		return fmt.Errorf("%w: %s", ErrStart, *why)
+		return e.giveUp(*why)
 	}
 	if !s.ReadyForConnections(startWithin) {
 		e.Stop()
 		return fmt.Errorf("NATS server did not start within %v", startWithin)
 	}
 	if !s.JetStreamEnabled() {
-		if err := e.halt(false); err != nil {
-			return fmt.Errorf("NATS server cannot store data: %w", err)
-		}
-		return fmt.Errorf("%w: it cannot store data, see the log", ErrStart)
+		return e.giveUp("it cannot store data, see the log")
 	}
 	return nil
+}
+
+// giveUp stops a server that cannot start, and returns ErrStart with the reason. If the server does
+// not stop, the error is another one, because a second server must not use the same directory.
+func (e *Server) giveUp(why string) error {
+	if err := e.halt(false); err != nil {
+		return fmt.Errorf("the NATS server cannot start (%s): %w", why, err)
+	}
+	return fmt.Errorf("%w: %s", ErrStart, why)
 }
 
 // join adds the cluster settings to opts.
