@@ -58,15 +58,15 @@ func (d *Dashboard) HasPassword() bool {
 // MakePassword generates a password with 119 random bits, stores its hash and returns the password.
 // The hash is durable when the call returns. The password itself is not stored, so it cannot be
 // shown again. If the account already has a password, for example because another node has just set
-// one, MakePassword returns an empty string. With most errors, the hash may still be durable. Then
-// MakePassword returns both the password and the error.
+// one, MakePassword returns an empty string. If the store is full, MakePassword returns only the
+// error. With any other error the hash may be durable, so MakePassword returns the password too.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
 	_, err := d.setPassword(ctx, password, noPasswordYet)
 	if errors.Is(err, engine.ErrExists) { // another node has just set a password
 		return "", nil
 	}
-	if errors.Is(err, engine.ErrFull) { // certainly not stored
+	if errors.Is(err, engine.ErrFull) { // the hash was not stored
 		return "", err
 	}
 	return password, err

@@ -32,8 +32,8 @@ type view struct {
 	Data    any
 }
 
-// templates returns the pages by name, each combined with the layout. They are parsed once, and not
-// when the program starts, because most commands need none.
+// templates returns the pages by name, each combined with the layout. The first call
+// parses them. The start of the program does not, because most commands need none.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(pageFiles, "pages/layout.html"))

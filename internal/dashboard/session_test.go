@@ -51,8 +51,8 @@ func (s failing) Create(context.Context, string, []byte) (engine.Document, error
 	return engine.Document{}, s.err
 }
 
-// A password that was certainly not stored is not returned. A password that may be stored is, because
-// otherwise nobody could sign in.
+// MakePassword hides a password that a full store has refused, because it does not work. If the store
+// fails in another way, the password may work, and MakePassword returns it.
 func TestMakePasswordRefused(t *testing.T) {
 	for err, shown := range map[error]bool{engine.ErrFull: false, engine.ErrReadOnly: true, engine.ErrUnavailable: true} {
 		d := &Dashboard{Options: Options{Documents: failing{memory.New(), err}, Now: time.Now}}

@@ -24,15 +24,15 @@ type demo struct {
 	hub    *hub.Hub
 	store  *store
 	logger *slog.Logger
-	late   bool // the method feed has to create the stream, because it was impossible at the start
+	late   bool // the stream could not be created at the start, so the method publish creates it
 }
 
 // prepare creates or deletes the demo stream. If the store accepts no writes now, that is no error:
-// the method feed creates the stream later.
+// the method publish creates the stream later.
 func (d *demo) prepare(ctx context.Context, wanted bool) error {
-	change, then := d.drop, "the demo stream was not deleted; the next start tries it again"
+	change, then := d.drop, "the demo stream was not deleted; the next start tries again"
 	if wanted {
-		change, then = d.create, "the demo stream was not created; this is done when the store accepts writes"
+		change, then = d.create, "the demo stream was not created; the service creates it when the store accepts writes"
 	}
 	err := change(ctx)
 	if known, ok := errors.AsType[*weir.Error](err); ok && known.Code == weir.StorageUnavailable {

@@ -23,7 +23,7 @@ async function run(name, ...args) {
   return JSON.parse(readFileSync(output, "utf8")).testResults;
 }
 
-/** Runs the cases of timed that have failed again, up to three times. A busy machine is not late each time. */
+/** Repeats the failed cases of timed, up to three times. A busy machine is not late every time. */
 async function repeat(name, file, results) {
   const late = results.flatMap((r) => r.assertionResults).filter((c) => c.status === "failed" && timed.test(c.fullName));
   for (let n = 0; n < 3; n++) {
