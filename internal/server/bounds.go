@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"weir/internal/server/loop"
+	"weir/internal/server/loop/h2"
 )
 
 // The bounds of a connection, for every protocol. A response as a whole has no write timeout,
@@ -88,6 +91,15 @@ func http2Bounds(o *Options) *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams: maxStreams, SendPingTimeout: 20 * time.Second, PingTimeout: 15 * time.Second,
 		WriteByteTimeout: 30 * time.Second, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window,
+	}
+}
+
+// loopBounds are the bounds of an HTTP/2 connection that an event loop serves. For requests that pass
+// through a tunnel, the bounds above apply too.
+func loopBounds(o *Options) h2.Limits {
+	const perField, fields = 32, 10 // net/http allows this too
+	return h2.Limits{
+		Window: o.within(http2Window), Streams: maxStreams, HeaderBytes: libraryHeaderBytes + perField*fields, Body: loop.MaxBody,
 	}
 }
 

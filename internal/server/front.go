@@ -9,15 +9,16 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/server/loop"
 )
 
-// front accepts connections and gives them to the event loops, which answer plain HTTP/1.1 requests
-// without net/http. Over TLS, it does the handshake before that, and gives connections that speak
-// HTTP/2 to net/http. A connection that a loop does not serve any more goes to net/http, with the
-// data that the loop has read.
+// front accepts connections and gives them to the event loops, which answer plain requests without
+// net/http. Over TLS, it does the handshake before that. A connection that a loop does not serve any
+// more goes to net/http, with the data that the loop has read. Of an HTTP/2 connection, a loop may
+// also give only some requests to net/http, through a tunnel.
 type front struct {
 	from      bounded
 	loops     *loop.Loops
@@ -26,6 +27,10 @@ type front struct {
 	rest      chan accepted   // connections that net/http serves, and errors of the listener
 	closed    context.Context // ends when net/http closes its listener
 	close     context.CancelFunc
+	uncut     context.Context // ends when the connections that speak serves must be closed
+	cut       context.CancelFunc
+	severed   atomic.Bool                       // one of these connections was closed
+	http2     func(c net.Conn, hasPreface bool) // serves an HTTP/2 connection with net/http
 	work      sync.WaitGroup
 	shaking   sync.WaitGroup // handshakes
 	logger    *slog.Logger
@@ -37,21 +42,24 @@ type accepted struct {
 	err  error
 }
 
-func newFront(from bounded, h, oversized http.Handler, secure *tls.Config, logger *slog.Logger) (*front, error) {
-	f := &front{from: from, oversized: oversized, secure: secure, rest: make(chan accepted), logger: logger}
+func newFront(t *tcp, from bounded, h, oversized http.Handler, secure *tls.Config) (*front, error) {
+	f := &front{from: from, oversized: oversized, secure: secure, rest: make(chan accepted), http2: t.serveHTTP2, logger: t.logger}
 	f.closed, f.close = context.WithCancel(context.Background())
+	f.uncut, f.cut = context.WithCancel(context.Background())
 	var err error
-	f.loops, err = loop.New(loop.Options{Handler: h, Logger: logger, HandOver: f.handOver, Head: readHeaderTimeout, Idle: idleTimeout})
+	f.loops, err = loop.New(loop.Options{
+		Handler: h, Logger: t.logger, HandOver: f.handOver, Tunnel: f.tunnel, HTTP2: t.limits,
+		Head: readHeaderTimeout, Answer: answerTime, Idle: idleTimeout,
+	})
 	return f, err
 }
 
-// listener starts to accept connections for the loops. It returns the listener for net/http. The
-// Accept method of that listener returns the connections that the loops hand over, and the errors
-// that occur while connections are accepted.
-func (f *front) listener() net.Listener {
-	f.work.Go(f.accept)
-	return handover{f.from, f}
-}
+// start starts to accept connections for the loops.
+func (f *front) start() { f.work.Go(f.accept) }
+
+// listener returns the listener for net/http. Its method Accept returns the connections that the loops
+// hand over, and the errors that occur while connections are accepted.
+func (f *front) listener() net.Listener { return handover{f.from, f} }
 
 func (f *front) accept() {
 	for {
@@ -82,8 +90,8 @@ func (f *front) add(c net.Conn) {
 }
 
 // shake does the TLS handshake of a connection, and gives the connection to a loop if it speaks
-// HTTP/1.1. Other connections go to net/http. So do those whose handshake failed: net/http gets the
-// same error, logs it, and responds to clients that do not speak TLS.
+// HTTP. Other connections go to net/http. So do those whose handshake failed: net/http gets the same
+// error, logs it, and responds to clients that do not speak TLS.
 func (f *front) shake(n *counted) {
 	defer func() {
 		if p := recover(); p != nil { // net/http survives a panic in a handshake too
@@ -95,8 +103,7 @@ func (f *front) shake(n *counted) {
 	n.SetDeadline(time.Now().Add(readHeaderTimeout))
 	err := s.HandshakeContext(f.closed)
 	n.SetDeadline(time.Time{})
-	if p := s.ConnectionState().NegotiatedProtocol; err != nil || p != "" && p != "http/1.1" {
-		n.yields = p == "h2"
+	if p := s.ConnectionState().NegotiatedProtocol; err != nil || p != "" && p != "http/1.1" && p != "h2" {
 		f.pass(s.Conn)
 		return
 	}
@@ -111,9 +118,31 @@ func (f *front) handOver(c net.Conn, of loop.Place, session *loop.Session, raw [
 	if session != nil {
 		session.Use(n)
 		to = replayedTLS{&replayed{Conn: session, raw: raw}, session}
+		if n.yields = session.ConnectionState().NegotiatedProtocol == "h2"; n.yields {
+			f.speak(to, n)
+			return
+		}
 	}
 	go f.pass(to) // in a goroutine, because net/http may not be ready to accept a connection
 }
+
+// speak serves an HTTP/2 connection over TLS that a loop has handed over. An http.Server would take
+// it for an HTTP/1.1 connection, because it is no *tls.Conn. The parameter below is the connection
+// without encryption.
+func (f *front) speak(c net.Conn, below *counted) {
+	f.work.Go(func() {
+		if f.closed.Err() != nil { // the server shuts down, and would not tell the client
+			below.Close()
+			return
+		}
+		defer context.AfterFunc(f.uncut, func() { f.severed.Store(true); below.Close() })()
+		f.http2(c, false)
+	})
+}
+
+// tunnel serves those requests of an HTTP/2 connection that a loop does not serve. When the loop
+// closes the connection, the tunnel ends.
+func (f *front) tunnel(c net.Conn) { f.work.Go(func() { f.http2(c, true) }) }
 
 // pass gives a connection to net/http.
 func (f *front) pass(c net.Conn) {
@@ -124,12 +153,19 @@ func (f *front) pass(c net.Conn) {
 	}
 }
 
-// wait waits until no request is in flight in the loops; see loop.Loops.Wait. It also waits for
-// handshakes. They end soon, because their connections are closed, unless a callback for the
-// certificate blocks. So wait gives up on them when the context ends.
+// wait waits until no request is in flight in the loops (see loop.Loops.Wait) and on the connections
+// that speak serves. If the context ends first, it cuts them off and returns the error of the
+// context. It also waits for handshakes. They end soon, because their connections are closed, unless
+// a callback for the certificate blocks. So wait gives up on them when the context ends.
 func (f *front) wait(ctx context.Context) error {
 	err := f.loops.Wait(ctx)
+	stop := context.AfterFunc(ctx, f.cut)
 	f.work.Wait()
+	stop()
+	f.cut()
+	if f.severed.Load() {
+		err = ctx.Err()
+	}
 	done := make(chan struct{})
 	go func() { f.shaking.Wait(); close(done) }()
 	select {

@@ -144,9 +144,9 @@ func TestShutdownDuringHandshake(t *testing.T) {
 		<-release
 		return &certificate, nil
 	}})
-	c := reach(t, s.HTTPS(), true)
+	c := reach(t, s.HTTPS(), false)
 	defer c.Close()
-	go c.(*tls.Conn).Handshake()
+	go tls.Client(c, &tls.Config{RootCAs: trust, ServerName: "127.0.0.1"}).Handshake()
 	<-begun
 	over, cancel := context.WithCancel(context.Background())
 	cancel()

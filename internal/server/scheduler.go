@@ -17,8 +17,9 @@ import (
 //
 // With Go 1.27 or newer, golang.org/x/net/http2 leaves all work to net/http and ignores the
 // scheduler. The server then works in the same way, but sending to subscribers takes more CPU time.
-func speakHTTP2(s *http.Server) error {
-	return http2.ConfigureServer(s, &http2.Server{NewWriteScheduler: newScheduler})
+func speakHTTP2(s *http.Server) (*http2.Server, error) {
+	h := &http2.Server{NewWriteScheduler: newScheduler}
+	return h, http2.ConfigureServer(s, h)
 }
 
 // scheduler chooses the next frame that an HTTP/2 connection writes. Frames of the connection, such

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 net/http has no function that serves a single connection, see speakHTTP2
+
 package server
 
 import (
@@ -8,7 +10,10 @@ import (
 	"net"
 	"net/http"
 
+	"golang.org/x/net/http2"
+
 	"weir/internal/server/loop"
+	"weir/internal/server/loop/h2"
 )
 
 // tcp is a listener for HTTP/1.1 and HTTP/2, in clear text or over TLS.
@@ -17,12 +22,14 @@ type tcp struct {
 	listener    net.Listener
 	front       *front // gives connections to the event loops; nil without loops
 	plain       bool   // use net/http alone
+	http2       *http2.Server
+	limits      h2.Limits // of the HTTP/2 connections of the event loops
 	connections *connections
 	logger      *slog.Logger
 }
 
 func newTCP(l net.Listener, c *connections, o *Options) *tcp {
-	return &tcp{listener: l, connections: c, logger: o.Logger, plain: o.NetHTTPOnly, http: &http.Server{
+	return &tcp{listener: l, connections: c, logger: o.Logger, plain: o.NetHTTPOnly, limits: loopBounds(o), http: &http.Server{
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: libraryHeaderBytes, HTTP2: http2Bounds(o),
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
 		ConnContext: withPlace, ConnState: watch,
@@ -46,7 +53,8 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 	p.SetHTTP2(secure != nil)
 	p.SetUnencryptedHTTP2(secure == nil)
 	t.http.TLSConfig, t.http.Protocols = secure, &p
-	if err := speakHTTP2(t.http); err != nil {
+	var err error
+	if t.http2, err = speakHTTP2(t.http); err != nil {
 		return func() error { return err }
 	}
 	rest := t.open(bounded{t.listener, t.connections, secure == nil}, h, oversized, secure)
@@ -55,6 +63,9 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 		patience.loops = t.front.loops
 	}
 	t.http.Handler = patience
+	if t.front != nil {
+		t.front.start()
+	}
 	return func() error {
 		if err := t.http.Serve(rest); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -67,7 +78,7 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 // that the loops do not serve.
 func (t *tcp) open(within bounded, h, oversized http.Handler, secure *tls.Config) net.Listener {
 	if !t.plain {
-		front, err := newFront(within, h, oversized, secure, t.logger)
+		front, err := newFront(t, within, h, oversized, secure)
 		if err == nil {
 			t.front = front
 			return front.listener()
@@ -80,6 +91,14 @@ func (t *tcp) open(within bounded, h, oversized http.Handler, secure *tls.Config
 		return tls.NewListener(within, secure)
 	}
 	return replaying{within, oversized}
+}
+
+// serveHTTP2 serves an HTTP/2 connection. The parameter hasPreface says that the preface of the client
+// has already been read.
+func (t *tcp) serveHTTP2(c net.Conn, hasPreface bool) {
+	t.http2.ServeConn(c, &http2.ServeConnOpts{
+		Context: t.http.ConnContext(context.Background(), c), Handler: t.http.Handler, BaseConfig: t.http, SawClientPreface: hasPreface,
+	})
 }
 
 // shutdown stops accepting connections and waits for requests in flight. If the context ends first,

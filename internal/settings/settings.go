@@ -107,7 +107,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.IntVar(&s.PerAddress, "max-subscribers-per-address", 0, "maximum number of open subscriptions of each client address; 0 means unlimited")
 	f.DurationVar(&s.Heartbeat, "heartbeat", 15*time.Second, "send a keep-alive comment to subscribers idle for this long")
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that accepts no data for this long")
-	f.BoolVar(&s.EventLoop, "event-loop", true, "on Linux, serve plain publishes over HTTP/1.1, and subscribers over cleartext HTTP/1.1, in event loops, which takes less CPU time and memory; false serves all requests through Go's HTTP server")
+	f.BoolVar(&s.EventLoop, "event-loop", true, "on Linux, serve plain publishes over HTTP/1.1 and HTTP/2, and subscribers over cleartext HTTP/1.1, in event loops, which takes less CPU time and memory; false serves all requests through Go's HTTP server")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
 	f.StringVar(&s.DSOpen, "ds-open", "", "name of a `project` that all clients may use through /ds without a key (default: none; /ds needs a key like /v1)")
 	f.DurationVar(&s.DSLongPoll, "ds-long-poll", 20*time.Second, "how long a long poll through /ds waits for data")

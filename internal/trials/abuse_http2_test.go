@@ -20,17 +20,27 @@ type frames struct {
 	out  bytes.Buffer // frames written but not sent
 	enc  *hpack.Encoder
 	head bytes.Buffer
+	last uint32 // number of the stream that dialHTTP2 has used; 0 if it has used none
 }
 
-// dialHTTP2 opens a connection: in clear text if proto is "", and over TLS if proto is "h2".
+// publishing is the end of the name of a protocol: the first request of the connection is a publish.
+// Then an event loop serves the connection, and otherwise net/http probably does.
+const publishing = " after a publish"
+
+// dialHTTP2 opens a connection. See http2Protocols.
 func (s *server) dialHTTP2(t testing.TB, proto string, settings ...http2.Setting) *frames {
 	t.Helper()
+	proto, publishes := strings.CutSuffix(proto, publishing)
 	f := &frames{conn: s.dial(t, proto)}
 	f.Framer = http2.NewFramer(&f.out, f.conn)
 	f.AllowIllegalWrites = true
 	f.enc = hpack.NewEncoder(&f.head)
 	f.out.WriteString(http2.ClientPreface)
 	f.WriteSettings(settings...)
+	if publishes {
+		f.last = 1
+		f.publish(1, 0)
+	}
 	if err := f.send(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +64,18 @@ func (f *frames) request(id uint32, path string, fields ...string) {
 	f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.head.Bytes(), EndStream: true, EndHeaders: true})
 }
 
-// http2Protocols are the protocols for dialHTTP2.
-var http2Protocols = []string{"", "h2"}
+// publish writes the start of a publish whose body has n bytes.
+func (f *frames) publish(id uint32, n int) {
+	f.head.Reset()
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/v1/streams/unknown"}, {":authority", "x"}, {"content-length", fmt.Sprint(n)}} {
+		f.enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
+	}
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.head.Bytes(), EndStream: n == 0, EndHeaders: true})
+}
+
+// http2Protocols are the protocols for dialHTTP2: in clear text, and over TLS if the name begins with
+// h2.
+var http2Protocols = []string{"", "h2", publishing, "h2" + publishing}
 
 // A flood of frames harms only the connection it arrives on.
 func TestHTTP2Floods(t *testing.T) {
@@ -89,8 +109,12 @@ func (a *attack) rapidResets() {
 			a.Go(func() {
 				defer f.conn.Close()
 				n := 0
-				for id := uint32(1); n < 5_000; n++ {
-					f.request(id, "/v1/streams/"+p.stream)
+				for id := f.last + 1 | 1; n < 5_000; n++ {
+					if f.last > 0 && n%2 == 0 {
+						f.publish(id, 100)
+					} else {
+						f.request(id, "/v1/streams/"+p.stream)
+					}
 					reset(f, id)
 					if id += 2; n%100 == 99 && f.send() != nil {
 						break
@@ -109,14 +133,14 @@ func (a *attack) continuations() {
 	for _, size := range []int{0, 1000, 16000} {
 		for _, proto := range http2Protocols {
 			f := s.dialHTTP2(t, proto)
-			f.request(1, "/v1/health")
+			f.request(f.last+2|1, "/v1/health")
 			f.head.Reset()
 			f.enc.WriteField(hpack.HeaderField{Name: "pad", Value: strings.Repeat("\x7f", size), Sensitive: true})
 			block := f.head.Bytes()
 			if size == 0 {
 				block = nil
 			}
-			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block})
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, BlockFragment: block})
 			ended := make(chan struct{})
 			a.Go(func() {
 				defer close(ended)
@@ -126,7 +150,7 @@ func (a *attack) continuations() {
 				defer f.conn.Close()
 				var err error
 				for n := 0; err == nil && n < 5_000; n++ {
-					if f.WriteContinuation(3, false, block); n%10 == 9 {
+					if f.WriteContinuation(5, false, block); n%10 == 9 {
 						err = f.send()
 					}
 				}
@@ -155,17 +179,19 @@ func (a *attack) frameFloods() {
 		func(f *frames) { f.WriteRawFrame(0x0b, 0, 1, []byte("unknown")) },
 		func(f *frames) { f.WriteData(1, false, nil) },
 	} {
-		f := a.s.dialHTTP2(a.T, "")
-		f.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		a.Go(func() {
-			f.conn.SetWriteDeadline(time.Now().Add(lateness)) // sending may block, because the server may stop reading from the connection
-			var err error
-			for n := 0; err == nil && n < 60_000; n++ {
-				if write(f); n%1000 == 999 {
-					err = f.send()
+		for _, proto := range []string{"", publishing} {
+			f := a.s.dialHTTP2(a.T, proto)
+			f.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			a.Go(func() {
+				f.conn.SetWriteDeadline(time.Now().Add(lateness)) // sending may block, because the server may stop reading from the connection
+				var err error
+				for n := 0; err == nil && n < 60_000; n++ {
+					if write(f); n%1000 == 999 {
+						err = f.send()
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -178,9 +204,9 @@ func (a *attack) zeroWindows() {
 		f := s.dialHTTP2(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		for i := range uint32(n) {
 			if i%2 == 0 {
-				f.request(2*i+1, "/v1/streams/"+p.stream)
+				f.request(f.last+2*i+1|1, "/v1/streams/"+p.stream)
 			} else {
-				f.request(2*i+1, "/v1/streams/"+p.stream+"?cursor=0", "accept", "text/event-stream")
+				f.request(f.last+2*i+1|1, "/v1/streams/"+p.stream+"?cursor=0", "accept", "text/event-stream")
 			}
 		}
 		if err := f.send(); err != nil {

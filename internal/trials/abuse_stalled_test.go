@@ -45,9 +45,9 @@ func TestStalledReaders(t *testing.T) {
 		}
 	}
 	for _, proto := range http2Protocols {
-		f := s.dialHTTP2(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
+		f := s.dialHTTP2(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 10})
 		for i := range uint32(each) {
-			f.request(2*i+1, "/v1/streams/"+stream+"?cursor=0", "accept", "text/event-stream")
+			f.request(f.last+2*i+1|1, "/v1/streams/"+stream+"?cursor=0", "accept", "text/event-stream")
 		}
 		if err := f.send(); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestStalledReaders(t *testing.T) {
 		stall(client())
 		vanish()
 	}
-	contract.Eventually(t, contract.Patience, "all subscriptions are open", func() bool { return s.metric(t, "weir_subscribers") == 5*each+5+len(contract.Transports) })
+	contract.Eventually(t, contract.Patience, "all subscriptions are open", func() bool { return s.metric(t, "weir_subscribers") == 7*each+5+len(contract.Transports) })
 	for range 30 { // more data than all buffers hold
 		c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(20<<10))).Want(202)
 	}

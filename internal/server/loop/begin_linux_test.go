@@ -24,7 +24,7 @@ func TestFlushAfterSubscription(t *testing.T) {
 		method    string
 		unflushed bool
 	}{{"GET", false}, {"POST", true}, {"GET", true}} {
-		if !(&conn{l: l, place: freePlace{}}).begin(&http.Request{Method: c.method}, nil) {
+		if !(&conn{l: l, place: freePlace{}, previous: new(remembered)}).begin(&http.Request{Method: c.method}, nil) {
 			t.Fatalf("%s was not taken over", c.method)
 		}
 		if l.unflushed != c.unflushed {

@@ -35,16 +35,24 @@ type conn struct {
 
 	previous *remembered // the previous request; nil before the first
 	session  *Session    // nil on a cleartext connection
+	greet    bool        // the client has agreed to speak HTTP/2, and has to send the preface
+	multi    *multi      // nil unless the connection speaks HTTP/2
 }
 
 // isIdle reports whether the connection has no request.
-func (c *conn) isIdle() bool { return c.exchange == nil && c.parked == nil && len(c.out) == 0 }
+func (c *conn) isIdle() bool {
+	return c.exchange == nil && c.parked == nil && len(c.out) == 0 && (c.multi == nil || c.multi.IsIdle())
+}
 
 // handle handles events of the connection.
 func (c *conn) handle(events uint32) {
 	if events&(syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 {
 		c.readable = true
 		c.ended = c.ended || events&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+	}
+	if c.multi != nil {
+		c.multi.pump()
+		return
 	}
 	if c.parked != nil {
 		c.handleParked()
@@ -58,7 +66,7 @@ func (c *conn) handle(events uint32) {
 
 // advance handles requests until one is in flight, or until more data is needed.
 func (c *conn) advance() {
-	for parsed := false; c.fd >= 0 && c.isIdle(); {
+	for parsed := false; c.fd >= 0 && c.isIdle() && c.multi == nil; {
 		if len(c.in) > 0 && !parsed {
 			parsed = !c.take(c.in)
 			continue
@@ -137,6 +145,9 @@ func (c *conn) await() {
 // take parses the request at the start of raw and begins to handle it. It returns false if that
 // request is incomplete. It stores unused data in c.in.
 func (c *conn) take(raw []byte) bool {
+	if c.mayBeHTTP2(raw) {
+		return c.meet(raw)
+	}
 	if c.previous == nil {
 		c.previous = new(remembered)
 	}
@@ -160,7 +171,7 @@ func (c *conn) take(raw []byte) bool {
 	c.stopWaiting()
 	end := head + int(r.ContentLength)
 	if c.remote == "" {
-		c.remote = peer(c.fd)
+		c.remote = peer(c.fd).String()
 	}
 	r.RemoteAddr = c.remote
 	if c.session != nil {
@@ -194,7 +205,7 @@ func (c *conn) begin(r *http.Request, content []byte) bool {
 	reads := r.Method == http.MethodGet
 	if later := c.l.set.later; later != nil && !(reads && c.session != nil) {
 		x := c.l.exchange()
-		x.c, x.pooled = c, true
+		x.c, x.memo, x.pooled = c, &c.previous.memo, true
 		x.receive(r, content)
 		c.exchange = x
 		var taken, done bool
@@ -300,8 +311,10 @@ func (c *conn) transmit(b []byte, wait int) bool {
 		return false
 	}
 	if n = max(n, 0); n < len(b) {
-		if len(c.out) == 0 {
+		if len(c.out) == 0 || n > 0 && c.multi != nil {
 			c.l.waits[wait].add(c, c.l.now)
+		}
+		if len(c.out) == 0 {
 			b = bytes.Clone(b)
 		}
 		c.out = b[n:]
@@ -328,6 +341,9 @@ func (c *conn) forget() int {
 	fd := c.fd
 	if fd < 0 {
 		return fd
+	}
+	if c.multi != nil {
+		c.multi.Close()
 	}
 	c.stopWaiting()
 	c.l.conns[fd] = nil
@@ -374,16 +390,26 @@ func result(n uintptr, errno syscall.Errno) (int, error) {
 	return int(n), nil
 }
 
-// peer returns the address of the client, in the form of http.Request.RemoteAddr.
-func peer(fd int) string {
-	var at netip.AddrPort
-	switch a, _ := syscall.Getpeername(fd); a := a.(type) {
+// peer returns the address of the client. As text, it has the form of http.Request.RemoteAddr.
+func peer(fd int) netip.AddrPort {
+	a, _ := syscall.Getpeername(fd)
+	return address(a)
+}
+
+// local returns the address to which the client has connected.
+func local(fd int) netip.AddrPort {
+	a, _ := syscall.Getsockname(fd)
+	return address(a)
+}
+
+func address(a syscall.Sockaddr) (at netip.AddrPort) {
+	switch a := a.(type) {
 	case *syscall.SockaddrInet4:
 		at = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
 	case *syscall.SockaddrInet6:
 		at = netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port))
 	}
-	return at.String()
+	return at
 }
 
 func duplicate(fd int) (int, error) {

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"weir/internal/server/loop/h2"
 )
 
 // exchange is one request and its response. It is the http.ResponseWriter of the handler, and
@@ -25,7 +28,9 @@ type exchange struct {
 	content []byte // the whole body of the request
 	reuse   bool   // the handler no longer uses content
 	out     []byte
-	body    []byte // body of the response
+	body    []byte     // body of the response
+	stream  *h2.Stream // nil unless the request came over HTTP/2
+	memo    *any       // see Memo
 
 	finisher interface{ Finish() } // completes the response; nil if it is complete
 	parked   Parked                // continues the response, which is chunked; nil if the response is complete
@@ -139,7 +144,7 @@ func (x *exchange) Flush() {}
 // and then p continues the response. It returns false over TLS, where nothing is parked. Otherwise the
 // handler must not write any more.
 func (x *exchange) Park(p Parked) bool {
-	if x.c.session != nil {
+	if x.c.session != nil || x.stream != nil {
 		return false
 	}
 	x.parked = p
@@ -157,7 +162,7 @@ func (x *exchange) leave() {
 // Memo returns a place where the handler can keep what it has found out from the header fields of the
 // request. The loop clears the place when the connection sends other header fields. Requests with
 // the same memo may differ in the path and in Content-Length.
-func (x *exchange) Memo() *any { return &x.c.previous.memo }
+func (x *exchange) Memo() *any { return x.memo }
 
 // appendStatus appends the first line of a response.
 func appendStatus(b []byte, status int) []byte {
@@ -216,6 +221,23 @@ func (x *exchange) isLast() bool {
 // encode returns the response, or the beginning of a parked response. If the parameter last is true,
 // the response says that the connection will be closed.
 func (x *exchange) encode(now time.Time, last bool) []byte {
+	b := x.head(now)
+	if last {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	b = append(b, "\r\n"...)
+	if x.parked != nil && len(x.body) > 0 {
+		b = append(strconv.AppendUint(b, uint64(len(x.body)), 16), "\r\n"...)
+		b = append(append(b, x.body...), "\r\n"...)
+	} else {
+		b = append(b, x.body...)
+	}
+	x.out = b
+	return b
+}
+
+// head returns the first line of the response and the header fields, without the blank line.
+func (x *exchange) head(now time.Time) []byte {
 	x.WriteHeader(http.StatusOK)
 	b := x.out
 	if !x.typed && len(x.body) > 0 && hasBody(x.status) {
@@ -233,18 +255,13 @@ func (x *exchange) encode(now time.Time, last bool) []byte {
 	}
 	b = append(b, "Date: "...)
 	b = append(b, Date(now)...)
-	if last {
-		b = append(b, "\r\nConnection: close"...)
-	}
-	b = append(b, "\r\n\r\n"...)
-	if x.parked != nil && len(x.body) > 0 {
-		b = append(strconv.AppendUint(b, uint64(len(x.body)), 16), "\r\n"...)
-		b = append(append(b, x.body...), "\r\n"...)
-	} else {
-		b = append(b, x.body...)
-	}
-	x.out = b
-	return b
+	return append(b, "\r\n"...)
+}
+
+// lines returns the header fields of the response, without the first line.
+func (x *exchange) lines(now time.Time) []byte {
+	x.out = x.head(now)
+	return x.out[bytes.IndexByte(x.out, '\n')+1:]
 }
 
 // body is the body of a request. It has arrived completely.

@@ -1,15 +1,18 @@
-// Package loop serves plain HTTP/1.1 requests of many connections in few goroutines. Each
+// Package loop serves plain HTTP requests of many connections in few goroutines. Each
 // loop waits for its connections with epoll, reads whatever has arrived, and parses it. A handler
 // that implements Later begins a request without waiting for its outcome. So a request that waits
 // for the disk occupies no goroutine, and the responses of all requests that one sync of the disk
 // has completed are sent in one pass.
 //
 // A request is plain if it is a POST or PUT with a body of known length, or a GET of a subscriber
-// without a body, and nothing about its head is unusual (see plainHead). A client must not be able to tell a loop from net/http, so the loop does
-// little by itself: http.ReadRequest parses requests, and the same handler answers them. A request
-// that is not plain, is large or does not arrive at once goes to net/http with the data read so far
-// (Options.HandOver), and so does everything that follows on the connection. When in doubt, a
-// request goes to net/http: that is slower, but never wrong.
+// without a body, and nothing about its head is unusual (see plainHead). A client must not be able to
+// tell a loop from net/http, so the loop does little by itself: http.ReadRequest parses requests, and
+// the same handler answers them. A request that is not plain, is large or does not arrive at once
+// goes to net/http with the data read so far (Options.HandOver), and so does everything that follows
+// on the connection. When in doubt, a request goes to net/http: that is slower, but never wrong.
+//
+// Over HTTP/2, package h2 says which requests are plain. Other requests go to net/http one by one
+// (Options.Tunnel). If the first request of a connection is not plain, net/http gets the connection.
 //
 // A connection over TLS is served in the same way, once its handshake is complete (see Session).
 //
@@ -30,6 +33,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"weir/internal/server/loop/h2"
 )
 
 // Later is a handler that can begin a request without waiting for its outcome.
@@ -121,8 +126,16 @@ type Options struct {
 	// read from the session. HandOver must not block.
 	HandOver func(c net.Conn, place Place, s *Session, raw []byte)
 
-	Head time.Duration // how long a new connection may take to send its first request
-	Idle time.Duration // how long a connection may have no request; also how long a client may take to receive a response
+	// Tunnel takes a connection through which net/http gets those requests of an HTTP/2 connection
+	// that the loop does not serve. The client's preface is not part of it. Over TLS, the connection
+	// has the method ConnectionState. Tunnel must not block. If Tunnel is nil, the loop passes HTTP/2
+	// connections to HandOver.
+	Tunnel func(c net.Conn)
+	HTTP2  h2.Limits
+
+	Head   time.Duration // how long a new connection may take to send its first request
+	Answer time.Duration // how long a client may let a response over HTTP/2 wait for a window
+	Idle   time.Duration // how long a connection may have no request; also how long a client may take to receive a response
 }
 
 // ErrUnsupported is the error of New on systems without epoll.
@@ -138,4 +151,8 @@ const (
 	// restTime is how long the rest of a request may take to arrive after its first bytes. A slower
 	// request goes to net/http, which calls the handler before the whole body has arrived.
 	restTime = 20 * time.Millisecond
+
+	// endTime is how long the loop waits for the client to close an HTTP/2 connection that is over.
+	// If the server closed it at once, the client might not get the last frames.
+	endTime = time.Second
 )

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"weir/internal/server/loop/h2"
 )
 
 // Loops is a set of event loops, one per core. Each connection belongs to one of them. Only every
@@ -139,6 +141,9 @@ type loop struct {
 	woken  []*conn     // connections whose parked responses (see Parked) may have something to send, or are due for a sign of life
 	begun  int         // number of elements of woken that were already handled
 
+	stirred []*multi // HTTP/2 connections that may have something to send
+	calm    []*multi // for reuse
+
 	mu     sync.Mutex
 	inbox  []message           // guarded by mu
 	asleep bool                // the method run waits, or is about to wait; guarded by mu
@@ -151,8 +156,9 @@ type message struct {
 	exchange *exchange // the response can be completed
 	add      *conn
 	evict    *conn
-	wake     *conn // the parked response may have something to send
-	drop     *conn // close the connection of the parked response
+	wake     *conn  // the parked response may have something to send
+	stir     *multi // the connection may have something to send
+	drop     *conn  // close the connection of the parked response
 	stop     bool
 	cut      *atomic.Bool // close all connections, and set this value to true if there were any
 }
@@ -164,6 +170,7 @@ func newLoop(ls *Loops) (*loop, error) {
 	}
 	l.waits[forHead].limit, l.waits[forRequest].limit = ls.options.Head, ls.options.Idle
 	l.waits[forRest].limit, l.waits[forClient].limit = restTime, ls.options.Idle
+	l.waits[forEnd].limit, l.waits[forWindow].limit = endTime, ls.options.Answer/h2.Patience
 	ls.handlers.loops.Add(1)
 	ls.work.Go(func() { defer ls.handlers.leave(); l.run() })
 	return l, nil
@@ -205,6 +212,7 @@ func (l *loop) run() {
 		l.handleMessages()
 		l.handleWoken()
 		l.expire()
+		l.pumpStirred()
 		l.flush()
 		if l.ending && l.open == 0 && l.end() {
 			return
@@ -217,7 +225,7 @@ func (l *loop) run() {
 func (l *loop) wait() {
 	l.poller.setAlarm(l.firstDue()) // before l.asleep is set: afterwards it would undo the wake-up of a message
 	l.mu.Lock()
-	l.asleep = len(l.inbox) == 0 && len(l.woken) == 0 && !l.unflushed
+	l.asleep = len(l.inbox) == 0 && len(l.woken) == 0 && len(l.stirred) == 0 && !l.unflushed
 	asleep := l.asleep
 	l.mu.Unlock()
 	if !asleep {
@@ -300,6 +308,8 @@ func (l *loop) handleMessages() {
 			}
 		case m.wake != nil:
 			l.woken = append(l.woken, m.wake)
+		case m.stir != nil:
+			m.stir.stir()
 		case m.drop != nil:
 			if c := m.drop; c.parked != nil {
 				c.close()
@@ -356,6 +366,7 @@ func (l *loop) add(c *conn) {
 		c.enter()
 		return
 	}
+	c.greet = c.session != nil && c.session.state.NegotiatedProtocol == "h2"
 	c.advance()
 }
 
@@ -373,7 +384,11 @@ func (l *loop) stop() {
 		if c == nil {
 			continue
 		}
-		if c.isIdle() {
+		switch {
+		case c.multi != nil:
+			c.multi.Leave()
+			c.multi.stir()
+		case c.isIdle():
 			c.close()
 		}
 		c.last = true
@@ -400,6 +415,7 @@ func (l *loop) cut(busy *atomic.Bool) {
 
 // finish completes a response and sends it.
 func (l *loop) finish(x *exchange) {
+	answered := x.stream != nil && x.aborted // the handler has panicked before
 	if f := x.finisher; f != nil {
 		x.finisher = nil
 		l.guard(x, f.Finish)
@@ -407,6 +423,12 @@ func (l *loop) finish(x *exchange) {
 	c := x.c
 	if c.fd < 0 { // the connection was cut off
 		x.leave()
+		return
+	}
+	if x.stream != nil {
+		if !answered {
+			c.multi.respond(x)
+		}
 		return
 	}
 	c.send(x)
@@ -418,9 +440,13 @@ func (l *loop) expire() {
 	for i := range l.waits {
 		q := &l.waits[i]
 		for c := q.first; c != nil && !c.due.After(l.now); c = q.first {
+			if c.multi != nil {
+				c.multi.expire(i)
+				continue
+			}
 			switch i {
 			case forRest:
-				c.handOver(c.in)
+				c.hurry()
 			case forBeat:
 				c.stopWaiting()
 				c.idle = true

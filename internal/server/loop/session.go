@@ -70,9 +70,13 @@ func (s *Session) isCostly(most int) bool {
 	return len(s.carrier.out) > 0 || s.carrier.received > 2*most
 }
 
-// seal encrypts b. The result is valid until the next call.
+// seal encrypts b. The result is valid until the next call. It also has what the session itself has to
+// send.
 func (s *Session) seal(b []byte) ([]byte, error) {
-	_, err := s.Conn.Write(b)
+	var err error
+	if len(b) > 0 {
+		_, err = s.Conn.Write(b)
+	}
 	return s.carrier.take(), err
 }
 

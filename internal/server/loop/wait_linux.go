@@ -8,11 +8,16 @@ const (
 	forRequest        // a connection that has had a request waits for the next one
 	forRest           // a part of a request has arrived
 	forClient         // the client has not accepted the whole response yet
-	// The last two reasons are for parked responses, which continue after their handlers have
+	// The next two reasons are for parked responses, which continue after their handlers have
 	// returned (see Parked).
 	forBeat   // the client has got everything so far; after the wait it gets a sign of life
 	forReader // the client has not accepted everything yet
+
+	forWindow // responses over HTTP/2 wait until the client opens a window
+	forEnd    // an HTTP/2 connection is over, and the client has to close it
 	waits
+
+	forNothing = -1
 )
 
 // queue holds the connections that wait for the same reason. The limit is the same for all of them,
