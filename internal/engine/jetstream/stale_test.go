@@ -167,3 +167,52 @@ func TestDocumentChangedAtOnce(t *testing.T) {
 		t.Error("Create has returned, and the watcher knows neither the document nor its deletion")
 	}
 }
+
+// crowded are servers that store a document without an answer, and have no space when they get it
+// again.
+type crowded struct {
+	wire.Servers
+	subject  string
+	attempts atomic.Int64
+}
+
+func (c *crowded) Store(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
+	if msgs[0].Subject != c.subject {
+		return c.Servers.Store(ctx, msgs)
+	}
+	if c.attempts.Add(1) > 1 {
+		return 0, &jetstream.APIError{Code: 503, ErrorCode: 10047, Description: "insufficient storage resources available"}
+	}
+	if _, err := c.Servers.Store(ctx, msgs); err != nil {
+		return 0, err
+	}
+	return 0, nats.ErrTimeout
+}
+
+// A document that an attempt without an answer has stored is stored, even if there is no space for the
+// next attempt.
+func TestDocumentStoredWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	servers, err := wire.Connect(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowded{Servers: servers, subject: "$KV.store-docs.YQ"} // YQ is "a" in base64
+	e, err := OpenOn(ctx, c, Options{Name: "store", Shards: 1, Patience: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", []byte("value"))
+	if err != nil {
+		t.Errorf("create: %v, want the document that was stored", err)
+	}
+	if c.attempts.Load() < 2 {
+		t.Error("the document was sent only once")
+	}
+	if got, err := e.Get(ctx, "a"); err != nil || got.Revision != doc.Revision || string(got.Value) != "value" {
+		t.Errorf("got %+v (%v), want %+v", got, err, doc)
+	}
+}

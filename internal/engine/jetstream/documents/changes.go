@@ -17,16 +17,20 @@ import (
 
 // write changes a document, on the condition that its last message has the expected sequence, and
 // waits until the copy has the change. If an attempt gets no answer, write repeats it. Only one
-// attempt can be stored, because the condition fails for all later ones. After a conflict, write
-// looks at the stored message: if it carries the name of this call, which all attempts
+// attempt can be stored, because the condition fails for all later ones. So if a later attempt is
+// refused, write looks at the stored message: if it carries the name of this call, which all attempts
 // share, an earlier attempt was stored.
 func (d *Documents) write(ctx context.Context, m *nats.Msg, expected uint64) (uint64, error) {
 	if limit := d.client.MaxPayload(); int64(m.Size()) > limit {
 		return 0, fmt.Errorf("write document of %d bytes: NATS takes messages of at most %d bytes (max_payload)", len(m.Data), limit)
 	}
 	wire.Expect(m, expected)
-	rev, err := wire.Ask(ctx, d.client, func(ctx context.Context) (uint64, error) { return d.client.Publish(ctx, []*nats.Msg{m}) })
-	if errors.Is(err, wire.ErrConflict) {
+	attempts := 0
+	rev, err := wire.Ask(ctx, d.client, func(ctx context.Context) (uint64, error) {
+		attempts++
+		return d.client.Publish(ctx, []*nats.Msg{m})
+	})
+	if errors.Is(err, wire.ErrConflict) || attempts > 1 && (errors.Is(err, wire.ErrRefused) || errors.Is(err, engine.ErrFull)) {
 		last, unread := d.line.Last(ctx, m.Subject)
 		if unread != nil {
 			return 0, unread
