@@ -399,25 +399,33 @@ func (s *dialogue) play(t testing.TB, to *Server, secure bool) (map[uint32]*outc
 // An event loop and net/http give the same responses to random conversations over HTTP/2.
 func TestLoopHTTP2(t *testing.T) {
 	p := newTwins(t)
-	for seed := range uint64(200) {
-		s := randomDialogue(rand.New(rand.NewPCG(seed, 2)), seed%4 == 0)
-		got, over := s.play(t, p.looped, seed%4 == 0)
-		want, wantOver := s.play(t, p.plain, seed%4 == 0)
-		if over != wantOver && len(s.odd) == 0 { // net/http closes a connection on which it gets the body of a request that it has refused
-			t.Errorf("seed %d: the connection ended with %q, with net/http with %q", seed, over, wantOver)
-		}
-		for id := uint32(1); over+wantOver == "" && id < uint32(2*s.streams); id += 2 {
-			a, b := got[id], want[id]
-			if a == nil || b == nil || a.reset != b.reset && !s.odd[id] || a.reset+b.reset == "" && *a != *b {
-				t.Errorf("seed %d: stream %d: got %s, with net/http %s", seed, id, brief(a), brief(b))
-			}
-		}
-		if t.Failed() {
-			return
-		}
+	for seed := uint64(0); seed < 200 && !t.Failed(); seed++ {
+		p.compareDialogue(t, seed)
 	}
 	if n := p.count.Load(); n < 100 && !netHTTPOnly {
 		t.Errorf("the loops gave %d responses, want at least 100", n)
+	}
+}
+
+func FuzzLoopHTTP2(f *testing.F) {
+	p := newTwins(f)
+	f.Add(uint64(0))
+	f.Fuzz(p.compareDialogue)
+}
+
+// compareDialogue compares the responses of both servers to a random conversation.
+func (p *twins) compareDialogue(t *testing.T, seed uint64) {
+	s := randomDialogue(rand.New(rand.NewPCG(seed, 2)), seed%4 == 0)
+	got, over := s.play(t, p.looped, seed%4 == 0)
+	want, wantOver := s.play(t, p.plain, seed%4 == 0)
+	if over != wantOver && len(s.odd) == 0 { // net/http closes a connection on which it gets the body of a request that it has refused
+		t.Errorf("seed %d: the connection ended with %q, with net/http with %q", seed, over, wantOver)
+	}
+	for id := uint32(1); over+wantOver == "" && id < uint32(2*s.streams); id += 2 {
+		a, b := got[id], want[id]
+		if a == nil || b == nil || a.reset != b.reset && !s.odd[id] || a.reset+b.reset == "" && *a != *b {
+			t.Errorf("seed %d: stream %d: got %s, with net/http %s", seed, id, brief(a), brief(b))
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ type Options struct {
 	Proxy func(netip.Addr) bool
 
 	// NetHTTPOnly makes the server serve all connections through net/http. Otherwise, on Linux,
-	// event loops serve plain requests over HTTP/1.1, with and without TLS.
+	// event loops serve plain requests over HTTP/1.1 and HTTP/2, with and without TLS.
 	NetHTTPOnly bool
 
 	// HTTPSMayFail makes Listen log a warning, instead of returning an error, if the HTTPS address
