@@ -82,7 +82,8 @@ func TestTunnelEnds(t *testing.T) {
 	p.server.IdleTimeout = time.Millisecond
 	for id := uint32(1); id < 5; id += 2 {
 		p.post(id, "abc")
-		for got := ""; !strings.HasSuffix(got, "end"); got = p.read() {
+		for got := ""; !strings.HasSuffix(got, "end") && !strings.HasSuffix(got, "REFUSED_STREAM"); got = p.read() {
+			// on a busy machine, the tunnel may end before net/http has read the request
 		}
 		for len(p.c.tunnels) > 0 {
 			<-p.woken
