@@ -89,6 +89,9 @@ func TestTunnelEnds(t *testing.T) {
 			<-p.woken
 			p.c.Pull()
 		}
+		if p.c.leaving {
+			t.Skip("the tunnel became idle while the request arrived, so net/http ends the connection")
+		}
 	}
 	p.in.Write(p.c.Take())
 	if p.tunnels != 2 || p.c.failed || p.c.receive+p.c.owed != 100_000 {
@@ -99,7 +102,7 @@ func TestTunnelEnds(t *testing.T) {
 // A client that does not answer the pings of net/http loses its connection.
 func TestLostPing(t *testing.T) {
 	p := newPeer(t)
-	p.server.ReadIdleTimeout, p.server.PingTimeout = time.Millisecond, time.Millisecond
+	p.server.ReadIdleTimeout, p.server.PingTimeout = time.Millisecond, time.Second
 	p.refuses = true
 	p.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	p.post(1, "abc")
