@@ -14,10 +14,10 @@ import (
 
 // stalls measures the first append to a fresh journal, and the longest appends to a full one.
 // Writers append 1 KiB each, while the journal moves from one file to the next and streams of two
-// million batches are deleted. Every other second, the writers pause, and a bare loop writes and
-// syncs 1 KiB at a time. Its figures show what the disk and the other load on the machine
-// contribute. The main figure is the 99.9th percentile of the appends, divided by the median of the
-// syncs.
+// million batches are deleted. In turns of a second, the writers pause, and a bare loop writes and
+// syncs 1 KiB at a time, or what as many writers append to it. Its figures show what the disk and the
+// other load on the machine contribute. The main figure is the 99.9th percentile of the appends,
+// divided by the median of the syncs.
 func stalls(dir string) ([]figure, error) {
 	const (
 		doomed, entries = 4, 2_000_000
@@ -59,7 +59,8 @@ func stalls(dir string) ([]figure, error) {
 	payload := make([]byte, 1<<10)
 	syncing := []func() error{func() error { return disk.append(0, payload) }}
 	appending := slices.Repeat([]func() error{func() error { return o.append(0, payload) }}, writers)
-	var appends, syncs []time.Duration
+	grouped := slices.Repeat(syncing, writers)
+	var appends, syncs, groups []time.Duration
 	deleted := make(chan error, doomed)
 	for i := range doomed + 1 {
 		for range 3 {
@@ -72,6 +73,10 @@ func stalls(dir string) ([]figure, error) {
 				return nil, err
 			}
 			syncs = append(syncs, took...)
+			if took, err = durations(slices.Clone(grouped), time.Second); err != nil {
+				return nil, err
+			}
+			groups = append(groups, took...)
 		}
 		if i == doomed {
 			break
@@ -83,19 +88,21 @@ func stalls(dir string) ([]figure, error) {
 			return nil, err
 		}
 	}
-	return append([]figure{{"first append to a fresh journal", ms(first[2]), "ms"}}, compared(appends, syncs)...), nil
+	return append([]figure{{"first append to a fresh journal", ms(first[2]), "ms"}}, compared(appends, syncs, groups)...), nil
 }
 
-// compared compares appends with syncs.
-func compared(appends, syncs []time.Duration) []figure {
-	slices.Sort(appends)
-	slices.Sort(syncs)
+// compared compares appends with syncs of one bare append, and with appends to a bare loop.
+func compared(appends, syncs, groups []time.Duration) []figure {
+	for _, all := range [][]time.Duration{appends, syncs, groups} {
+		slices.Sort(all)
+	}
 	at := func(d []time.Duration, q float64) float64 { return ms(d[int(q*float64(len(d)-1))]) }
 	sync := at(syncs, 0.5)
 	return []figure{
 		{"1 KiB appends while streams of 2 million are deleted", float64(len(appends)), ""},
 		{"  p99.9 / median of bare syncs", at(appends, 0.999) / sync, ""},
 		{"  p99.9 / p99.9 of bare syncs", at(appends, 0.999) / at(syncs, 0.999), ""},
+		{"  p99.9 / p99.9 of as many bare writers", at(appends, 0.999) / at(groups, 0.999), ""},
 		{"  append p50", at(appends, 0.5), "ms"},
 		{"  append p99", at(appends, 0.99), "ms"},
 		{"  append p99.9", at(appends, 0.999), "ms"},
@@ -103,6 +110,8 @@ func compared(appends, syncs []time.Duration) []figure {
 		{"  bare sync p50", sync, "ms"},
 		{"  bare sync p99.9", at(syncs, 0.999), "ms"},
 		{"  bare sync, longest", at(syncs, 1), "ms"},
+		{"  bare writers p50", at(groups, 0.5), "ms"},
+		{"  bare writers p99.9", at(groups, 0.999), "ms"},
 	}
 }
 
