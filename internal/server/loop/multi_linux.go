@@ -23,7 +23,8 @@ type multi struct {
 
 	// A connection without requests waits for the next one, and one that is over for its end.
 	final      int       // forRequest, forEnd or forNothing
-	finalSince time.Time // when that wait began
+	finalSince time.Time // when that wait began, or the newest request
+	newest     uint32    // the newest stream at the last call of settle
 	blocked    time.Time // since when responses have waited for a window; zero if none does
 	oldest     uint32    // the last stream when a request became incomplete
 	collects   time.Time // since when a request has been incomplete; zero if none is
@@ -209,19 +210,21 @@ func (m *multi) settle() {
 	case m.IsIdle():
 		of = forRequest
 	}
-	if of != m.final {
-		m.final, m.finalSince = of, now
+	active := m.newest != m.Newest()
+	if of != m.final || active {
+		m.final, m.finalSince, m.newest = of, now, m.Newest()
 	}
-	if lasts(&m.blocked, m.IsBlocked(), now, c.l.waits[forWindow].limit) {
-		m.GiveUp()
+	if n := lasts(&m.blocked, m.IsBlocked(), now, c.l.waits[forWindow].limit); n > 0 {
+		m.GiveUp(n)
 		m.stir()
 	}
 	if m.collects.IsZero() {
 		m.oldest = m.Newest()
 	}
-	if lasts(&m.collects, m.IsCollecting(), now, c.l.waits[forRest].limit) {
-		m.Expire(m.oldest)
-		m.oldest = m.Newest()
+	if lasts(&m.collects, m.IsCollecting(), now, c.l.waits[forRest].limit) > 0 {
+		if m.Expire(m.oldest) {
+			m.oldest = m.Newest()
+		}
 		m.stir()
 	}
 	isFinal := of != forNothing
@@ -231,7 +234,7 @@ func (m *multi) settle() {
 			c.close()
 		}
 		return // transmit has set the wait
-	case of == forRequest && (len(c.in) > 0 || m.IsWithinHeaders()):
+	case of == forRequest && (len(c.in) > 0 && !m.IsBehind() || m.IsWithinHeaders()):
 		of = forHead
 	case isFinal:
 	case m.IsCollecting():
@@ -242,7 +245,7 @@ func (m *multi) settle() {
 	switch {
 	case of == forNothing:
 		c.stopWaiting()
-	case c.queue == &c.l.waits[of]:
+	case c.queue == &c.l.waits[of] && !active:
 	case isFinal && now.Sub(m.finalSince) > c.l.waits[m.final].limit: // nor by not opening a window
 		m.expire(of)
 	default:
@@ -250,19 +253,20 @@ func (m *multi) settle() {
 	}
 }
 
-// lasts reports whether a state has lasted for a time. The variable since is the time at which the
-// state, or the last period of that length, began.
-func lasts(since *time.Time, is bool, now time.Time, limit time.Duration) bool {
+// lasts returns for how many intervals of a certain length a state has lasted since the last result
+// that was not 0. The variable since is the time of that result, or the time at which the state began.
+func lasts(since *time.Time, is bool, now time.Time, interval time.Duration) int {
 	switch {
 	case !is:
 		*since = time.Time{}
 	case since.IsZero():
 		*since = now
-	case now.Sub(*since) >= limit:
+	case now.Sub(*since) >= interval:
+		n := int(now.Sub(*since) / interval)
 		*since = now
-		return true
+		return n
 	}
-	return false
+	return 0
 }
 
 // end tells the client that nothing more will be sent, so that it closes the connection.

@@ -173,11 +173,11 @@ func TestSlowResponse(t *testing.T) {
 		t.Error("the request is kept")
 	}
 	for range Patience {
-		p.c.GiveUp()
+		p.c.GiveUp(1)
 		p.WriteWindowUpdate(1, 1)
 		p.pass()
 	}
-	p.c.GiveUp()
+	p.c.GiveUp(1)
 	p.pass()
 	p.expect("1 status 200", `1 data "r"`, `1 data "e"`, `1 data "s"`, `1 data "p"`, `1 data "o"`, `1 data "n"`, "1 reset INTERNAL_ERROR")
 	if p.c.IsBlocked() || !p.c.IsIdle() {
@@ -211,7 +211,7 @@ func TestSlowTunnel(t *testing.T) {
 			p.c.Pull()
 		}
 		for range 2 * Patience {
-			p.c.GiveUp()
+			p.c.GiveUp(1)
 			p.WriteWindowUpdate(0, 1)
 			p.pass()
 		}
@@ -219,7 +219,7 @@ func TestSlowTunnel(t *testing.T) {
 			t.Errorf("complete %v: the response was given up: %v", complete, s.dropped)
 		}
 		for range Patience + 1 {
-			p.c.GiveUp()
+			p.c.GiveUp(1)
 		}
 		if !s.dropped || !p.c.IsIdle() {
 			t.Errorf("complete %v: the response was not given up", complete)
@@ -279,9 +279,59 @@ func TestIdleBuffers(t *testing.T) {
 		}
 	}
 	c, u := p.c, p.c.current
-	for i, n := range []int{cap(c.out), cap(c.scratch), cap(c.block), cap(u.spare), cap(u.frame), cap(u.block), cap(u.encoded), cap(c.fields), cap(u.got)} {
+	for i, n := range []int{cap(c.out), cap(c.scratch), cap(c.block), cap(u.spare) + cap(u.out), cap(u.frame), cap(u.block), cap(u.encoded), cap(c.fields), cap(u.got)} {
 		if most := []int{keptBytes, keptFields}[i/7]; n > most {
 			t.Errorf("buffer %d has a capacity of %d, want at most %d", i, n, most)
 		}
+	}
+}
+
+// Requests whose bodies are late pass through the tunnel no faster than net/http reads.
+func TestExpireIsBounded(t *testing.T) {
+	h := new(lonely)
+	c := New(h, &serverLimits)
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	in := filled(func(f *http2.Framer, id uint32) {
+		block.Reset()
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "a"}, {":path", "/x"}, {"content-length", "1"}, {"x-long", strings.Repeat("y", 3000)}} {
+			encoder.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
+		}
+		if id < 2000 {
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})
+		}
+		f.WritePing(false, [8]byte{})
+	})
+	for c.Newest() < 1999 {
+		in = in[c.Receive(in):]
+		c.Take()
+	}
+	if c.Expire(c.Newest()) {
+		t.Error("all requests were passed on")
+	}
+	if n := len(h.tunnel.in); n > mostUnread+2*mostPlain {
+		t.Errorf("%d bytes wait in the tunnel", n)
+	}
+}
+
+// A response that the client gives up while it waits for a window leaves nothing behind.
+func TestResetWhileHeld(t *testing.T) {
+	p := newPeer(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+	p.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, 10)) })
+	p.post(1, "")
+	p.respond(p.next(), strings.Repeat("x", firstWindow)) // uses up the window of the connection
+	for id := uint32(3); id < 20; id += 2 {
+		p.headers(id, true, ":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/")
+		p.pass()
+		for s := p.c.streams[id]; len(s.held) == 0; p.c.Pull() {
+			<-p.woken
+		}
+		if id > 3 {
+			p.WriteRSTStream(id, http2.ErrCodeCancel)
+			p.pass()
+		}
+	}
+	if len(p.c.held) != 1 {
+		t.Errorf("%d streams wait, want 1", len(p.c.held))
 	}
 }

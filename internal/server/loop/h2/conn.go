@@ -212,16 +212,16 @@ func (c *Conn) IsFull() bool {
 // fullBytes is the amount of data in one direction at which a connection no longer produces more.
 const fullBytes = 64 << 10
 
-// Patience is the number of calls of GiveUp for which a response may wait.
+// Patience is the number of intervals for which a response may wait (see GiveUp).
 const Patience = 6
 
-// GiveUp resets responses that have waited too long for a window. The host calls it at regular
-// intervals while the connection is blocked. A complete response must be accepted within Patience
-// calls. Of one that net/http continues, for example to a subscriber, the client must accept something
-// in that time.
-func (c *Conn) GiveUp() {
+// GiveUp resets responses that have waited too long for a window. The host calls it from time to time
+// while the connection is blocked, and says how many intervals of a certain length have passed since
+// the last call. A complete response must be accepted within Patience intervals. Of one that net/http
+// continues, for example to a subscriber, the client must accept something in that time.
+func (c *Conn) GiveUp(intervals int) {
 	for _, s := range slices.Concat(c.unsent, c.held) {
-		if s.waited++; s.waited > Patience && !s.dropped {
+		if s.waited += intervals; s.waited > Patience {
 			c.end(s.id, internalError)
 		}
 	}

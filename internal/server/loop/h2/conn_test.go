@@ -254,7 +254,7 @@ func TestAbort(t *testing.T) {
 	p.expect("1 reset INTERNAL_ERROR")
 }
 
-// Whatever a client sends, the connection sends only whole frames, and nobody panics.
+// Whatever a client sends, the connection sends only whole frames and never panics.
 func FuzzReceive(f *testing.F) {
 	for seed := range uint64(20) {
 		p := &peer{}
@@ -285,7 +285,7 @@ func FuzzReceive(f *testing.F) {
 			case 0:
 				p.c.Expire(p.c.Newest())
 			case 1:
-				p.c.GiveUp()
+				p.c.GiveUp(1)
 			case 2:
 				p.c.Pull()
 			case 3:

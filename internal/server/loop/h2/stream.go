@@ -20,7 +20,7 @@ type Stream struct {
 	serving  bool // the loop serves the request
 	dropped  bool // the client has given up the request, or the response can no longer be sent
 	answered bool // the whole response has come from the tunnel
-	waited   int  // how often GiveUp was called while the response has waited for a window
+	waited   int  // for how many intervals the response has waited for a window, see GiveUp
 
 	tunnel *Tunnel   // nil unless net/http serves the request
 	inner  uint32    // number of the stream in the tunnel
@@ -117,8 +117,17 @@ func (s *Stream) remove() {
 // abandon ends a stream that net/http serves. The parameter is the payload of a frame that says why.
 func (s *Stream) abandon(why []byte) {
 	s.tunnel.put(frame{kindReset, 0, s.inner, why})
+	s.forget()
+}
+
+// forget removes a stream, and what the client does not accept of its response.
+func (s *Stream) forget() {
+	c := s.c
+	if len(s.held) > 0 {
+		i := slices.Index(c.held, s)
+		c.held, s.held = slices.Delete(c.held, i, i+1), nil
+	}
 	s.remove()
-	s.held = nil
 }
 
 // rest lets large buffers go while there is no request.
@@ -129,6 +138,11 @@ func (c *Conn) rest() {
 			*b = trim(*b, keptBytes)
 		}
 		t.got = trim(t.got, keptFields)
+		t.mu.Lock()
+		if len(t.out) == 0 {
+			t.out = trim(t.out, keptBytes)
+		}
+		t.mu.Unlock()
 	}
 }
 
@@ -256,12 +270,17 @@ func (c *Conn) push() {
 }
 
 // Expire passes plain requests to net/http whose bodies are still incomplete, up to a certain stream.
-func (c *Conn) Expire(last uint32) {
+// It returns false if some are left because the connection is full.
+func (c *Conn) Expire(last uint32) bool {
 	for id, s := range c.streams {
 		if id <= last && s.tunnel == nil && !s.ended {
+			if c.IsFull() {
+				return false
+			}
 			s.passOn()
 		}
 	}
+	return true
 }
 
 // passOn passes a plain request to net/http.

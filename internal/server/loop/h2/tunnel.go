@@ -251,6 +251,9 @@ func (c *Conn) Pull() {
 	if c.opened {
 		c.push()
 	}
+	if len(c.streams) == 0 {
+		c.rest()
+	}
 }
 
 // abandon is called when net/http has closed a tunnel.
@@ -263,7 +266,7 @@ func (t *Tunnel) abandon() {
 	c.owe(t.owed)
 	for _, s := range t.streams {
 		c.reset(s.id, internalError)
-		s.remove()
+		s.forget()
 	}
 	left := c.tunnels[:0]
 	for _, u := range c.tunnels {
@@ -317,13 +320,14 @@ func (t *Tunnel) from(f frame) {
 		switch {
 		case s == nil:
 		case !s.isComplete():
-			s.held = nil
-			s.transmit(&waiting{frame: f})
+			c.reset(s.id, Code(binary.BigEndian.Uint32(f.payload)))
+			s.forget()
 		case s.held[len(s.held)-1].frame.kind != kindReset: // one is enough
 			s.deliver(waiting{frame: f})
 		}
 	case kindHeaders:
 		t.blockOf, t.block = f, append(t.block[:0], f.payload...)
+		t.blockOf.payload = nil
 		t.decode(f)
 	case kindContinuation:
 		t.block = append(t.block, f.payload...)
@@ -347,7 +351,6 @@ func (t *Tunnel) decode(f frame) {
 		return
 	}
 	f = t.blockOf
-	f.payload = nil
 	t.streams[f.stream].deliver(waiting{frame: f, fields: t.got})
 }
 
@@ -365,7 +368,7 @@ func (t *Tunnel) away(f frame) {
 	for inner, s := range t.streams {
 		if inner > last {
 			c.reset(s.id, refusedStream)
-			s.remove()
+			s.forget()
 		}
 	}
 	if len(t.streams) > 0 { // not because the tunnel was idle: a handler wants the connection to end
