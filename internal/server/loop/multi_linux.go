@@ -23,7 +23,7 @@ type multi struct {
 
 	// A connection without requests waits for the next one, and one that is over for its end.
 	final      int       // forRequest, forEnd or forNothing
-	finalSince time.Time // when that wait began, or the newest request
+	finalSince time.Time // when that wait began, or when the newest request came
 	newest     uint32    // the newest stream at the last call of settle
 	blocked    time.Time // since when responses have waited for a window; zero if none does
 	oldest     uint32    // the last stream when a request became incomplete
@@ -246,7 +246,7 @@ func (m *multi) settle() {
 	case of == forNothing:
 		c.stopWaiting()
 	case c.queue == &c.l.waits[of] && !active:
-	case isFinal && now.Sub(m.finalSince) > c.l.waits[m.final].limit: // nor by not opening a window
+	case isFinal && now.Sub(m.finalSince) > c.l.waits[m.final].limit: // nor must it do so by not opening a window
 		m.expire(of)
 	default:
 		c.l.waits[of].add(c, now)
