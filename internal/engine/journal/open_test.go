@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"runtime"
 	"testing"
 	"testing/synctest"
 
@@ -30,61 +29,60 @@ func TestOpenNow(t *testing.T) {
 		{"a closed gap", 1, engine.Header{Kind: engine.GapClosed}, false, false},
 		{"trimmed", 3, engine.Header{Kind: engine.Batch}, true, true},
 	}
-	fs := faulty.New()
-	j, err := Open(fs, small)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	for _, c := range tests {
-		d, err := j.Create(background, c.name, nil)
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		j, err := Open(fs, small)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := j.Open(background, d.Created, &recall{since: since})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range c.entries {
-			e := &engine.Entry{Header: c.each}
-			e.Seq = weir.Seq(i + 1)
-			e.First = e.Seq
-			if err := l.Append(background, e); err != nil {
+		defer j.Close()
+		for _, c := range tests {
+			d, err := j.Create(background, c.name, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		want := c.entries
-		if c.trims {
-			want--
-			if err := l.Trim(background, 2, nil); err != nil {
+			l, err := j.Open(background, d.Created, &recall{since: since})
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		before := fs.Calls(faulty.Read)
-		judge := &recall{since: since}
-		l = j.OpenNow(d.Created, judge)
-		for tries := 0; l == nil && c.opens && tries < 10_000; tries++ { // another goroutine may hold the lock of the documents
-			runtime.Gosched()
+			for i := range c.entries {
+				e := &engine.Entry{Header: c.each}
+				e.Seq = weir.Seq(i + 1)
+				e.First = e.Seq
+				if err := l.Append(background, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := c.entries
+			if c.trims {
+				want--
+				if err := l.Trim(background, 2, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			before := fs.Calls(faulty.Read)
+			judge := &recall{since: since}
+			synctest.Wait() // until no other goroutine holds the lock of the documents
 			l = j.OpenNow(d.Created, judge)
-		}
-		if (l != nil) != c.opens || fs.Calls(faulty.Read) != before {
-			t.Errorf("%s: opened at once: %v, with %d reads; want %v and none", c.name, l != nil, fs.Calls(faulty.Read)-before, c.opens)
-		}
-		if l == nil {
-			if l, err = j.Open(background, d.Created, judge); err != nil {
+			if (l != nil) != c.opens || fs.Calls(faulty.Read) != before {
+				t.Errorf("%s: opened at once: %v, with %d reads; want %v and none", c.name, l != nil, fs.Calls(faulty.Read)-before, c.opens)
+			}
+			if l == nil {
+				if l, err = j.Open(background, d.Created, judge); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if judge.entries != want {
+				t.Errorf("%s: the judge got %d entries, want %d", c.name, judge.entries, want)
+			}
+			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if judge.entries != want {
-			t.Errorf("%s: the judge got %d entries, want %d", c.name, judge.entries, want)
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 }
 
 // OpenNow does not wait until the deletion of the document has succeeded or failed. It does not open
