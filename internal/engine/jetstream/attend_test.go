@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ func twoNodes(t *testing.T, o Options) (here, there *Engine) {
 
 func node(t *testing.T, s *embedded.Server, o Options) *Engine {
 	t.Helper()
+	o.Patience = cmp.Or(o.Patience, time.Minute) // the machine may be busy
 	e, err := Open(ctx, connect(t, s), o)
 	if err != nil {
 		t.Fatal(err)

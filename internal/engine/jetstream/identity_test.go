@@ -128,7 +128,7 @@ func TestMissingPart(t *testing.T) {
 			for name := range js.StreamNames(ctx).Name() {
 				before = append(before, name)
 			}
-			e, err := Open(ctx, connect(t, s), Options{Name: "store", Shards: 2})
+			e, err := Open(ctx, connect(t, s), Options{Name: "store", Shards: 2, Patience: time.Minute})
 			if err == nil {
 				e.Close()
 			}

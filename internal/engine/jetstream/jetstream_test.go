@@ -55,7 +55,7 @@ func connect(t *testing.T, s *embedded.Server) *nats.Conn {
 func open(t *testing.T, s *embedded.Server, name string) *Engine {
 	t.Helper()
 	nc := connect(t, s)
-	e, err := Open(context.Background(), nc, Options{Name: name, Shards: 2, Room: s.Room})
+	e, err := Open(context.Background(), nc, Options{Name: name, Shards: 2, Room: s.Room, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

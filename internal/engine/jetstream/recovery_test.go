@@ -467,7 +467,7 @@ func TestCreateWithDeposedLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := &deposed{Servers: servers}
-	e, err := OpenOn(ctx, late, Options{Name: "store", Shards: 1})
+	e, err := OpenOn(ctx, late, Options{Name: "store", Shards: 1, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

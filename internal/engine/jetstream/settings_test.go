@@ -52,5 +52,5 @@ func TestStreamSettings(t *testing.T) {
 
 func openStore(t *testing.T, s *embedded.Server) (*Engine, error) {
 	t.Helper()
-	return Open(ctx, connect(t, s), Options{Name: "store", Shards: 2})
+	return Open(ctx, connect(t, s), Options{Name: "store", Shards: 2, Patience: time.Minute})
 }

@@ -138,7 +138,7 @@ func TestCatchUpWithoutSpace(t *testing.T) {
 	defer s.Stop()
 	// The option Room is not set, so the engine learns of the limit only when a server refuses a
 	// write.
-	e, err := Open(ctx, connect(t, s), Options{Shards: 1})
+	e, err := Open(ctx, connect(t, s), Options{Shards: 1, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
