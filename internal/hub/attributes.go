@@ -36,7 +36,7 @@ func (s *Stream) SetAttributes(ctx context.Context, edit func(string) (string, e
 func (h *Hub) EachWithAttributes(p weir.ProjectID, visit func(s *Stream, attributes string) bool) {
 	h.attributes.Range(func(k, v any) bool {
 		s := k.(*Stream)
-		return s.Project != p || s.expired(h.now()) || visit(s, v.(string))
+		return s.Project != p || s.expired() || visit(s, v.(string))
 	})
 }
 

@@ -301,7 +301,7 @@ func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
 // alive returns the stream with this id, or nil if there is no such stream or its lifetime has ended.
 func alive(h *Hub, id weir.StreamID) *Stream {
 	s := h.catalog.lookup(id)
-	if s != nil && s.expired(h.now()) {
+	if s != nil && s.expired() {
 		return nil
 	}
 	return s
@@ -339,7 +339,7 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, position uint64, limit
 	for below := position; !more; {
 		run := h.catalog.fill(p, below, buf)
 		for _, s := range run {
-			if !show(s.ID) || s.expired(h.now()) {
+			if !show(s.ID) || s.expired() {
 				continue
 			}
 			if more = len(page) == limit; more {

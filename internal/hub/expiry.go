@@ -40,7 +40,7 @@ func seemsLapsed(s *Stream) bool {
 // the same time. lapse returns nil if there is no such stream, or if its lifetime has not ended.
 func (h *Hub) lapse(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	s := h.catalog.lookup(id)
-	if s == nil || !s.expired(h.now()) {
+	if s == nil || !s.expired() {
 		return nil, nil
 	}
 	l := lifeOf(s)

@@ -223,12 +223,12 @@ func (l *life) endAfter(used int64) weir.Time {
 
 // expired reports whether the lifetime of the stream has ended. This includes a stream with a
 // limited lifetime that was deleted after the caller found it.
-func (s *Stream) expired(now weir.Time) bool {
+func (s *Stream) expired() bool {
 	if !s.limited() {
 		return false
 	}
 	l := lifeOf(s)
-	return l == nil || l.isOver(now)
+	return l == nil || l.isOver(s.hub.now())
 }
 
 // isOver reports whether the lifetime has ended. After it has returned true, it never returns false
