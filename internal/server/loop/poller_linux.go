@@ -111,7 +111,7 @@ func (p *poller) rest(uintptr) bool {
 
 // look gets the events that have happened, without waiting.
 func (p *poller) look() error {
-	n, err := syscall.EpollWait(p.inner, p.events[:], 0)
+	n, err := epollWait(p.inner, p.events[:])
 	p.ready = max(n, 0)
 	if err != nil && !errors.Is(err, syscall.EINTR) {
 		return fmt.Errorf("look for events: %w", err)
@@ -125,7 +125,7 @@ func (p *poller) arm(on bool) error {
 	if on {
 		e.Events = syscall.EPOLLIN
 	}
-	if err := syscall.EpollCtl(p.outer, syscall.EPOLL_CTL_MOD, p.inner, &e); err != nil {
+	if err := epollCtl(p.outer, syscall.EPOLL_CTL_MOD, p.inner, &e); err != nil {
 		return fmt.Errorf("arm an epoll descriptor: %w", err)
 	}
 	p.armed = on
