@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,4 +73,30 @@ func (e *demoless) Delete(ctx context.Context, key string, revision engine.Revis
 		return engine.ErrFull
 	}
 	return e.Engine.Delete(ctx, key, revision)
+}
+
+// A stop does not wait until a store that does not answer has opened the demo stream.
+func TestStopWhileDemoWaits(t *testing.T) {
+	e := &silent{Engine: servicetest.NewDisk(), asked: make(chan struct{}), closed: make(chan struct{})}
+	s := servicetest.Start(t, servicetest.Options{Engine: e, Args: []string{"--demo=true"}})
+	<-e.asked
+	s.Stop()
+}
+
+// silent is an engine that does not open logs until it is closed.
+type silent struct {
+	engine.Engine
+	once          sync.Once
+	asked, closed chan struct{}
+}
+
+func (e *silent) Open(context.Context, engine.LogID, engine.Judge) (engine.Log, error) {
+	e.once.Do(func() { close(e.asked) })
+	<-e.closed
+	return nil, engine.ErrClosed
+}
+
+func (e *silent) Close() error {
+	close(e.closed)
+	return e.Engine.Close()
 }

@@ -72,6 +72,7 @@ type Service struct {
 	stopping  chan struct{}
 	failed    failure
 	work      sync.WaitGroup
+	feeding   sync.WaitGroup // the feed of the demo stream: it waits for a store that does not answer, which closing the engine ends
 
 	capacity capacity
 	bodies   *budget.Budget // memory of request bodies
@@ -171,7 +172,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		svc.work.Go(func() { watchLease(svc.Hub, lease, svc.logger, svc.stopping) })
 	}
 	if s.Demo {
-		svc.work.Go(func() { svc.demo.feed(svc.stopping) })
+		svc.feeding.Go(func() { svc.demo.feed(svc.stopping) })
 	}
 	return nil
 }
@@ -433,6 +434,7 @@ func (svc *Service) Stop(grace time.Duration) error {
 	if svc.engine != nil {
 		faults = append(faults, svc.engine.Close())
 	}
+	svc.feeding.Wait()
 	svc.store.close()
 	return errors.Join(faults...)
 }
