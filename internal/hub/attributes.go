@@ -96,7 +96,7 @@ func Begin(ctx context.Context, s *Stream, seq weir.Seq) error {
 	if !begun {
 		return nil
 	}
-	return clientError(s.ID, f.trim())
+	return changeError(s.ID, f.trim())
 }
 
 // Read calls visit for the batches from the position pos upwards, in order, until about limit bytes

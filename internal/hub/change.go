@@ -95,7 +95,7 @@ func (s *Stream) change(ctx context.Context, edit func(*Spec) error) error {
 		case errors.Is(err, engine.ErrNotFound):
 			return notFound(s.ID)
 		case !errors.Is(err, engine.ErrConflict):
-			return clientError(s.ID, err)
+			return changeError(s.ID, err)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func trimEvicted(ctx context.Context, f *feed) error {
 	if !due {
 		return nil
 	}
-	return clientError(f.s.ID, f.trim())
+	return changeError(f.s.ID, f.trim())
 }
 
 // settingsChanged puts the settings of a changed document into the stream. It must not call the

@@ -66,7 +66,7 @@ func (s *Stream) end(ctx context.Context, f *feed, w *Writer) (stream.Verdict, e
 	if err == nil {
 		return c.verdict, nil
 	}
-	if known := clientError(s.ID, err); known != err || ctx.Err() != nil {
+	if known := changeError(s.ID, err); known != err || ctx.Err() != nil {
 		f.writeFailed(known)
 		return stream.Verdict{}, known
 	}

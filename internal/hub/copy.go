@@ -57,7 +57,7 @@ func closeOpenGaps(ctx context.Context, f *feed) error {
 		return nil
 	}
 	e := &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}, Proposer: &closing{gaps: true}}
-	return clientError(f.s.ID, f.log.Append(ctx, e))
+	return changeError(f.s.ID, f.log.Append(ctx, e))
 }
 
 // copies receives the outcomes of the batches that Copy proposes.

@@ -91,7 +91,7 @@ func (c *catalog) created(s *Spec, at weir.Time, err error) (weir.Stream, error)
 		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
 	}
 	if err != nil {
-		return weir.Stream{}, clientError(s.ID, err)
+		return weir.Stream{}, changeError(s.ID, err)
 	}
 	return weir.Stream{
 		ID: s.ID, Name: s.Name, CreatedAt: at, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode,

@@ -39,7 +39,7 @@ func (s *Stream) deleteIf(ctx context.Context, due func(*Spec) bool) error {
 		case errors.Is(err, engine.ErrNotFound):
 			return notFound(s.ID)
 		case !errors.Is(err, engine.ErrConflict): // after a conflict, deleteIf tries again, because the settings have changed meanwhile
-			return clientError(s.ID, err)
+			return changeError(s.ID, err)
 		}
 	}
 }

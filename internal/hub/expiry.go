@@ -118,11 +118,11 @@ func (l *life) finish(ctx context.Context) (bool, error) {
 		return true, nil
 	case hinders(err):
 		if l.end().Add(l.saveEvery()+appendLongest) > l.s.hub.now() {
-			return false, clientError(l.s.ID, fmt.Errorf("%w: cannot end the lifetime of the stream: %v", engine.ErrUnavailable, err))
+			return false, changeError(l.s.ID, fmt.Errorf("%w: cannot end the lifetime of the stream: %v", engine.ErrUnavailable, err))
 		}
 		return true, nil
 	case err != nil:
-		return false, clientError(l.s.ID, err)
+		return false, changeError(l.s.ID, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -264,7 +264,7 @@ func (f *feed) closeGaps() {
 		err = f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
 		if err != nil && !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
 			f.hub.opts.Logger.Warn("failed to close gaps, will retry", "stream", f.s.ID, "error", err)
-			f.writeFailed(clientError(f.s.ID, err))
+			f.writeFailed(changeError(f.s.ID, err))
 		}
 	}
 	f.mu.Lock()

@@ -202,11 +202,22 @@ func clientError(id weir.StreamID, err error) error {
 	case errors.Is(err, engine.ErrTooNew): // before ErrBehind, which wraps it
 		return weir.Errorf(weir.StorageUnavailable, "a newer version has written to this stream, and this node must be upgraded to read it")
 	case errors.Is(err, engine.ErrUnavailable):
-		return weir.Errorf(weir.StorageUnavailable, "the store did not answer in time, and the request may have taken effect: retry it")
+		return errNoAnswer
 	case errors.Is(err, engine.ErrBehind):
 		return weir.Errorf(weir.StorageUnavailable, "this node fell behind the other nodes: retry the request")
 	case errors.Is(err, engine.ErrClosed):
 		return errStopped
 	}
 	return err
+}
+
+var errNoAnswer = weir.Errorf(weir.StorageUnavailable, "the store did not answer in time: retry the request")
+
+// changeError is clientError for a call that may have changed something although it failed.
+func changeError(id weir.StreamID, err error) error {
+	known := clientError(id, err)
+	if known == errNoAnswer {
+		return weir.Errorf(weir.StorageUnavailable, "the store did not answer in time, and the request may have taken effect: retry it")
+	}
+	return known
 }

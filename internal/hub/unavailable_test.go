@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,8 +59,29 @@ func TestOpenWithUnavailableStore(t *testing.T) {
 	})
 }
 
+// The error of a call that changes something says that the change may have been stored. The error of a
+// read does not.
+func TestUnavailableStoreAfterChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &unavailable{Engine: memory.New()}
+		h := open(t, e, Options{})
+		defer h.Close()
+		st := find(t, h, made(t, h, nil).ID)
+		e.cutOff.Store(true)
+		_, read := st.Batch(ctx, 1)
+		_, created := h.Create(ctx, Spec{ID: "another", Project: "p", RetentionSeconds: 60, MaxBytes: weir.MinMaxBytes, Mode: weir.JSON})
+		for err, changes := range map[error]bool{read: false, created: true} {
+			if code(err) != weir.StorageUnavailable || strings.Contains(err.Error(), "may have taken effect") != changes {
+				t.Errorf("a call that changes something: %v; it returned %v", changes, err)
+			}
+		}
+		e.cutOff.Store(false)
+	})
+}
+
 // unavailable is an engine whose logs take 10 s (the constant timeout) to close, as if the servers
-// did not answer. While the field cutOff is set, opening a log fails after the same time.
+// did not answer. While the field cutOff is set, opening a log and creating a document fail after the
+// same time.
 type unavailable struct {
 	engine.Engine
 	cutOff atomic.Bool
@@ -74,6 +96,14 @@ func (e *unavailable) Open(ctx context.Context, id engine.LogID, j engine.Judge)
 	}
 	l, err := e.Engine.Open(ctx, id, j)
 	return &unavailableLog{l}, err
+}
+
+func (e *unavailable) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	if e.cutOff.Load() {
+		<-time.After(timeout)
+		return engine.Document{}, engine.ErrUnavailable
+	}
+	return e.Engine.Create(ctx, key, value)
 }
 
 type unavailableLog struct{ engine.Log }
