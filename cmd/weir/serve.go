@@ -115,6 +115,7 @@ func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out i
 	case <-ctx.Done():
 		logger.Info("stopping")
 	case err := <-svc.Failed():
+		logger.Error("stopping", "error", err) // the stop may take long
 		svc.Stop(s.ShutdownGrace)
 		return fmt.Errorf("serve: %w", err)
 	}

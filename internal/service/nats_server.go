@@ -118,6 +118,7 @@ func (s *store) tendServer(stopping <-chan struct{}) error {
 		}
 		why := examine(s.server.Fault, tick.C, stopping)
 		if why == errHangs {
+			s.fault.Store(&why)
 			return why
 		}
 		if why == nil {

@@ -68,6 +68,17 @@ func TestNATSServerHangs(t *testing.T) {
 	if err := examine(hang, nil, stopping); err != nil {
 		t.Errorf("a service that stops: %v", err)
 	}
+
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Kill()
+	s := &store{server: server}
+	s.fault.Store(&errHangs)
+	if s.close(); server.Fault() != nil {
+		t.Error("the store waits until a server that hangs has stopped")
+	}
 }
 
 // A server whose disk is full starts when the disk works again, however long that takes. Other errors

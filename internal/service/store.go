@@ -64,7 +64,7 @@ func (s *store) close() {
 	if s.system != nil {
 		s.system.Close()
 	}
-	if s.server != nil {
+	if s.server != nil && s.stopped() != errHangs { // a server that hangs does not stop, and has synced what it has acknowledged
 		s.server.Stop()
 	}
 	if s.lock != nil {
