@@ -18,15 +18,15 @@ type StreamSize struct {
 	ID      weir.StreamID  `json:"id"`
 	Project weir.ProjectID `json:"project"` // empty if the document of the stream cannot be read
 	Name    string         `json:"name"`
-	Batches int            `json:"batches"` // includes closed gaps; a batch that the journal was copying to another file may count twice
+	Batches int            `json:"batches"` // a batch that the journal was copying to another file may count twice
 	Bytes   int64          `json:"bytes"`
 }
 
 // Streams returns the streams of a data directory that no server is using, the one with the most
 // batches first. It needs little memory, however many batches there are.
 func Streams(data string) ([]StreamSize, error) {
-	if !HasJournal(data) {
-		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
+	if err := requireJournal(data); err != nil {
+		return nil, err
 	}
 	sizes, err := journal.Sizes(disk.OS(Journal(data)))
 	if err != nil {
@@ -36,7 +36,7 @@ func Streams(data string) ([]StreamSize, error) {
 	for _, s := range sizes {
 		if id, ok := hub.StreamOf(s.Document.Key); ok {
 			spec, _ := hub.SpecOf(s.Document)
-			all = append(all, StreamSize{ID: id, Project: spec.Project, Name: spec.Name, Batches: s.Entries, Bytes: s.Bytes})
+			all = append(all, StreamSize{ID: id, Project: spec.Project, Name: spec.Name, Batches: s.Batches, Bytes: s.Bytes})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b StreamSize) int { return cmp.Compare(b.Batches, a.Batches) })
@@ -46,8 +46,8 @@ func Streams(data string) ([]StreamSize, error) {
 // DropStream deletes a stream from a data directory that no server is using. When DropStream
 // returns nil, the deletion is durable. Like Streams, it needs little memory.
 func DropStream(data string, id weir.StreamID) error {
-	if !HasJournal(data) {
-		return fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
+	if err := requireJournal(data); err != nil {
+		return err
 	}
 	err := journal.Drop(disk.OS(Journal(data)), hub.DocumentKind+"/"+string(id))
 	if errors.Is(err, engine.ErrNotFound) {

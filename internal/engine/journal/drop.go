@@ -17,8 +17,8 @@ import (
 // Size is a document and the size of its log.
 type Size struct {
 	Document engine.Document
-	Entries  int   // number of entries; an entry that was being copied when the journal was closed may count twice
-	Bytes    int64 // total size of the payloads of these entries
+	Batches  int   // a batch that was being copied when the journal was closed may count twice
+	Bytes    int64 // total size of the payloads of these batches
 }
 
 // Sizes returns the documents of a journal that is not in use, in order of their keys, with the
@@ -40,13 +40,13 @@ func Sizes(fs disk.FS) ([]Size, error) {
 		for ; len(slots) > 0; slots = slots[segments.SlotSize:] {
 			sl := segments.DecodeSlot(slots)
 			l, owned := j.store.logs.Lookup(engine.LogID(sl.Log))
-			if !owned || !sl.Kind.Entry() || l != nil && sl.Seq < uint64(l.lastMark().low) {
+			if !owned || sl.Kind != segments.KindBatch || l != nil && sl.Seq < uint64(l.lastMark().low) {
 				continue
 			}
 			if of[sl.Log] == nil {
 				of[sl.Log] = &Size{}
 			}
-			of[sl.Log].Entries++
+			of[sl.Log].Batches++
 			of[sl.Log].Bytes += int64(sl.Size)
 		}
 	}
@@ -54,7 +54,7 @@ func Sizes(fs disk.FS) ([]Size, error) {
 	j.store.docs.Scan(func(_ string, d *index.Document) bool {
 		size := Size{Document: d.Document}
 		if held := of[uint64(d.Created)]; held != nil {
-			size.Entries, size.Bytes = held.Entries, held.Bytes
+			size.Batches, size.Bytes = held.Batches, held.Bytes
 		}
 		all = append(all, size)
 		return true

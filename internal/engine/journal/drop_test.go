@@ -4,8 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/journal/repair"
 )
 
 // twoLogs returns a journal with a small log, of which 10 entries were trimmed, and a large log. A
@@ -43,10 +45,10 @@ func TestDrop(t *testing.T) {
 	}
 	got := map[string]int{}
 	for _, s := range sizes {
-		got[s.Document.Key] = s.Entries
+		got[s.Document.Key] = s.Batches
 	}
 	if len(got) != 3 || got["stream/small"] != 20 || got["stream/large"] != 600 || got["project/empty"] != 0 {
-		t.Errorf("Sizes returned %v entries per log", got)
+		t.Errorf("Sizes returned %v batches per log", got)
 	}
 	j, err := openWithoutEntries(fs)
 	if err != nil {
@@ -117,5 +119,39 @@ func TestDropOnAFullDisk(t *testing.T) {
 	delete(h.docs, "stream/large")
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
+	}
+}
+
+// Sizes and a check count batches, and a check counts closed gaps. The closing of a stream is neither,
+// unless it closes a gap as well.
+func TestCountsWithoutMarkers(t *testing.T) {
+	marker := func(first, seq weir.Seq, flags engine.Flags) *engine.Entry {
+		return &engine.Entry{Header: engine.Header{Kind: engine.GapClosed, First: first, Seq: seq, Flags: flags}}
+	}
+	for name, c := range map[string]struct {
+		entries []*engine.Entry
+		gaps    int
+	}{
+		"closed":            {[]*engine.Entry{batchOf(1, "x"), batchOf(2, "y"), marker(3, 3, engine.Ends)}, 0},
+		"closed with a gap": {[]*engine.Entry{batchOf(1, "x"), batchOf(2, "y"), marker(3, 5, engine.Ends)}, 1},
+		"a gap":             {[]*engine.Entry{batchOf(1, "x"), marker(2, 3, 0), batchOf(4, "y")}, 1},
+	} {
+		fs := faulty.New()
+		j, _, l := openOne(t, fs, &fixed{})
+		for _, e := range c.entries {
+			if err := l.Append(background, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := repair.Check(fs, repair.CheckOptions{})
+		if err != nil || r.Batches != 2 || r.ClosedGaps != c.gaps {
+			t.Errorf("%s: a check counts %d batches and %d closed gaps, want 2 and %d (%v)", name, r.Batches, r.ClosedGaps, c.gaps, err)
+		}
+		if sizes, err := Sizes(fs); err != nil || len(sizes) != 1 || sizes[0].Batches != 2 || sizes[0].Bytes != 2 {
+			t.Errorf("%s: Sizes returned %+v (%v)", name, sizes, err)
+		}
 	}
 }

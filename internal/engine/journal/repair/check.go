@@ -422,6 +422,8 @@ func (c *checkup) sum() {
 			switch {
 			case it.Kind == segments.KindGapClosed && it.Flags&engine.Lost != 0:
 				r.LostBatches += uint64(it.Seq + 1 - min(above, it.Seq))
+			case it.Kind == segments.KindGapClosed && it.Flags&engine.Ends != 0 && it.Seq <= above:
+				// The entry closes the stream, and no gap.
 			case it.Kind == segments.KindGapClosed:
 				r.ClosedGaps++
 			case it.Flags&engine.Lost != 0:
