@@ -33,10 +33,13 @@ var varyEncoding = []string{"Accept-Encoding"}
 // sets Vary. The parameter size is the minimum size of its body. A long response gets zstd only if
 // there is memory for an encoder.
 func (c *call) choose(size int) coding {
-	if size < leastZipped || c.r.Method != http.MethodGet {
+	if size < leastZipped || c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
 		return ""
 	}
 	c.w.Header()["Vary"] = varyEncoding
+	if c.r.Method == http.MethodHead {
+		return "" // the response says how long an uncompressed body is
+	}
 	fields := c.r.Header["Accept-Encoding"]
 	best := preferred(fields, gzipCoding, zstdCoding)
 	if best == zstdCoding && size > piece && !c.borrowEncoder() {

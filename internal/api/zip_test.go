@@ -42,6 +42,10 @@ func TestMemoryOfEncoders(t *testing.T) {
 	}
 	for _, path := range []string{batchPath, "/v1/streams/{raw}/batches"} {
 		check("free", path, "gzip, zstd", "zstd")
+		h := svc.do("HTTP/1.1", svc.request("HEAD", path, []string{"Authorization: Bearer {key:live}", "Accept-Encoding: gzip"}, "")).header
+		if h.Get("Vary") != "Accept-Encoding" || h.Get("Content-Encoding") != "" {
+			t.Errorf("HEAD %s: vary %q and content-encoding %q, want the header of an uncompressed response", path, h.Get("Vary"), h.Get("Content-Encoding"))
+		}
 	}
 	// Other holders take memory until a loan of the size of an encoder would have to wait.
 	for full := false; !full; {
