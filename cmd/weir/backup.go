@@ -145,7 +145,11 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, o back
 	how := map[string]string{"server": "from the running server", "directory": "from the directory"}[via]
 	line := fmt.Sprintf("%s: %d files, %s in %.1fs, %s", name, r.Files, size(r.Bytes), r.Seconds, how)
 	if r.Earlier > 0 {
-		line += fmt.Sprintf("; %d more are in earlier backups, which a restore needs too", r.Earlier)
+		files := "files are"
+		if r.Earlier == 1 {
+			files = "file is"
+		}
+		line += fmt.Sprintf("; %d more %s in earlier backups, which a restore needs too", r.Earlier, files)
 	}
 	return r.say(c, w, asJSON, line,
 		"the backup is complete, but some of the data was damaged before: run weir check")
@@ -205,6 +209,9 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	}
 	t := &target{name: name, force: force}
 	if err := t.checkFree(); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Dir(name)); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // creates the file with mode 0600

@@ -44,9 +44,14 @@ of one of its running nodes. Stop the publishers first: batches that are publish
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			if datadir.IsNode(dir) {
-				return leaveCluster(ctx, c, data, dir, asJSON)
+				err = leaveCluster(ctx, c, data, dir, asJSON)
+			} else {
+				err = enterCluster(ctx, c, data, dir, dir, asJSON)
 			}
-			return enterCluster(ctx, c, data, dir, asJSON)
+			if err != nil && ctx.Err() != nil {
+				return fmt.Errorf("migrate %s: interrupted; run the command again", dir)
+			}
+			return err
 		},
 	}
 	return operator(c, &data, &asJSON)
@@ -81,7 +86,7 @@ func leaveCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSO
 	if _, err := copyCluster(ctx, c, into, dir); err != nil {
 		return err
 	}
-	return enterCluster(ctx, c, data, into, asJSON)
+	return enterCluster(ctx, c, data, into, dir, asJSON)
 }
 
 // copyCluster takes a backup of a cluster and restores it into the directory that the parameter
@@ -123,9 +128,9 @@ func (m migration) say(c *cobra.Command, dir string, asJSON bool) error {
 }
 
 // enterCluster asks a running node of a cluster to copy the data directory of a single server, and
-// shows the progress.
-func enterCluster(ctx context.Context, c *cobra.Command, data, dir string, asJSON bool) error {
-	b, err := json.Marshal(admin.NewMigration{From: dir})
+// shows the progress. The parameter from is that directory, and dir the one that the user has named.
+func enterCluster(ctx context.Context, c *cobra.Command, data, from, dir string, asJSON bool) error {
+	b, err := json.Marshal(admin.NewMigration{From: from})
 	if err != nil {
 		return err
 	}

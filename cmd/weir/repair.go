@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"weir/internal/access"
 	"weir/internal/datadir"
 )
 
@@ -72,7 +73,11 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 		fmt.Fprintf(w, "set aside: %d batches of lost streams\n", r.Before.Orphans)
 	}
 	for _, k := range r.Revoked {
-		fmt.Fprintf(w, "revoked key %s (%s, named %q), because a lost record may have revoked it; to replace it, run weir key create\n", k.ID, k.Masked, k.Name)
+		what, command := "key", "weir key create"
+		if k.Kind == access.Management {
+			what, command = "management token", "weir token create"
+		}
+		fmt.Fprintf(w, "revoked %s %s (%s, named %q), because a lost record may have revoked it; to replace it, run %s\n", what, k.ID, k.Masked, k.Name, command)
 	}
 	if r.Lossless() {
 		fmt.Fprintln(w, "nothing is lost")

@@ -44,6 +44,8 @@ func missingFile(t *testing.T, number string) (data string, revoked, used access
 	must(err)
 	k, revoked, err := a.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live, Name: "leaked"})
 	must(err)
+	token, _, err := a.CreateToken(ctx, "backend")
+	must(err)
 	h, err := hub.Open(ctx, j, hub.Options{})
 	must(err)
 	o, err := h.Create(ctx, hub.Spec{Project: p.ID, Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw})
@@ -59,6 +61,8 @@ func missingFile(t *testing.T, number string) (data string, revoked, used access
 	}
 	fill(12)
 	_, err = a.Revoke(ctx, k.ID)
+	must(err)
+	_, err = a.RevokeToken(ctx, token.ID)
 	must(err)
 	fill(10)
 	_, used, err = a.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live, Name: "new"})
@@ -98,6 +102,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 		"may be outdated or deleted: stream "+string(stream)+"\n")
 	out, errs := weirly(t, exitLost, "check", "--data", data, "--repair")
 	holds(t, out, "revoked key ", `named "leaked"`, "to replace it, run weir key create\n",
+		"revoked management token ", `named "backend"`, "to replace it, run weir token create\n",
 		"lost from stream "+string(stream)+": ", "no damage found\n")
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
 		t.Errorf("the output says that nothing is lost, or names a key that was not revoked:\n%s", out)

@@ -35,6 +35,7 @@ func OpenChain(names []string) (c *Chain, err error) {
 			c.Close()
 		}
 	}()
+	seen := map[string]bool{} // files by name: a file counts once, however often it is named
 	var all []*backup.Summary
 	named := map[*backup.Summary]string{}
 	found := map[*backup.Summary]*os.File{}
@@ -48,6 +49,12 @@ func OpenChain(names []string) (c *Chain, err error) {
 			list = []string{name}
 		}
 		for _, path := range list {
+			if file, err := filepath.Abs(path); err == nil {
+				if seen[file] {
+					continue
+				}
+				seen[file] = true
+			}
 			f, s, err := summarize(path)
 			if err != nil && path != names[0] { // the caller adds the first name to the error
 				err = fmt.Errorf("%s: %w", path, err)

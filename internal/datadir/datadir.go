@@ -41,11 +41,22 @@ func IsNode(data string) bool {
 	return err == nil
 }
 
+// requireJournal returns an error if a data directory has no journal.
+func requireJournal(data string) error {
+	switch {
+	case HasJournal(data):
+		return nil
+	case IsNode(data):
+		return fmt.Errorf("%s belongs to a node of a cluster; this command works with the journal of a single server only", data)
+	}
+	return fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
+}
+
 // Check verifies every record of a data directory that no server is using. It changes nothing. The
 // function progress may be nil.
 func Check(data string, progress func(done, total int64)) (*repair.Report, error) {
-	if !HasJournal(data) {
-		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
+	if err := requireJournal(data); err != nil {
+		return nil, err
 	}
 	r, err := repair.Check(disk.OS(Journal(data)), checkOptions(progress))
 	if err != nil {

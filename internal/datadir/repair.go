@@ -2,7 +2,6 @@ package datadir
 
 import (
 	"errors"
-	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
@@ -29,8 +28,8 @@ type Repaired struct {
 // of them may have revoked a key. Repair then revokes every key for which this is possible. The
 // function progress may be nil.
 func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
-	if !HasJournal(data) {
-		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
+	if err := requireJournal(data); err != nil {
+		return nil, err
 	}
 	if err := refuseForeign(data); err != nil {
 		return nil, err

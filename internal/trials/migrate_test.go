@@ -139,7 +139,7 @@ func TestMigrateFromCluster(t *testing.T) {
 		t.Errorf("weir migrate to a server that is running: %v: %s", err, out)
 	}
 	other := serve(t, t.TempDir(), nats...)
-	if out, err := move(other.data); err != nil || !strings.Contains(out, " streams, ") {
+	if out, err := move(other.data); err != nil || !strings.Contains(out, " streams, ") || !strings.Contains(out, old.data+": ") {
 		t.Fatalf("weir migrate to another cluster: %v: %s", err, out)
 	}
 	same("other cluster", &caller{other.url, contract.HTTP1()})
