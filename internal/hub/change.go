@@ -63,7 +63,8 @@ func (s *Stream) Change(ctx context.Context, c Change) (weir.Stream, error) {
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	return s.Object(ctx)
+	o, err := s.Object(ctx)
+	return o, changeError(s.ID, err)
 }
 
 // change calls the function edit with the settings of the stream, and stores the edited settings in

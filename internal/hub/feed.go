@@ -326,7 +326,7 @@ func (f *feed) Commit(n int) {
 	f.hub.counts.gaps.Add(gaps)
 	f.pending.drop(n)
 	setEnded(f)
-	f.shrink(f.newest) // a read evicts what has become too old since then
+	f.shrink(f.hub.now())
 	f.wake()
 }
 

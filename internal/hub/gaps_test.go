@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -373,4 +374,43 @@ func (l *balkyLog) Append(ctx context.Context, e *engine.Entry) error {
 		return engine.ErrUnavailable
 	}
 	return l.Log.Append(ctx, e)
+}
+
+// A batch that is stored slowly and evicts others takes no grace from a gap that was opened meanwhile.
+func TestGraceOfGapOpenedDuringCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{GapGrace: 2 * time.Second})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
+		publish(t, s, at(1, "x"))
+		publish(t, s, at(3, strings.Repeat("x", 600)))
+		held := at(2, "y") // its body is being received, so the gaps above it stay open
+		if _, err := s.Decide(ctx, held); err != nil {
+			t.Fatal(err)
+		}
+		defer held.Release()
+		f, err := s.acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.release()
+		admit := func(p *Publish) {
+			t.Helper()
+			if p := newProposal(f, stream.Publish{Chosen: true, Seq: p.Seq, Size: int64(len(p.Batch.Payload))}, p, false); !f.Admit(&p.entry) {
+				t.Fatalf("a batch was refused: %v", p.verdict.Err)
+			}
+		}
+		admit(at(4, strings.Repeat("x", 600)))
+		<-time.After(4 * time.Second) // the disk takes as long to store batch 4
+		admit(at(6, "z"))             // opens gap 5
+		<-time.After(100 * time.Millisecond)
+		f.Commit(1) // evicts batches 1 and 3, and with them the held sequence 2
+		f.Commit(1)
+		<-time.After(100 * time.Millisecond)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if v := f.ahead.Decide(stream.Publish{Chosen: true, Seq: 5, Size: 1}, h.now()); v.Outcome != stream.Stored {
+			t.Errorf("the gap was closed 0.2 s after it was opened: %v", v.Err)
+		}
+	})
 }

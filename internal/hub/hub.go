@@ -211,9 +211,11 @@ func clientError(id weir.StreamID, err error) error {
 	return err
 }
 
+// errNoAnswer is the error of a call that has changed nothing.
 var errNoAnswer = weir.Errorf(weir.StorageUnavailable, "the store did not answer in time: retry the request")
 
-// changeError is clientError for a call that may have changed something although it failed.
+// changeError is clientError for a call that may have changed something although it failed. The
+// parameter err may also be a result of clientError.
 func changeError(id weir.StreamID, err error) error {
 	known := clientError(id, err)
 	if known == errNoAnswer {

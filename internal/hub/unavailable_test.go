@@ -67,10 +67,13 @@ func TestUnavailableStoreAfterChange(t *testing.T) {
 		h := open(t, e, Options{})
 		defer h.Close()
 		st := find(t, h, made(t, h, nil).ID)
+		publish(t, st, at(1, "x"))
 		e.cutOff.Store(true)
-		_, read := st.Batch(ctx, 1)
+		_, read := st.Batch(ctx, 2)
 		_, created := h.Create(ctx, Spec{ID: "another", Project: "p", RetentionSeconds: 60, MaxBytes: weir.MinMaxBytes, Mode: weir.JSON})
-		for err, changes := range map[error]bool{read: false, created: true} {
+		name := "another"
+		_, changed := st.Change(ctx, Change{Name: &name}) // stores the change, and fails to read the stream after it
+		for err, changes := range map[error]bool{read: false, created: true, changed: true} {
 			if code(err) != weir.StorageUnavailable || strings.Contains(err.Error(), "may have taken effect") != changes {
 				t.Errorf("a call that changes something: %v; it returned %v", changes, err)
 			}
@@ -81,7 +84,7 @@ func TestUnavailableStoreAfterChange(t *testing.T) {
 
 // unavailable is an engine whose logs take 10 s (the constant timeout) to close, as if the servers
 // did not answer. While the field cutOff is set, opening a log and creating a document fail after the
-// same time.
+// same time, and CatchUp fails at once.
 type unavailable struct {
 	engine.Engine
 	cutOff atomic.Bool
@@ -95,7 +98,7 @@ func (e *unavailable) Open(ctx context.Context, id engine.LogID, j engine.Judge)
 		return nil, engine.ErrUnavailable
 	}
 	l, err := e.Engine.Open(ctx, id, j)
-	return &unavailableLog{l}, err
+	return &unavailableLog{l, e}, err
 }
 
 func (e *unavailable) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
@@ -106,7 +109,17 @@ func (e *unavailable) Create(ctx context.Context, key string, value []byte) (eng
 	return e.Engine.Create(ctx, key, value)
 }
 
-type unavailableLog struct{ engine.Log }
+type unavailableLog struct {
+	engine.Log
+	e *unavailable
+}
+
+func (l *unavailableLog) CatchUp(ctx context.Context) error {
+	if l.e.cutOff.Load() {
+		return engine.ErrUnavailable
+	}
+	return l.Log.CatchUp(ctx)
+}
 
 func (l *unavailableLog) Close() error {
 	<-time.After(timeout)
