@@ -35,7 +35,7 @@ func OpenChain(names []string) (c *Chain, err error) {
 			c.Close()
 		}
 	}()
-	seen := map[string]bool{} // files by name: a file counts once, however often it is named
+	read := map[string]*backup.Summary{} // by file: a file counts once, however often it is named
 	var all []*backup.Summary
 	named := map[*backup.Summary]string{}
 	found := map[*backup.Summary]*os.File{}
@@ -49,11 +49,15 @@ func OpenChain(names []string) (c *Chain, err error) {
 			list = []string{name}
 		}
 		for _, path := range list {
-			if file, err := filepath.Abs(path); err == nil {
-				if seen[file] {
-					continue
+			file, err := filepath.Abs(path)
+			if err != nil {
+				return c, err
+			}
+			if s := read[file]; s != nil {
+				if explicit {
+					named[s] = path
 				}
-				seen[file] = true
+				continue
 			}
 			f, s, err := summarize(path)
 			if err != nil && path != names[0] { // the caller adds the first name to the error
@@ -63,6 +67,7 @@ func OpenChain(names []string) (c *Chain, err error) {
 				return c, err
 			}
 			c.files = append(c.files, f)
+			read[file] = s
 			all, found[s] = append(all, s), f
 			if explicit {
 				named[s] = path

@@ -224,6 +224,7 @@ func TestBackupChain(t *testing.T) {
 	refused("links are missing", backup.ErrChain, "the backup taken at "+taken, newest)
 	refused("a wrong link", backup.ErrChain, "the backup taken at "+taken, other, file((n+1)%3), file((n+2)%3), newest)
 	refused("a file that is not needed", backup.ErrChain, newest+" does not continue "+other, file(0), file(1), file(2), other, newest)
+	refused("a file that is not needed, in a directory", backup.ErrChain, newest+" does not continue "+other, c.dir, filepath.Dir(other), other)
 	if err := restoreChain(t.TempDir(), []string{file(1), file(0), file(0)}); err != nil { // the same file twice is the same as once
 		t.Errorf("restore an older state: %v", err)
 	}
