@@ -26,9 +26,3 @@ func epollWait(epoll int, events []syscall.EpollEvent) (int, error) {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	return result(n, errno)
 }
-
-func epollCtl(epoll, op, fd int, e *syscall.EpollEvent) error {
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(e)), 0, 0)
-	_, err := result(0, errno)
-	return err
-}

@@ -13,7 +13,3 @@ func write(fd int, b []byte) (int, error) { return syscall.Write(fd, b) }
 func epollWait(epoll int, events []syscall.EpollEvent) (int, error) {
 	return syscall.EpollWait(epoll, events, 0)
 }
-
-func epollCtl(epoll, op, fd int, e *syscall.EpollEvent) error {
-	return syscall.EpollCtl(epoll, op, fd, e)
-}

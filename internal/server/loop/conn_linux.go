@@ -371,7 +371,7 @@ func (c *conn) handOver(raw []byte) {
 // that fails, the connection is closed.
 func (c *conn) release() (*net.TCPConn, error) {
 	fd := c.forget()
-	epollCtl(c.l.poller.inner, syscall.EPOLL_CTL_DEL, fd, nil)
+	syscall.EpollCtl(c.l.poller.inner, syscall.EPOLL_CTL_DEL, fd, nil)
 	file := os.NewFile(uintptr(fd), "connection")
 	to, err := net.FileConn(file) // a duplicate of the descriptor
 	file.Close()

@@ -357,7 +357,7 @@ func (l *loop) add(c *conn) {
 		return
 	}
 	c.place.Enter(c)
-	if err := epollCtl(l.poller.inner, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: events, Fd: int32(c.fd)}); err != nil {
+	if err := syscall.EpollCtl(l.poller.inner, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: events, Fd: int32(c.fd)}); err != nil {
 		l.set.options.Logger.Warn("watching a connection failed", "error", err)
 		c.close()
 		return

@@ -33,7 +33,7 @@ func (c *conn) park(x *exchange) {
 	} else {
 		p.in, p.out = c.in, c.out
 		p.fd = c.forget()
-		epollCtl(c.l.poller.inner, syscall.EPOLL_CTL_DEL, p.fd, nil)
+		syscall.EpollCtl(c.l.poller.inner, syscall.EPOLL_CTL_DEL, p.fd, nil)
 		to.post(message{add: p})
 		if x.pooled {
 			x.recycle(c.l)

@@ -125,7 +125,7 @@ func (p *poller) arm(on bool) error {
 	if on {
 		e.Events = syscall.EPOLLIN
 	}
-	if err := epollCtl(p.outer, syscall.EPOLL_CTL_MOD, p.inner, &e); err != nil {
+	if err := syscall.EpollCtl(p.outer, syscall.EPOLL_CTL_MOD, p.inner, &e); err != nil {
 		return fmt.Errorf("arm an epoll descriptor: %w", err)
 	}
 	p.armed = on
