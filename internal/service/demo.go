@@ -91,11 +91,23 @@ func (d *demo) feed(stopping <-chan struct{}) {
 			temperature += (20-temperature)/50 + rand.NormFloat64()/5
 			event := fmt.Sprintf(`[{"time":%q,"celsius":%.2f}]`, weir.TimeOf(now), temperature)
 			err := d.publish(event)
+			if isOver(stopping) {
+				return
+			}
 			if err != nil && !failing {
 				d.logger.Warn("publishing to the demo stream failed", "error", err)
 			}
 			failing = err != nil
 		}
+	}
+}
+
+func isOver(stopping <-chan struct{}) bool {
+	select {
+	case <-stopping:
+		return true
+	default:
+		return false
 	}
 }
 
