@@ -211,7 +211,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	if err := t.checkFree(); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+	if _, err := os.Stat(filepath.Dir(name)); err != nil { // the error of CreateTemp would name the temporary file
 		return nil, err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // creates the file with mode 0600

@@ -39,7 +39,7 @@ arguments, in any order, or give the directory that holds them. The state of the
 func restore(ctx context.Context, c *cobra.Command, names []string, data string, asJSON bool) error {
 	name := names[0]
 	if len(names) > 1 && slices.Contains(names, "-") {
-		return misuse{errors.New("-: standard input holds a whole backup, so name nothing else"), c.CommandPath()}
+		return misuse{errors.New("- must be the only FILE: standard input holds one whole backup"), c.CommandPath()}
 	}
 	chain := &datadir.Chain{Name: name, Sources: []datadir.Source{{Name: name, Reader: c.InOrStdin()}}}
 	if len(names) > 1 || name != "-" {

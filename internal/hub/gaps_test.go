@@ -401,7 +401,7 @@ func TestGraceOfGapOpenedDuringCommit(t *testing.T) {
 			}
 		}
 		admit(at(4, strings.Repeat("x", 600)))
-		<-time.After(4 * time.Second) // the disk takes as long to store batch 4
+		<-time.After(4 * time.Second) // the disk takes this long to store batch 4
 		admit(at(6, "z"))             // opens gap 5
 		<-time.After(100 * time.Millisecond)
 		f.Commit(1) // evicts batches 1 and 3, and with them the held sequence 2

@@ -102,6 +102,7 @@ func (d *demo) feed(stopping <-chan struct{}) {
 	}
 }
 
+// isOver reports whether the channel stopping is closed.
 func isOver(stopping <-chan struct{}) bool {
 	select {
 	case <-stopping:
